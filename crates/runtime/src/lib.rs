@@ -1,0 +1,19 @@
+//! The operator runtime under every Slipway controller.
+//!
+//! A provider crate exports one [`Provider`]: its custom resources, rules, admission, conversion, hooks and
+//! controllers, declared beside the code they belong to. This crate runs them and renders them; it knows
+//! Kubernetes, and nothing of any provider.
+
+pub mod admission;
+pub mod clock;
+pub mod controller;
+pub mod conversion;
+pub mod hook;
+pub mod outcome;
+pub mod provider;
+pub mod rbac;
+
+pub use clock::Clock;
+pub use outcome::{Class, Classified, Next, Outcome};
+pub use provider::{Package, PackageKind, Provider};
+pub use rbac::Rule;

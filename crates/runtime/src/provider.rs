@@ -1,0 +1,132 @@
+//! One provider, one registration: the single value from which the manager runs a provider and from which
+//! CRDs, ClusterRoles, webhook configurations and clusterctl components are rendered.
+
+use std::fmt;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use crate::{Rule, admission::Admission, conversion::Conversion, hook::Hook};
+
+/// The clusterctl type of a package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PackageKind {
+    Infrastructure,
+    Bootstrap,
+    ControlPlane,
+    RuntimeExtension,
+    /// Not installed by clusterctl; ships in the Helm chart only.
+    HelmOnly,
+}
+
+impl PackageKind {
+    /// The prefix of the package's identity and of its components file.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Infrastructure => "infrastructure",
+            Self::Bootstrap => "bootstrap",
+            Self::ControlPlane => "control-plane",
+            Self::RuntimeExtension => "runtime-extension",
+            Self::HelmOnly => "helm",
+        }
+    }
+}
+
+/// What is installed together: one clusterctl provider, one components file, one Deployment. Two Slipway
+/// providers may add to the same package; the renderer joins them by identity.
+pub struct Package {
+    pub kind: PackageKind,
+    /// The clusterctl name, e.g. `azure` in `infrastructure-azure`.
+    pub name: &'static str,
+    pub crds: Vec<CustomResourceDefinition>,
+    pub rbac: Vec<Rule>,
+    pub admission: Vec<Admission>,
+    pub conversion: Vec<Conversion>,
+    pub hooks: Vec<Hook>,
+    pub controllers: Vec<crate::controller::Registration>,
+}
+
+impl Package {
+    pub fn new(kind: PackageKind, name: &'static str) -> Self {
+        Self {
+            kind,
+            name,
+            crds: Vec::new(),
+            rbac: Vec::new(),
+            admission: Vec::new(),
+            conversion: Vec::new(),
+            hooks: Vec::new(),
+            controllers: Vec::new(),
+        }
+    }
+
+    /// `infrastructure-azure`, `bootstrap-k3s`, …
+    pub fn identity(&self) -> String {
+        format!("{}-{}", self.kind.prefix(), self.name)
+    }
+}
+
+impl fmt::Debug for Package {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Package")
+            .field("identity", &self.identity())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How mature a feature is, and so whether it is on unless the user says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Alpha,
+    Beta,
+    Stable,
+}
+
+/// A feature a user can switch with `--feature-gates=Name=true`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    pub name: &'static str,
+    pub stage: Stage,
+    pub enabled_by_default: bool,
+    pub help: &'static str,
+}
+
+/// A subcommand a provider adds to the `slipway` binary (`slipway simulate`, …).
+pub struct Subcommand {
+    pub command: clap::Command,
+    /// Runs to the process's exit code.
+    pub run: fn(&clap::ArgMatches) -> std::process::ExitCode,
+}
+
+/// Everything one provider brings.
+pub struct Provider {
+    /// The name in `--providers=…`.
+    pub name: &'static str,
+    pub packages: Vec<Package>,
+    /// Flags of `slipway manager` that only this provider reads.
+    pub flags: Vec<clap::Arg>,
+    pub gates: Vec<Gate>,
+    pub subcommands: Vec<Subcommand>,
+}
+
+impl Provider {
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            packages: Vec::new(),
+            flags: Vec::new(),
+            gates: Vec::new(),
+            subcommands: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Provider")
+            .field("name", &self.name)
+            .field("packages", &self.packages)
+            .finish_non_exhaustive()
+    }
+}

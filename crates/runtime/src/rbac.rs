@@ -1,0 +1,27 @@
+//! Permissions, declared beside the code that needs them and rendered into ClusterRoles.
+
+/// One permission: verbs on resources of one API group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rule {
+    pub group: &'static str,
+    pub resources: &'static [&'static str],
+    pub verbs: &'static [&'static str],
+}
+
+impl Rule {
+    pub const READ: &'static [&'static str] = &["get", "list", "watch"];
+    pub const WRITE: &'static [&'static str] = &["create", "delete", "patch", "update"];
+    pub const ALL: &'static [&'static str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
+
+    pub const fn new(
+        group: &'static str,
+        resources: &'static [&'static str],
+        verbs: &'static [&'static str],
+    ) -> Self {
+        Self {
+            group,
+            resources,
+            verbs,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Holds the rules on who may know whom (docs/architecture.md) over `cargo metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
+
+/// Pure crates: data in, data out.
+const PURE: &[&str] = &["slipway-packing", "slipway-slots"];
+
+/// What a pure crate may not reach, however far down.
+const IMPURE: &[&str] = &[
+    "tokio",
+    "kube",
+    "kube-client",
+    "hyper",
+    "reqwest",
+    "mio",
+    "azure_core",
+    "slipway-runtime",
+];
+
+/// Provider crates: they know `capi`, `runtime` and their engine, never each other.
+const PROVIDERS: &[&str] = &[
+    "slipway-aks",
+    "slipway-aso",
+    "slipway-autoscaler",
+    "slipway-edge",
+    "slipway-k3s",
+];
+
+/// Crates for tests and local runs: never linked into what ships.
+const NOT_SHIPPED: &[&str] = &[
+    "slipway-azure-sim",
+    "slipway-testbed",
+    "slipway-tests",
+    "slipway-xtask",
+];
+
+/// Only these may name the Azure SDK.
+const AZURE: &[&str] = &["slipway-azure"];
+
+struct Graph {
+    direct: BTreeMap<String, BTreeSet<String>>,
+    workspace: BTreeSet<String>,
+}
+
+/// Normal (not dev, not build) dependencies of every package, by name.
+fn graph() -> Graph {
+    let metadata = MetadataCommand::new()
+        .features(CargoOpt::AllFeatures)
+        .other_options(["--offline".to_owned(), "--locked".to_owned()])
+        .exec()
+        .expect("cargo metadata answers");
+    let names: BTreeMap<_, _> = metadata
+        .packages
+        .iter()
+        .map(|package| (&package.id, package.name.to_string()))
+        .collect();
+    let resolve = metadata.resolve.as_ref().expect("metadata resolves");
+    let mut direct = BTreeMap::<String, BTreeSet<String>>::new();
+    for node in &resolve.nodes {
+        let entry = direct.entry(names[&node.id].clone()).or_default();
+        for dependency in &node.deps {
+            if dependency
+                .dep_kinds
+                .iter()
+                .any(|kind| kind.kind == DependencyKind::Normal)
+            {
+                entry.insert(names[&dependency.pkg].clone());
+            }
+        }
+    }
+    let workspace = metadata
+        .workspace_members
+        .iter()
+        .map(|id| names[id].clone())
+        .collect();
+    Graph { direct, workspace }
+}
+
+impl Graph {
+    /// Everything `root` reaches.
+    fn reach(&self, root: &str) -> BTreeSet<String> {
+        let mut seen = BTreeSet::new();
+        let mut left = vec![root.to_owned()];
+        while let Some(name) = left.pop() {
+            for next in self.direct.get(&name).into_iter().flatten() {
+                if seen.insert(next.clone()) {
+                    left.push(next.clone());
+                }
+            }
+        }
+        seen
+    }
+
+    fn members(&self, names: &[&str]) -> Vec<String> {
+        names
+            .iter()
+            .filter(|name| self.workspace.contains(**name))
+            .map(|name| (*name).to_owned())
+            .collect()
+    }
+}
+
+#[test]
+fn pure_crates_reach_no_runtime_and_no_input_or_output() {
+    let graph = graph();
+    for pure in graph.members(PURE) {
+        let reached = graph.reach(&pure);
+        let impure: Vec<_> = IMPURE.iter().filter(|name| reached.contains(**name)).collect();
+        assert!(impure.is_empty(), "{pure} is pure but reaches {impure:?}");
+    }
+}
+
+#[test]
+fn providers_never_know_each_other() {
+    let graph = graph();
+    for provider in graph.members(PROVIDERS) {
+        let reached = graph.reach(&provider);
+        let others: Vec<_> = PROVIDERS
+            .iter()
+            .filter(|other| **other != provider && reached.contains(**other))
+            .collect();
+        assert!(
+            others.is_empty(),
+            "{provider} knows {others:?}: what two providers need moves down"
+        );
+    }
+}
+
+#[test]
+fn nothing_made_for_tests_is_linked_into_what_ships() {
+    let graph = graph();
+    for shipped in graph.members(&["slipway", "slipway-agent"]) {
+        let reached = graph.reach(&shipped);
+        let foreign: Vec<_> = NOT_SHIPPED
+            .iter()
+            .filter(|name| reached.contains(**name))
+            .collect();
+        assert!(foreign.is_empty(), "{shipped} links {foreign:?}");
+    }
+}
+
+#[test]
+fn only_the_azure_engine_names_the_azure_sdk() {
+    let graph = graph();
+    for member in &graph.workspace {
+        let names_sdk = graph.direct[member].iter().any(|name| name.starts_with("azure_"));
+        assert!(
+            !names_sdk || AZURE.contains(&member.as_str()),
+            "{member} names the Azure SDK directly"
+        );
+    }
+}
+
+#[test]
+fn the_runtime_knows_no_provider() {
+    let graph = graph();
+    let reached = graph.reach("slipway-runtime");
+    let known: Vec<_> = reached
+        .iter()
+        .filter(|name| graph.workspace.contains(*name))
+        .collect();
+    assert!(known.is_empty(), "slipway-runtime knows {known:?}");
+}

@@ -1,0 +1,1 @@
+//! What the stories share.
