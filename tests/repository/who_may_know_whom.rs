@@ -48,7 +48,15 @@ struct Graph {
 fn graph() -> Graph {
     let metadata = MetadataCommand::new()
         .features(CargoOpt::AllFeatures)
-        .other_options(["--offline".to_owned(), "--locked".to_owned()])
+        // Only what is built here: packages of other platforms may not have been downloaded.
+        .other_options(
+            [
+                "--offline",
+                "--locked",
+                "--filter-platform=x86_64-unknown-linux-gnu",
+            ]
+            .map(String::from),
+        )
         .exec()
         .expect("cargo metadata answers");
     let names: BTreeMap<_, _> = metadata
