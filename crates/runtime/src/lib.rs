@@ -8,12 +8,15 @@ pub mod admission;
 pub mod clock;
 pub mod controller;
 pub mod conversion;
+pub mod duration;
 pub mod hook;
 pub mod outcome;
 pub mod provider;
 pub mod rbac;
+pub mod settings;
 
 pub use clock::Clock;
 pub use outcome::{Class, Classified, Next, Outcome};
 pub use provider::{Package, PackageKind, Provider};
 pub use rbac::Rule;
+pub use settings::Settings;
