@@ -1,0 +1,43 @@
+//! What goes in and what comes out: Kubernetes' and Karpenter's objects with their own JSON field names, cut down to
+//! what scheduling reads, so that they can be taken from an API server as they are.
+
+mod instance;
+mod meta;
+mod node;
+mod plan;
+mod pod;
+mod pool;
+mod storage;
+mod workload;
+
+pub use instance::{InstanceType, Offering, Overhead};
+pub use meta::{LabelSelector, ObjectMeta, OwnerReference, SelectorOperator, SelectorRequirement};
+pub use node::{
+    Condition, Node, NodeClaim, NodeClaimResources, NodeClaimSpec, NodeClaimStatus, NodeSpec, NodeStatus,
+};
+pub use plan::{CandidateKind, CandidateRefusal, NewClaim, NodeAssignment, Plan, PodRefusal, RefusalReason};
+pub use pod::{
+    Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod,
+    PodAffinity, PodAffinityTerm, PodResourceClaim, PodSpec, PodStatus, PreferredSchedulingTerm,
+    ResourceRequirements, Taint, Toleration, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
+};
+pub use pool::{
+    Budget, Disruption, NodeClassRef, NodePool, NodePoolSpec, NodePoolStatus, NodePoolTemplate,
+    NodePoolTemplateSpec, TemplateMeta,
+};
+pub use storage::{
+    CsiNode, CsiNodeDriver, PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm,
+};
+pub use workload::{
+    Controller, DaemonSet, Improvements, MinValuesPolicy, Namespace, Options, PodDisruptionBudget,
+    PreferencePolicy, ReservedOfferingMode, Service, Snapshot, Workload,
+};
+
+use std::collections::BTreeMap;
+
+use crate::quantity::Quantity;
+
+/// Amounts by resource name.
+pub type ResourceList = BTreeMap<String, Quantity>;
+/// Labels or annotations.
+pub type StringMap = BTreeMap<String, String>;

@@ -1,0 +1,219 @@
+//! The whole input: the cluster as it stands, and the pods that wait.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    CsiNode, InstanceType, LabelSelector, Node, NodeClaim, NodePool, ObjectMeta, PersistentVolume,
+    PersistentVolumeClaim, Pod, StorageClass, StringMap, TopologySpreadConstraint,
+};
+
+/// The workload file: a snapshot and the pods to place, in one JSON object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Workload {
+    #[serde(flatten)]
+    pub snapshot: Snapshot,
+    /// Pods to place. One that is also in `boundPods` (same uid) is moved: it does not count where it runs now.
+    pub pods: Vec<Pod>,
+}
+
+/// The cluster as it stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Snapshot {
+    pub node_pools: Vec<NodePool>,
+    /// By NodePool name.
+    pub instance_types: BTreeMap<String, Vec<InstanceType>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<Node>,
+    /// Joined to nodes by provider ID; one without a node is capacity on its way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub node_claims: Vec<NodeClaim>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bound_pods: Vec<Pod>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub daemon_sets: Vec<DaemonSet>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub persistent_volume_claims: Vec<PersistentVolumeClaim>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub persistent_volumes: Vec<PersistentVolume>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub storage_classes: Vec<StorageClass>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub csi_nodes: Vec<CsiNode>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<Namespace>,
+    /// Services and controllers give default spread constraints their selectors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub controllers: Vec<Controller>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
+    pub options: Options,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DaemonSet {
+    pub metadata: ObjectMeta,
+    pub spec: DaemonSetSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DaemonSetSpec {
+    /// The pod template; a live pod of the set found among `boundPods` is used in its place, because admission may
+    /// have changed its requests.
+    pub template: Pod,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Namespace {
+    pub metadata: ObjectMeta,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Service {
+    pub metadata: ObjectMeta,
+    pub spec: ServiceSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<StringMap>,
+}
+
+/// A ReplicationController, ReplicaSet or StatefulSet: its selector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Controller {
+    pub api_version: String,
+    pub kind: String,
+    pub metadata: ObjectMeta,
+    pub spec: ControllerSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ControllerSpec {
+    /// A label selector; a ReplicationController's plain map is given as `matchLabels`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodDisruptionBudget {
+    pub metadata: ObjectMeta,
+    pub spec: PodDisruptionBudgetSpec,
+    pub status: PodDisruptionBudgetStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodDisruptionBudgetSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unhealthy_pod_eviction_policy: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodDisruptionBudgetStatus {
+    pub disruptions_allowed: i32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PreferencePolicy {
+    #[default]
+    Respect,
+    Ignore,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MinValuesPolicy {
+    #[default]
+    Strict,
+    BestEffort,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReservedOfferingMode {
+    /// Wait for reserved capacity rather than take something else. What provisioning does.
+    #[default]
+    Strict,
+    /// Take something else. What disruption's simulations do.
+    Fallback,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Options {
+    pub preference_policy: PreferencePolicy,
+    pub min_values_policy: MinValuesPolicy,
+    pub reserved_capacity: bool,
+    pub reserved_offering_mode: ReservedOfferingMode,
+    pub spot_to_spot_consolidation: bool,
+    /// Most instance types a claim may list.
+    pub max_instance_types: usize,
+    /// Pods with resource claims are refused, as long as dynamic resources are not simulated.
+    pub ignore_dynamic_resources: bool,
+    /// The moment the decision is made (RFC 3339). Only what depends on time reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<String>,
+    /// The label that names a reservation.
+    pub reservation_label: String,
+    /// Labels the provider resolves, beyond Karpenter's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub well_known_labels: Vec<String>,
+    /// Spread constraints for pods that bring none; their selector is deduced.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub default_topology_spread: Vec<TopologySpreadConstraint>,
+    pub improvements: Improvements,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            preference_policy: PreferencePolicy::default(),
+            min_values_policy: MinValuesPolicy::default(),
+            reserved_capacity: true,
+            reserved_offering_mode: ReservedOfferingMode::default(),
+            spot_to_spot_consolidation: false,
+            max_instance_types: 600,
+            ignore_dynamic_resources: true,
+            now: None,
+            reservation_label: "karpenter.sh/reservation-id".to_owned(),
+            well_known_labels: Vec::new(),
+            default_topology_spread: Vec::new(),
+            improvements: Improvements::default(),
+        }
+    }
+}
+
+/// Where Slipway can do better than Karpenter. All off gives Karpenter's outcomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Improvements {
+    /// Count `limits.nodes` down inside a batch too.
+    pub exact_node_limits: bool,
+    /// Among pools of equal weight take the one whose cheapest offering costs least.
+    pub price_aware: bool,
+    /// Fill the fullest claim that fits instead of the emptiest, and do not grow a claim past the cheapest price per
+    /// amount.
+    pub tighter_packing: bool,
+    /// The emptiest existing host counts for hostname spread, as it does for the kube-scheduler.
+    pub hostname_spread_as_kube_scheduler: bool,
+    /// Pin the domain of an anti-affine pod at once, so that one batch can fill every zone.
+    pub commit_domains_early: bool,
+    /// Replace several nodes by several cheaper ones.
+    pub many_to_many_consolidation: bool,
+}
