@@ -35,8 +35,8 @@ pub enum Incompatible {
     #[error("key {key}, {incoming} not in {existing}")]
     Disjoint {
         key: String,
-        incoming: Requirement,
-        existing: Requirement,
+        incoming: Box<Requirement>,
+        existing: Box<Requirement>,
     },
 }
 

@@ -101,7 +101,8 @@ fn agrees_with_the_table() {
                     shown.push_str(value);
                 }
                 if let Some(min_values) = spec.min_values {
-                    shown.push_str(&format!(" min {min_values}"));
+                    shown.push_str(" min ");
+                    shown.push_str(&min_values.to_string());
                 }
                 assert_eq!(shown, form(cells[2]), "{row}");
             }
