@@ -1,0 +1,160 @@
+//! The kinds the server knows: built-in ones from a table, custom ones from their CRDs.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+use slipway_runtime::conversion::Convert;
+
+/// One resource type, in all its served versions.
+#[derive(Clone)]
+pub struct Kind {
+    pub group: String,
+    pub kind: String,
+    pub plural: String,
+    pub namespaced: bool,
+    /// Whether `/status` is written on its own.
+    pub status: bool,
+    pub storage_version: String,
+    /// Version to OpenAPI schema; null where anything goes.
+    pub versions: BTreeMap<String, Arc<Value>>,
+    pub custom: bool,
+    pub convert: Option<Convert>,
+}
+
+impl Kind {
+    /// `machines.cluster.x-k8s.io`, or the bare plural in the core group.
+    pub fn resource(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.clone()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    pub fn api_version(&self, version: &str) -> String {
+        if self.group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{}/{version}", self.group)
+        }
+    }
+
+    fn built_in(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
+        Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            namespaced,
+            status: matches!(
+                plural,
+                "nodes"
+                    | "pods"
+                    | "namespaces"
+                    | "services"
+                    | "deployments"
+                    | "daemonsets"
+                    | "poddisruptionbudgets"
+                    | "persistentvolumeclaims"
+                    | "customresourcedefinitions"
+            ),
+            storage_version: version.to_owned(),
+            versions: BTreeMap::from([(version.to_owned(), Arc::new(built_in_schema(plural)))]),
+            custom: false,
+            convert: None,
+        }
+    }
+
+    /// Reads a CRD as the apiserver does when it is established.
+    pub fn from_crd(crd: &Value) -> Option<Self> {
+        let spec = &crd["spec"];
+        let mut versions = BTreeMap::new();
+        let (mut storage_version, mut status) = (String::new(), false);
+        for version in spec["versions"].as_array()? {
+            let name = version["name"].as_str()?.to_owned();
+            if version["storage"] == true {
+                name.clone_into(&mut storage_version);
+                status = version["subresources"].get("status").is_some();
+            }
+            if version["served"] == true {
+                versions.insert(name, Arc::new(version["schema"]["openAPIV3Schema"].clone()));
+            }
+        }
+        Some(Self {
+            group: spec["group"].as_str()?.to_owned(),
+            kind: spec["names"]["kind"].as_str()?.to_owned(),
+            plural: spec["names"]["plural"].as_str()?.to_owned(),
+            namespaced: spec["scope"] == "Namespaced",
+            status,
+            storage_version,
+            versions,
+            custom: true,
+            convert: None,
+        })
+    }
+}
+
+/// Merge keys of the built-in lists our controllers touch.
+fn built_in_schema(plural: &str) -> Value {
+    let conditions = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+        "items": {"type": "object", "properties": {"type": {}, "status": {}, "reason": {}, "message": {},
+            "lastTransitionTime": {}, "lastHeartbeatTime": {}}}});
+    match plural {
+        "nodes" => json!({"x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "spec": {"x-kubernetes-preserve-unknown-fields": true, "properties": {"providerID": {}, "unschedulable": {}}},
+            "status": {"x-kubernetes-preserve-unknown-fields": true, "properties": {"conditions": conditions}}}}),
+        "pods" | "deployments" | "daemonsets" => {
+            json!({"x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "status": {"x-kubernetes-preserve-unknown-fields": true, "properties": {"conditions": conditions}}}})
+        }
+        "secrets" | "configmaps" => json!({"x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "data": {"additionalProperties": {"type": "string"}}, "type": {}, "immutable": {}}}),
+        _ => Value::Null,
+    }
+}
+
+/// The built-in kinds our controllers and tests use.
+pub fn built_in() -> Vec<Kind> {
+    [
+        ("", "v1", "Namespace", "namespaces", false),
+        ("", "v1", "Secret", "secrets", true),
+        ("", "v1", "ConfigMap", "configmaps", true),
+        ("", "v1", "Event", "events", true),
+        ("", "v1", "Node", "nodes", false),
+        ("", "v1", "Pod", "pods", true),
+        ("", "v1", "Service", "services", true),
+        ("", "v1", "ServiceAccount", "serviceaccounts", true),
+        ("", "v1", "PersistentVolume", "persistentvolumes", false),
+        ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
+        ("apps", "v1", "Deployment", "deployments", true),
+        ("apps", "v1", "DaemonSet", "daemonsets", true),
+        ("coordination.k8s.io", "v1", "Lease", "leases", true),
+        ("events.k8s.io", "v1", "Event", "events", true),
+        (
+            "policy",
+            "v1",
+            "PodDisruptionBudget",
+            "poddisruptionbudgets",
+            true,
+        ),
+        ("storage.k8s.io", "v1", "StorageClass", "storageclasses", false),
+        ("storage.k8s.io", "v1", "CSINode", "csinodes", false),
+        (
+            "storage.k8s.io",
+            "v1",
+            "VolumeAttachment",
+            "volumeattachments",
+            false,
+        ),
+        (
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+            false,
+        ),
+    ]
+    .map(|(group, version, kind, plural, namespaced)| {
+        Kind::built_in(group, version, kind, plural, namespaced)
+    })
+    .into()
+}

@@ -1,0 +1,349 @@
+//! An apiserver in memory, for tests that run a scenario thousands of times in virtual time.
+//!
+//! [`Apiserver::client`] gives a kube client whose requests are answered here, without sockets or threads. It is
+//! good enough for this project's own traffic, and a conformance script holds it to that: the same requests are
+//! sent to it and to the real apiserver, and the answers compared.
+
+mod failure;
+mod fields;
+mod garbage;
+mod kinds;
+mod managers;
+mod route;
+mod schema;
+mod select;
+mod server;
+mod store;
+mod watch;
+mod write;
+
+pub mod faults;
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::Value;
+use slipway_runtime::{
+    Clock,
+    admission::{self, Admission, Phase, Verdict},
+    conversion::Conversion,
+};
+use tokio::sync::watch as signal;
+
+use failure::Answer;
+pub use failure::Failure;
+use faults::{Fate, Faults};
+use kinds::Kind;
+pub use route::Call;
+use route::Route;
+use server::{State, is_write};
+use watch::Control;
+use write::Candidate;
+
+type ResponseBody = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// One apiserver. Clones share it.
+#[derive(Clone)]
+pub struct Apiserver {
+    state: Arc<Mutex<State>>,
+    control: Arc<signal::Sender<Control>>,
+}
+
+impl Apiserver {
+    pub fn new(clock: Clock) -> Self {
+        let state = State::new(clock);
+        let control = Control {
+            version: state.store.version(),
+            ..Control::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            control: Arc::new(signal::Sender::new(control)),
+        }
+    }
+
+    /// Installs custom kinds, their conversions and the webhooks in front of them.
+    pub fn install(
+        &self,
+        crds: &[CustomResourceDefinition],
+        conversion: &[Conversion],
+        webhooks: &[Admission],
+    ) {
+        let mut state = self.state.lock();
+        for crd in crds {
+            let Ok(json) = serde_json::to_value(crd) else {
+                continue;
+            };
+            let Some(mut kind) = Kind::from_crd(&json) else {
+                continue;
+            };
+            kind.convert = conversion
+                .iter()
+                .find(|one| one.crd == kind.resource())
+                .map(|one| one.convert.clone());
+            state.install(kind);
+        }
+        state.admission.extend(webhooks.iter().cloned());
+    }
+
+    /// A client without faults, for the test itself.
+    pub fn client(&self) -> kube::Client {
+        self.client_with(Faults::none())
+    }
+
+    /// A client whose every request goes through `faults` first, for what is being tested.
+    pub fn client_with(&self, faults: Faults) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (server, faults) = (server.clone(), faults.clone());
+            async move { server.serve(request, &faults).await }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// Every object, in resource and key order, for comparing end states.
+    pub fn objects(&self) -> Vec<Value> {
+        self.state
+            .lock()
+            .store
+            .all()
+            .map(|(_, object)| Value::clone(object))
+            .collect()
+    }
+
+    /// Breaks the connection of every open watch.
+    pub fn cut_watches(&self) {
+        self.control.send_modify(|control| control.cuts += 1);
+    }
+
+    /// Forgets history: a watch or a list that continues from before gets 410 Gone.
+    pub fn compact(&self) {
+        self.state.lock().store.compact();
+    }
+
+    /// Holds watch events back until [`Apiserver::release_watches`]: caches stay as they are.
+    pub fn hold_watches(&self) {
+        self.control
+            .send_modify(|control| control.held_at = Some(control.version));
+    }
+
+    pub fn release_watches(&self) {
+        self.control.send_modify(|control| control.held_at = None);
+    }
+
+    async fn serve(
+        &self,
+        request: Request<Body>,
+        faults: &Faults,
+    ) -> Result<Response<ResponseBody>, std::io::Error> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect_bytes().await.map_err(std::io::Error::other)?;
+        let route = match route::route(&parts) {
+            Ok(route) => route,
+            Err(failure) => return Ok(refusal(&failure)),
+        };
+        let call = match route {
+            Route::Discovery(path) => {
+                return Ok(self.state.lock().discovery(&path).map_or_else(
+                    |failure| refusal(&failure),
+                    |answer| json_response(StatusCode::OK, &answer),
+                ));
+            }
+            Route::Resource(call) => call,
+        };
+        match faults.before(&call).await {
+            Fate::Pass => self.answer(&call, &body).await,
+            Fate::Refuse(failure) => Ok(refusal(&failure)),
+            Fate::Lose => Err(broken()),
+            Fate::LoseAnswer => {
+                let _ = self.answer(&call, &body).await;
+                Err(broken())
+            }
+            Fate::Hang => std::future::pending().await,
+        }
+    }
+
+    async fn answer(&self, call: &Call, body: &[u8]) -> Result<Response<ResponseBody>, std::io::Error> {
+        if call.is_watch() {
+            return Ok(match watch::open(&self.state, self.control.subscribe(), call) {
+                Ok(lines) => {
+                    let frames = lines.map(|line| line.map(http_body::Frame::data));
+                    let body = BodyExt::boxed_unsync(StreamBody::new(frames));
+                    let mut response = Response::new(body);
+                    response
+                        .headers_mut()
+                        .insert("content-type", http::HeaderValue::from_static("application/json"));
+                    response
+                }
+                Err(failure) => refusal(&failure),
+            });
+        }
+        let answer = match call.method {
+            Method::GET if call.name.is_some() => self.state.lock().get(call),
+            Method::GET => self.state.lock().list(call),
+            Method::DELETE => self.delete(call, body).await,
+            _ => self.write(call, body).await,
+        };
+        if is_write(&call.method) {
+            let version = self.state.lock().store.version();
+            self.control.send_if_modified(|control| {
+                let newer = version > control.version;
+                control.version = control.version.max(version);
+                newer
+            });
+        }
+        let created = call.method == Method::POST;
+        Ok(match answer {
+            Ok(object) => json_response(
+                if created {
+                    StatusCode::CREATED
+                } else {
+                    StatusCode::OK
+                },
+                &object,
+            ),
+            Err(failure) => refusal(&failure),
+        })
+    }
+
+    async fn delete(&self, call: &Call, body: &[u8]) -> Answer<Value> {
+        let options: Value = if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(body).map_err(|error| Failure::bad_request(error.to_string()))?
+        };
+        let old = self.state.lock().get(call).ok();
+        if let Some(old) = old {
+            let handlers: Vec<admission::Handler> = {
+                let state = self.state.lock();
+                let kind = state.kind(call)?;
+                state
+                    .admission
+                    .iter()
+                    .filter(|webhook| {
+                        webhook.group == kind.group
+                            && webhook.version == call.version
+                            && webhook.plural == kind.plural
+                            && webhook.operations.contains(&admission::Operation::Delete)
+                    })
+                    .map(|webhook| webhook.handler.clone())
+                    .collect()
+            };
+            for handler in handlers {
+                let request =
+                    self.admission_request(call, admission::Operation::Delete, None, Some(old.clone()))?;
+                self.judge(call, handler(request, self.client()).await)?;
+            }
+        }
+        self.state.lock().delete(call, &options)
+    }
+
+    async fn write(&self, call: &Call, body: &[u8]) -> Answer<Value> {
+        loop {
+            let mut candidate = self.state.lock().prepare(call, body)?;
+            State::check(&mut candidate, &call.version)?;
+            // Status writes pass by the webhooks, which are registered for the main resource.
+            if call.subresource.is_none() {
+                self.admit(call, &mut candidate).await?;
+            }
+            if let Some(object) = self.state.lock().commit(call, candidate)? {
+                return Ok(object);
+            }
+        }
+    }
+
+    async fn admit(&self, call: &Call, candidate: &mut Candidate) -> Answer<()> {
+        let old = match &candidate.before {
+            Some(before) => Some(server::convert(&candidate.kind, before, &call.version)?),
+            None => None,
+        };
+        for phase in [Phase::Mutating, Phase::Validating] {
+            let handlers = self.state.lock().handlers(candidate, &call.version, phase);
+            for handler in handlers {
+                let request = self.admission_request(
+                    call,
+                    candidate.operation,
+                    Some(candidate.object.clone()),
+                    old.clone(),
+                )?;
+                if let Some(changed) = self.judge(call, handler(request, self.client()).await)? {
+                    candidate.object = changed;
+                }
+            }
+            State::check(candidate, &call.version)?;
+        }
+        Ok(())
+    }
+
+    fn admission_request(
+        &self,
+        call: &Call,
+        operation: admission::Operation,
+        object: Option<Value>,
+        old_object: Option<Value>,
+    ) -> Answer<admission::Request> {
+        let kind = self.state.lock().kind(call)?;
+        let subject = object.as_ref().or(old_object.as_ref());
+        let name = subject
+            .and_then(|subject| subject["metadata"]["name"].as_str())
+            .unwrap_or_default();
+        Ok(admission::Request {
+            operation,
+            group: kind.group.clone(),
+            version: call.version.clone(),
+            kind: kind.kind.clone(),
+            namespace: call.namespace.clone().unwrap_or_default(),
+            name: name.to_owned(),
+            dry_run: call.is_dry_run(),
+            user: "system:admin".to_owned(),
+            object,
+            old_object,
+        })
+    }
+
+    fn judge(&self, call: &Call, verdict: Verdict) -> Answer<Option<Value>> {
+        match verdict {
+            Verdict::Allowed { .. } => Ok(None),
+            Verdict::Changed { object, .. } => Ok(Some(object)),
+            Verdict::Invalid { errors, .. } => {
+                let kind = self.state.lock().kind(call)?;
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                Err(Failure::invalid(
+                    &kind.kind,
+                    &kind.group,
+                    call.name.as_deref().unwrap_or_default(),
+                    &errors,
+                ))
+            }
+            Verdict::Forbidden { message } => Err(Failure::forbidden(message)),
+            Verdict::Unreadable { message } => Err(Failure::bad_request(message)),
+        }
+    }
+}
+
+fn broken() -> std::io::Error {
+    std::io::Error::new(
+        std::io::ErrorKind::ConnectionReset,
+        "connection reset by the fault plan",
+    )
+}
+
+fn refusal(failure: &Failure) -> Response<ResponseBody> {
+    json_response(failure.code, &failure.status())
+}
+
+fn json_response(code: StatusCode, value: &Value) -> Response<ResponseBody> {
+    let body = Full::new(Bytes::from(value.to_string())).map_err(|never: Infallible| match never {});
+    let mut response = Response::new(BodyExt::boxed_unsync(body));
+    *response.status_mut() = code;
+    response
+        .headers_mut()
+        .insert("content-type", http::HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,221 @@
+//! Watches: streams of changes that begin where the client says, with bookmarks, time-outs and 410 Gone.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{Stream, stream};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    failure::{Answer, Failure},
+    kinds::Kind,
+    route::Call,
+    select::Selector,
+    server::{State, convert},
+    store::Key,
+};
+
+/// What a test can do to all watches at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// The newest version there is something to read of.
+    pub version: u64,
+    /// Watches opened before this number end with a broken connection.
+    pub cuts: u64,
+    /// Nothing newer than this is delivered while it is set.
+    pub held_at: Option<u64>,
+}
+
+impl Control {
+    fn visible(self) -> u64 {
+        self.held_at.map_or(self.version, |held| held.min(self.version))
+    }
+}
+
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+
+struct Watch {
+    state: Arc<Mutex<State>>,
+    control: watch::Receiver<Control>,
+    opened_at: u64,
+    kind: Kind,
+    version: String,
+    namespace: Option<String>,
+    selector: Selector,
+    position: u64,
+    ready: VecDeque<Value>,
+    bookmarks: bool,
+    deadline: Option<Instant>,
+    next_bookmark: Instant,
+    over: bool,
+}
+
+pub type Line = Result<Bytes, std::io::Error>;
+
+pub fn open(
+    state: &Arc<Mutex<State>>,
+    control: watch::Receiver<Control>,
+    call: &Call,
+) -> Answer<impl Stream<Item = Line> + Send + 'static + use<>> {
+    let guard = state.lock();
+    let kind = guard.kind(call)?;
+    let text = |name: &str| call.query.get(name).map(String::as_str);
+    let mut selector = Selector::parse(text("labelSelector"), text("fieldSelector"))?;
+    if let Some(name) = &call.name {
+        selector = Selector::parse(text("labelSelector"), Some(&format!("metadata.name={name}")))?;
+    }
+    let asked = text("resourceVersion").unwrap_or_default();
+    let from: u64 = if asked.is_empty() {
+        0
+    } else {
+        asked
+            .parse()
+            .map_err(|_| Failure::bad_request(format!("invalid resource version {asked:?}")))?
+    };
+    let Control { cuts, .. } = *control.borrow();
+    let visible = control.borrow().visible();
+    let mut watch = Watch {
+        state: state.clone(),
+        opened_at: cuts,
+        control,
+        version: call.version.clone(),
+        namespace: call.namespace.clone(),
+        selector,
+        position: from,
+        ready: VecDeque::new(),
+        bookmarks: call.flag("allowWatchBookmarks"),
+        deadline: text("timeoutSeconds")
+            .and_then(|seconds| seconds.parse().ok())
+            .map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+        next_bookmark: Instant::now() + BOOKMARK_EVERY,
+        over: false,
+        kind,
+    };
+    let initial_events = call.flag("sendInitialEvents");
+    if from == 0 || initial_events {
+        watch.position = visible;
+        for (key, object) in guard.store.list(&watch.kind.resource()) {
+            if let Some(shown) = watch.show(key, object) {
+                watch.ready.push_back(json!({"type": "ADDED", "object": shown}));
+            }
+        }
+        if initial_events {
+            let mut bookmark = watch.bookmark();
+            bookmark["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+            watch.ready.push_back(bookmark);
+        }
+    } else if from < guard.store.floor() {
+        watch.ready.push_back(gone(from, guard.store.floor()));
+        watch.over = true;
+    }
+    drop(guard);
+    Ok(stream::unfold(watch, |mut watch| async move {
+        let line = watch.next().await?;
+        Some((line, watch))
+    }))
+}
+
+fn gone(version: u64, floor: u64) -> Value {
+    json!({"type": "ERROR", "object": Failure::expired(version, floor).status()})
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<Line> {
+        loop {
+            if self.control.borrow().cuts != self.opened_at {
+                self.opened_at = u64::MAX;
+                if std::mem::replace(&mut self.over, true) && self.ready.is_empty() {
+                    return None;
+                }
+                self.ready.clear();
+                return Some(Err(std::io::Error::new(
+                    std::io::ErrorKind::ConnectionReset,
+                    "the connection was cut",
+                )));
+            }
+            if let Some(event) = self.ready.pop_front() {
+                let mut line = event.to_string().into_bytes();
+                line.push(b'\n');
+                return Some(Ok(Bytes::from(line)));
+            }
+            if self.over {
+                return None;
+            }
+            self.control.mark_unchanged();
+            self.read();
+            if !self.ready.is_empty() || self.over {
+                continue;
+            }
+            let far = Instant::now() + Duration::from_hours(24 * 365);
+            let bookmark_at = if self.bookmarks { self.next_bookmark } else { far };
+            tokio::select! {
+                changed = self.control.changed() => if changed.is_err() { return None },
+                () = tokio::time::sleep_until(self.deadline.unwrap_or(far)) => return None,
+                () = tokio::time::sleep_until(bookmark_at) => {
+                    self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    self.ready.push_back(self.bookmark());
+                }
+            }
+        }
+    }
+
+    /// Takes over what happened since the last look.
+    fn read(&mut self) {
+        let visible = self.control.borrow().visible();
+        let state = self.state.clone();
+        let state = state.lock();
+        if visible <= self.position {
+            return;
+        }
+        if self.position < state.store.floor() {
+            self.ready.push_back(gone(self.position, state.store.floor()));
+            self.over = true;
+            return;
+        }
+        for change in state.store.changes_after(&self.kind.resource(), self.position) {
+            if change.version > visible {
+                break;
+            }
+            let object = change.after.as_ref().or(change.before.as_ref());
+            let Some(key) = object.map(|object| crate::store::key_of(object)) else {
+                continue;
+            };
+            let now = change.after.as_ref().and_then(|object| self.show(&key, object));
+            // An object that leaves the selection is deleted as far as this watch is concerned.
+            let was = change.before.as_ref().and_then(|object| self.show(&key, object));
+            let event = match (was, now) {
+                (None, Some(object)) => json!({"type": "ADDED", "object": object}),
+                (Some(_), Some(object)) => json!({"type": "MODIFIED", "object": object}),
+                (Some(mut object), None) => {
+                    object["metadata"]["resourceVersion"] = json!(change.version.to_string());
+                    json!({"type": "DELETED", "object": object})
+                }
+                (None, None) => continue,
+            };
+            self.ready.push_back(event);
+        }
+        self.position = visible;
+    }
+
+    fn show(&self, key: &Key, object: &Value) -> Option<Value> {
+        if self
+            .namespace
+            .as_ref()
+            .is_some_and(|namespace| key.0 != *namespace)
+        {
+            return None;
+        }
+        let shown = convert(&self.kind, object, &self.version).ok()?;
+        self.selector.matches(&shown).then_some(shown)
+    }
+
+    fn bookmark(&self) -> Value {
+        json!({"type": "BOOKMARK", "object": {
+            "kind": self.kind.kind,
+            "apiVersion": self.kind.api_version(&self.version),
+            "metadata": {"resourceVersion": self.position.to_string(), "creationTimestamp": null},
+        }})
+    }
+}

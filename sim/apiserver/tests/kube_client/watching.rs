@@ -1,0 +1,118 @@
+//! Watches through kube's own watcher.
+
+use futures::{StreamExt, TryStreamExt};
+use kube::{
+    api::{Patch, PatchParams, PostParams},
+    core::DynamicObject,
+    runtime::watcher::{self, Event},
+};
+use serde_json::json;
+
+use super::{boat, boats, harbour};
+
+fn name(object: &DynamicObject) -> &str {
+    object.metadata.name.as_deref().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_survives_cuts_and_compaction_without_missing_a_change() {
+    for streaming in [false, true] {
+        let server = harbour();
+        let boats = boats(&server.client());
+        boats
+            .create(&PostParams::default(), &boat("a", &json!({"length": 1})))
+            .await
+            .unwrap();
+        let config = if streaming {
+            watcher::Config::default().streaming_lists()
+        } else {
+            watcher::Config::default()
+        };
+        let mut events = watcher::watcher(boats.clone(), config).boxed();
+        let mut state = std::collections::BTreeMap::new();
+        let mut round = 1;
+        // Every round changes the object while the connection is cut or history is gone.
+        while round < 6 {
+            let event = match events.try_next().await {
+                Ok(event) => event.unwrap(),
+                Err(_) => continue,
+            };
+            match event {
+                Event::Apply(object) | Event::InitApply(object) => {
+                    state.insert(
+                        name(&object).to_owned(),
+                        object.data["spec"]["length"].as_i64().unwrap(),
+                    );
+                }
+                Event::Delete(object) => {
+                    state.remove(name(&object));
+                }
+                Event::Init => state.clear(),
+                Event::InitDone => {}
+            }
+            if state.get("a") == Some(&round) {
+                round += 1;
+                if round % 2 == 0 {
+                    server.cut_watches();
+                }
+                let change = json!({"spec": {"length": round}});
+                boats
+                    .patch("a", &PatchParams::default(), &Patch::Merge(&change))
+                    .await
+                    .unwrap();
+                if round % 3 == 0 {
+                    server.compact();
+                    server.cut_watches();
+                }
+            }
+        }
+        assert_eq!(state["a"], 5);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_watches_keep_a_cache_in_the_past() {
+    let server = harbour();
+    let boats = boats(&server.client());
+    let mut events = watcher::watcher(boats.clone(), watcher::Config::default()).boxed();
+    assert!(matches!(events.try_next().await.unwrap().unwrap(), Event::Init));
+    assert!(matches!(
+        events.try_next().await.unwrap().unwrap(),
+        Event::InitDone
+    ));
+    server.hold_watches();
+    boats
+        .create(&PostParams::default(), &boat("a", &json!({"length": 1})))
+        .await
+        .unwrap();
+    let silent = tokio::time::timeout(std::time::Duration::from_secs(30), events.try_next()).await;
+    assert!(silent.is_err(), "{silent:?}");
+    server.release_watches();
+    let Event::Apply(object) = events.try_next().await.unwrap().unwrap() else {
+        panic!()
+    };
+    assert_eq!(name(&object), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_leaves_the_selection_is_deleted_for_that_watch() {
+    let server = harbour();
+    let boats = boats(&server.client());
+    let mut object = boat("a", &json!({"length": 1}));
+    object.metadata.labels = Some([("dock".to_owned(), "north".to_owned())].into());
+    boats.create(&PostParams::default(), &object).await.unwrap();
+    let mut events = watcher::watcher(boats.clone(), watcher::Config::default().labels("dock=north")).boxed();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(events.try_next().await.unwrap().unwrap().to_string());
+    }
+    let moved = json!({"metadata": {"labels": {"dock": "south"}}});
+    boats
+        .patch("a", &PatchParams::default(), &Patch::Merge(&moved))
+        .await
+        .unwrap();
+    let Event::Delete(gone) = events.try_next().await.unwrap().unwrap() else {
+        panic!("{seen:?}")
+    };
+    assert_eq!(name(&gone), "a");
+}
