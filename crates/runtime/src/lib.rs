@@ -5,22 +5,29 @@
 //! Kubernetes, and nothing of any provider.
 
 pub mod admission;
+pub mod client;
 pub mod clock;
 pub mod controller;
 pub mod conversion;
 pub mod duration;
 pub mod events;
 pub mod hook;
+pub mod informer;
 pub mod metrics;
 pub mod object_key;
 pub mod outcome;
 pub mod provider;
+pub mod queue;
 pub mod random;
 pub mod rbac;
 pub mod settings;
+pub mod writes;
 
+pub use client::instrumented_client;
 pub use clock::Clock;
+pub use controller::{Context, Controller, Reconciler};
 pub use events::Events;
+pub use informer::{Informer, Informers, Scope};
 pub use metrics::Metrics;
 pub use object_key::ObjectKey;
 pub use outcome::{Class, Classified, Next, Outcome};

@@ -1,16 +1,36 @@
-//! Controllers: how one is registered, and what it is given to work with.
+//! Controllers: how one is written, registered and run, and what it is given to work with.
 
-use std::{fmt, sync::Arc};
+mod builder;
+mod context;
+mod run;
+#[cfg(test)]
+mod tests;
+mod trigger;
+mod write;
+
+use std::{fmt, future::Future, sync::Arc};
 
 use futures::future::BoxFuture;
+use kube::Resource;
 
-use crate::Clock;
+pub use self::{
+    builder::{Controller, Options},
+    context::Context,
+    trigger::Trigger,
+};
+use crate::{Classified, Next, informer::Object};
 
-/// Every door to the outside that a controller has. A test holds each of them.
-#[derive(Clone)]
-pub struct Context {
-    pub client: kube::Client,
-    pub clock: Clock,
+/// Makes one object true. Called with the state the caches show, never twice at once for the same object, and
+/// again on every change, on failure and at the resync.
+pub trait Reconciler: Send + Sync + 'static {
+    type Object: Object + Resource<DynamicType = ()>;
+    type Error: Classified;
+
+    fn reconcile(
+        &self,
+        object: Arc<Self::Object>,
+        context: &Context,
+    ) -> impl Future<Output = Result<Next, Self::Error>> + Send;
 }
 
 /// Runs one controller until the manager shuts down.

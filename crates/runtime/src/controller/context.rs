@@ -1,0 +1,109 @@
+//! What a controller is given: every door to the outside. A test holds each of them.
+
+use std::{fmt, sync::Arc};
+
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use super::{run::DynamicWatches, trigger::Trigger};
+use crate::{
+    Clock, Events, Metrics, ObjectKey, Random, Settings,
+    informer::{Informers, Object, Scope},
+    writes::Writes,
+};
+
+/// Every door to the outside that a controller has.
+#[derive(Clone)]
+pub struct Context {
+    pub client: Client,
+    pub clock: Clock,
+    pub random: Random,
+    pub metrics: Metrics,
+    pub settings: Arc<Settings>,
+    pub informers: Informers,
+    pub events: Events,
+    /// Cancelled when the manager stops. A reconcile in work is given time to end.
+    pub shutdown: CancellationToken,
+    pub(super) writes: Writes,
+    pub(super) watches: Option<DynamicWatches>,
+}
+
+impl Context {
+    /// A context on a client, with everything else as it is in production. Its parts may be replaced.
+    pub fn new(client: Client, settings: Settings, metrics: Metrics, shutdown: CancellationToken) -> Self {
+        let random = Random::system();
+        Self {
+            clock: Clock::system(),
+            informers: Informers::new(
+                client.clone(),
+                metrics.clone(),
+                random.clone(),
+                shutdown.child_token(),
+            ),
+            events: Events::to_cluster(client.clone(), "slipway", metrics.clone(), shutdown.clone()),
+            client,
+            random,
+            metrics,
+            settings: Arc::new(settings),
+            shutdown,
+            writes: Writes::default(),
+            watches: None,
+        }
+    }
+
+    /// A context for tests: randomness by seed, events in memory, default settings.
+    pub fn for_tests(client: Client, seed: u64) -> Self {
+        let (random, metrics) = (Random::seeded(seed), Metrics::new());
+        let shutdown = CancellationToken::new();
+        Self {
+            clock: Clock::starting_at(jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24)),
+            informers: Informers::new(
+                client.clone(),
+                metrics.clone(),
+                random.fork(),
+                shutdown.child_token(),
+            ),
+            events: Events::in_memory(),
+            client,
+            random,
+            metrics,
+            settings: Arc::new(Settings::default()),
+            shutdown,
+            writes: Writes::default(),
+            watches: None,
+        }
+    }
+
+    /// Where a write that did not go through [`Context::apply`] and its siblings is noted.
+    pub fn writes(&self) -> &Writes {
+        &self.writes
+    }
+
+    /// Starts watching a kind learnt in a reconcile, once; its changes bring the mapped objects back to this
+    /// controller. Does nothing outside a reconcile.
+    pub fn watch<K: Object>(
+        &self,
+        dynamic: &K::DynamicType,
+        scope: Scope,
+        map: impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) {
+        if let Some(watches) = &self.watches {
+            watches.start(&self.informers, dynamic, scope, map);
+        }
+    }
+
+    /// Brings objects back to this controller, from a task that outlives the reconcile. Nothing outside one.
+    pub fn trigger(&self) -> Option<Trigger> {
+        self.watches.as_ref().map(DynamicWatches::trigger)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Context")
+            .field("settings", &self.settings)
+            .field("informers", &self.informers)
+            .finish_non_exhaustive()
+    }
+}
