@@ -5,14 +5,18 @@
 //! Kubernetes, and nothing of any provider.
 
 pub mod admission;
+pub mod certificates;
 pub mod client;
 pub mod clock;
 pub mod controller;
 pub mod conversion;
 pub mod duration;
 pub mod events;
+pub mod health;
 pub mod hook;
 pub mod informer;
+pub mod lease;
+pub mod logs;
 pub mod metrics;
 pub mod object_key;
 pub mod outcome;
@@ -20,6 +24,7 @@ pub mod provider;
 pub mod queue;
 pub mod random;
 pub mod rbac;
+pub mod server;
 pub mod settings;
 pub mod writes;
 
