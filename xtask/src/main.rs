@@ -1,5 +1,7 @@
 //! The chores of the project, as `cargo xtask <chore>`.
 
+mod parts;
+mod shared_clusters;
 mod test;
 
 use std::process::ExitCode;
@@ -17,6 +19,8 @@ struct Arguments {
 enum Chore {
     /// Run every test, and end with a plain count.
     Test(test::Arguments),
+    /// Build the real parts (Kubernetes, etcd, Cluster API, clusterctl, kwok) into the per-user cache.
+    Parts(parts::Arguments),
     /// Render what the code knows into deploy/ (nothing to render yet).
     Manifests {
         /// Fail if what is rendered differs from what is there.
@@ -28,6 +32,7 @@ enum Chore {
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Test(arguments) => test::run(&arguments),
+        Chore::Parts(arguments) => parts::run(&arguments),
         Chore::Manifests { check: _ } => Ok(true),
     };
     match result {

@@ -1,15 +1,17 @@
 //! `cargo xtask test`: builds every test once, runs the test programs side by side, and counts.
 
 use std::{
-    collections::VecDeque,
-    path::PathBuf,
+    collections::{BTreeSet, VecDeque},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Mutex,
+    sync::{Mutex, OnceLock},
     time::Instant,
 };
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+
+use crate::shared_clusters::SharedClusters;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -29,6 +31,7 @@ struct Program {
     name: String,
     executable: PathBuf,
     directory: PathBuf,
+    uses_shared_clusters: bool,
 }
 
 #[derive(Default)]
@@ -47,14 +50,35 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         started.elapsed().as_secs_f64()
     );
 
-    let queue = Mutex::new(VecDeque::from(programs));
+    // Programs that need no cluster run while the shared ones start.
+    let (users, others): (Vec<_>, Vec<_>) = programs
+        .into_iter()
+        .partition(|program| program.uses_shared_clusters);
+    let shared = OnceLock::new();
+    let start = || SharedClusters::start().map_err(|error| format!("{error:#}"));
+    let needs_shared = !users.is_empty();
+    let queue = Mutex::new(others.into_iter().chain(users).collect::<VecDeque<_>>());
     let count = Mutex::new(Count::default());
     // Two at a time: the machines this runs on have two cores, and each program is parallel inside.
     std::thread::scope(|scope| {
+        if needs_shared {
+            scope.spawn(|| shared.get_or_init(start));
+        }
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(program) = { queue.lock().expect("no panic while held").pop_front() } {
-                    let (one, output) = run_program(&program, arguments);
+                    let environment = if program.uses_shared_clusters {
+                        shared
+                            .get_or_init(start)
+                            .as_ref()
+                            .map(SharedClusters::environment)
+                    } else {
+                        Ok(Vec::new())
+                    };
+                    let (one, output) = match environment {
+                        Ok(environment) => run_program(&program, arguments, &environment),
+                        Err(error) => failed(&program, &format!("the shared clusters do not start: {error}")),
+                    };
                     let mut count = count.lock().expect("no panic while held");
                     print!("{output}");
                     count.passed += one.passed;
@@ -65,6 +89,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
     });
     let count = count.into_inner().expect("threads have ended");
+    if let Some(Ok(shared)) = shared.into_inner() {
+        shared.stop(count.failed > 0);
+    }
     println!("took {:.0} s", started.elapsed().as_secs_f64());
     println!(
         "{} passed, {} failed, {} skipped",
@@ -95,6 +122,7 @@ fn build(arguments: &Arguments) -> Result<Vec<Program>> {
     if !output.status.success() {
         bail!("the tests do not build");
     }
+    let users = users_of_the_testbed()?;
     let mut programs = Vec::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let Ok(message) = serde_json::from_str::<Value>(line) else {
@@ -117,18 +145,61 @@ fn build(arguments: &Arguments) -> Result<Vec<Program>> {
         programs.push(Program {
             name: format!("{package}/{target}"),
             executable: executable.into(),
+            // The chores themselves link the testbed to start it; their tests do not use it.
+            uses_shared_clusters: users.contains(&directory) && package != "xtask" && target != "repository",
             directory,
         });
     }
     Ok(programs)
 }
 
+/// The packages that use the testbed, by their directory.
+fn users_of_the_testbed() -> Result<BTreeSet<PathBuf>> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--locked",
+            "--format-version=1",
+        ])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running cargo metadata")?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
+    let packages = metadata["packages"]
+        .as_array()
+        .context("cargo metadata names packages")?;
+    Ok(packages
+        .iter()
+        .filter(|package| {
+            let mut dependencies = package["dependencies"].as_array().into_iter().flatten();
+            dependencies.any(|dependency| dependency["name"] == "slipway-testbed")
+        })
+        .filter_map(|package| package["manifest_path"].as_str())
+        .filter_map(|manifest| Some(Path::new(manifest).parent()?.to_owned()))
+        .collect())
+}
+
+fn failed(program: &Program, reason: &str) -> (Count, String) {
+    let count = Count {
+        failed: 1,
+        ..Count::default()
+    };
+    (count, format!("FAIL {}: {reason}\n", program.name))
+}
+
 /// Runs one program; its output is shown whole when it fails, else in one line.
-fn run_program(program: &Program, arguments: &Arguments) -> (Count, String) {
+fn run_program(
+    program: &Program,
+    arguments: &Arguments,
+    environment: &[(String, PathBuf)],
+) -> (Count, String) {
     let started = Instant::now();
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.directory).stdin(Stdio::null());
     command.env("CARGO_MANIFEST_DIR", &program.directory);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     if arguments.full {
         command.env("SLIPWAY_TEST_FULL", "1");
     }
@@ -137,13 +208,7 @@ fn run_program(program: &Program, arguments: &Arguments) -> (Count, String) {
     }
     let output = match command.output() {
         Ok(output) => output,
-        Err(error) => {
-            let failed = Count {
-                failed: 1,
-                ..Count::default()
-            };
-            return (failed, format!("FAIL {}: cannot start: {error}\n", program.name));
-        }
+        Err(error) => return failed(program, &format!("cannot start: {error}")),
     };
     let text = String::from_utf8_lossy(&output.stdout);
     let mut count = count(&text);

@@ -1,0 +1,159 @@
+//! A cluster's directory: data, certificates, logs. It is removed with the cluster, unless a test failed: then
+//! the logs stay and their path is printed. Directories of processes that were killed are swept at the next start.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use tempfile::TempDir;
+
+const PREFIX: &str = "slipway-testbed-";
+
+/// Marks a directory whose logs someone will want to read.
+const KEEP: &str = "keep";
+
+/// How long kept logs stay.
+const KEPT_FOR: Duration = Duration::from_hours(24);
+
+/// A directory that this process owns while it holds its lock.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// Held open for its lock.
+    _owner: File,
+    temporary: Option<TempDir>,
+}
+
+impl Directory {
+    /// A new directory under `base`, or under the system's temporary directory.
+    pub fn create(name: &str, base: Option<&Path>) -> io::Result<Directory> {
+        let base = base.map_or_else(std::env::temp_dir, Path::to_owned);
+        sweep(&base);
+        let temporary = tempfile::Builder::new()
+            .prefix(&format!("{PREFIX}{name}-"))
+            .tempdir_in(base)?;
+        let path = temporary.path().to_owned();
+        let owner = File::create(path.join("owner"))?;
+        owner.lock()?;
+        fs::create_dir(path.join("logs"))?;
+        fs::create_dir(path.join("pki"))?;
+        Ok(Directory {
+            path,
+            _owner: owner,
+            temporary: Some(temporary),
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    /// Keeps the logs when the directory goes.
+    pub fn keep_logs(&self) {
+        // Losing the mark loses logs, never the test's own result.
+        let _ = File::create(self.path.join(KEEP));
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep_logs();
+        }
+        let Some(temporary) = self.temporary.take() else {
+            return;
+        };
+        if self.path.join(KEEP).exists() {
+            let path = temporary.keep();
+            remove_all_but_logs(&path);
+            eprintln!("testbed: logs are kept in {}", self.logs().display());
+        }
+    }
+}
+
+/// Removes what killed processes left behind, and logs that nobody fetched for a day.
+fn sweep(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else {
+        return;
+    };
+    for entry in entries.filter_map(Result::ok) {
+        let path = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let Ok(owner) = File::open(path.join("owner")) else {
+            continue;
+        };
+        // Whoever holds the lock still runs.
+        if owner.try_lock().is_err() {
+            continue;
+        }
+        let is_old = fs::metadata(path.join("owner"))
+            .and_then(|metadata| metadata.modified())
+            .is_ok_and(|time| {
+                SystemTime::now()
+                    .duration_since(time)
+                    .is_ok_and(|age| age > KEPT_FOR)
+            });
+        // Another sweeper may be at it: whatever is gone is gone.
+        if path.join(KEEP).exists() && !is_old {
+            remove_all_but_logs(&path);
+        } else {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+fn remove_all_but_logs(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().filter_map(Result::ok) {
+        if ["logs", "owner", KEEP]
+            .iter()
+            .any(|name| entry.file_name() == *name)
+        {
+            continue;
+        }
+        let path = entry.path();
+        let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_goes_with_its_owner_and_logs_stay_when_asked() {
+        let base = tempfile::tempdir().unwrap();
+        let gone = Directory::create("gone", Some(base.path())).unwrap();
+        let kept = Directory::create("kept", Some(base.path())).unwrap();
+        fs::write(kept.path().join("data"), "x").unwrap();
+        kept.keep_logs();
+        let (gone_path, kept_path) = (gone.path().to_owned(), kept.path().to_owned());
+        drop((gone, kept));
+        assert!(!gone_path.exists());
+        assert!(kept_path.join("logs").exists());
+        assert!(!kept_path.join("data").exists());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_swept_and_what_lives_is_not() {
+        let base = tempfile::tempdir().unwrap();
+        let alive = Directory::create("alive", Some(base.path())).unwrap();
+        let dead = base.path().join("slipway-testbed-dead-1");
+        fs::create_dir(&dead).unwrap();
+        File::create(dead.join("owner")).unwrap();
+        let foreign = base.path().join("something-else");
+        fs::create_dir(&foreign).unwrap();
+        sweep(base.path());
+        assert!(alive.path().exists());
+        assert!(!dead.exists());
+        assert!(foreign.exists());
+    }
+}

@@ -1,0 +1,19 @@
+//! Real clusters for tests and local runs: etcd, kube-apiserver, Cluster API and kwok as plain processes on
+//! loopback, built from pinned Go modules, that die with the process that started them.
+
+pub mod audit;
+pub mod certificates;
+mod cluster;
+mod directory;
+pub mod install;
+pub mod parts;
+mod ports;
+mod process;
+pub mod shared;
+
+pub use cluster::{
+    Builder, Cluster, CommandError, Description, ManagementCluster, StartError, WorkloadCluster,
+};
+pub use parts::{Manifest, Part, Parts, PartsError};
+pub use process::Process;
+pub use shared::shared;

@@ -1,0 +1,146 @@
+//! `testbed`: builds the real parts and runs one cluster until it is told to stop.
+
+use std::{io::Read, process::ExitCode, time::Instant};
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand, ValueEnum};
+use slipway_testbed::{ManagementCluster, Part, Parts, WorkloadCluster, parts};
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Parser)]
+#[command(name = "testbed", about, version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build the real parts, or one of them, into the cache.
+    Parts {
+        /// One part; all unless told.
+        name: Option<String>,
+    },
+    /// Run a cluster until stdin closes or a signal comes; prints its description, one line of JSON.
+    Run(RunArguments),
+}
+
+#[derive(clap::Args)]
+struct RunArguments {
+    /// Names the cluster in messages and paths.
+    #[arg(long, default_value = "testbed")]
+    name: String,
+    /// What runs beside etcd and kube-apiserver.
+    #[arg(long, value_delimiter = ',')]
+    with: Vec<With>,
+    /// The API server's port; a free one unless told.
+    #[arg(long)]
+    port: Option<u16>,
+    /// Where the cluster's directory is made; the system's temporary directory unless told.
+    #[arg(long)]
+    directory: Option<std::path::PathBuf>,
+    /// Stop once everything is ready.
+    #[arg(long)]
+    exit_when_ready: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum With {
+    ControllerManager,
+    Scheduler,
+    /// Cluster API's core manager, with the controller-manager.
+    Capi,
+    /// The kubeadm bootstrap and control plane managers, with Cluster API.
+    Kubeadm,
+    Kwok,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Parts { name } => build_parts(name.as_deref()),
+        Command::Run(arguments) => run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build_parts(name: Option<&str>) -> Result<()> {
+    let wanted = match name {
+        Some(name) => vec![Part::named(name)?],
+        None => Part::ALL.to_vec(),
+    };
+    let parts = parts::Builder::new()?.build(&wanted)?;
+    println!("{}", parts.directory().display());
+    Ok(())
+}
+
+#[tokio::main]
+async fn run(arguments: &RunArguments) -> Result<()> {
+    let parts = Parts::ready()?;
+    let with = |part| arguments.with.contains(&part);
+    let cluster_api = with(With::Capi) || with(With::Kubeadm);
+    let mut builder = if cluster_api || with(With::ControllerManager) {
+        ManagementCluster::builder().scheduler(with(With::Scheduler))
+    } else {
+        WorkloadCluster::builder().scheduler(with(With::Scheduler))
+    };
+    builder = builder.name(&arguments.name).parts(parts);
+    if cluster_api {
+        builder = builder.cluster_api();
+    }
+    if with(With::Kubeadm) {
+        builder = builder.kubeadm();
+    }
+    if with(With::Kwok) {
+        builder = builder.kwok();
+    }
+    if let Some(port) = arguments.port {
+        builder = builder.api_port(port);
+    }
+    if let Some(directory) = &arguments.directory {
+        builder = builder.directory(directory);
+    }
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (closed, stdin_closed) = tokio::sync::oneshot::channel();
+    // Reading blocks until whoever started this closes the pipe, so it gets a thread that nothing waits for.
+    std::thread::spawn(move || {
+        let mut ignored = [0; 512];
+        while std::io::stdin().read(&mut ignored).is_ok_and(|count| count > 0) {}
+        let _ = closed.send(());
+    });
+    let started = Instant::now();
+    let serve = async {
+        let cluster = builder.start().await?;
+        let path = cluster.describe()?;
+        eprintln!(
+            "cluster {} is ready after {:.1} s; kubeconfig: {}; description: {}",
+            cluster.name(),
+            started.elapsed().as_secs_f64(),
+            cluster.kubeconfig().display(),
+            path.display(),
+        );
+        println!("{}", serde_json::to_string(cluster.description())?);
+        if !arguments.exit_when_ready {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, anyhow::Error>(cluster)
+    };
+    tokio::select! {
+        cluster = serve => {
+            let stopping = Instant::now();
+            cluster?.stop();
+            eprintln!("stopped in {:.1} s", stopping.elapsed().as_secs_f64());
+        }
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        closed = stdin_closed => if closed.is_err() { bail!("reading stdin failed") },
+    }
+    Ok(())
+}

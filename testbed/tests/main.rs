@@ -1,0 +1,6 @@
+//! The testbed against itself: real processes, real failures.
+
+mod bad_input;
+mod clusters;
+mod death;
+mod parts;
