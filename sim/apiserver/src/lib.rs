@@ -18,8 +18,9 @@ mod watch;
 mod write;
 
 pub mod faults;
+pub mod sweep;
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -45,6 +46,9 @@ use route::Route;
 use server::{State, is_write};
 use watch::Control;
 use write::Candidate;
+
+/// What kube's own connections allow before they give up on a silent server.
+const READ_TIMEOUT: Duration = Duration::from_secs(295);
 
 type ResponseBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -100,11 +104,17 @@ impl Apiserver {
     /// A client whose every request goes through `faults` first, for what is being tested.
     pub fn client_with(&self, faults: Faults) -> kube::Client {
         let server = self.clone();
+        let faults = faults.on(self);
         let service = tower::service_fn(move |request: Request<Body>| {
             let (server, faults) = (server.clone(), faults.clone());
             async move { server.serve(request, &faults).await }
         });
         kube::Client::new(service, "default")
+    }
+
+    /// Calls `observer` with every object after every change.
+    pub fn observe_changes(&self, observer: impl Fn(&[Value]) + Send + 'static) {
+        self.state.lock().observer = Some(Box::new(observer));
     }
 
     /// Every object, in resource and key order, for comparing end states.
@@ -131,6 +141,16 @@ impl Apiserver {
     pub fn hold_watches(&self) {
         self.control
             .send_modify(|control| control.held_at = Some(control.version));
+    }
+
+    /// Every watch delivers its last events once more.
+    pub fn repeat_events(&self) {
+        self.control.send_modify(|control| control.repeats += 1);
+    }
+
+    /// The version of the newest change.
+    pub fn version(&self) -> u64 {
+        self.state.lock().store.version()
     }
 
     pub fn release_watches(&self) {
@@ -166,6 +186,14 @@ impl Apiserver {
                 Err(broken())
             }
             Fate::Hang => std::future::pending().await,
+            Fate::HangAnswer => {
+                let _ = self.answer(&call, &body).await;
+                tokio::time::sleep(READ_TIMEOUT).await;
+                Err(std::io::Error::new(
+                    std::io::ErrorKind::TimedOut,
+                    "no answer before the read timeout",
+                ))
+            }
         }
     }
 
@@ -191,7 +219,7 @@ impl Apiserver {
             _ => self.write(call, body).await,
         };
         if is_write(&call.method) {
-            let version = self.state.lock().store.version();
+            let version = self.tell_observer();
             self.control.send_if_modified(|control| {
                 let newer = version > control.version;
                 control.version = control.version.max(version);
@@ -210,6 +238,24 @@ impl Apiserver {
             ),
             Err(failure) => refusal(&failure),
         })
+    }
+
+    fn tell_observer(&self) -> u64 {
+        let mut state = self.state.lock();
+        let version = state.store.version();
+        if version != state.observed {
+            state.observed = version;
+            if let Some(observer) = state.observer.take() {
+                let objects: Vec<Value> = state
+                    .store
+                    .all()
+                    .map(|(_, object)| Value::clone(object))
+                    .collect();
+                observer(&objects);
+                state.observer = Some(observer);
+            }
+        }
+        version
     }
 
     async fn delete(&self, call: &Call, body: &[u8]) -> Answer<Value> {

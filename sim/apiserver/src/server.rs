@@ -15,11 +15,17 @@ use crate::{
     store::{Key, Store, key_of},
 };
 
+/// Sees every object after every change.
+pub type Observer = Box<dyn Fn(&[Value]) + Send>;
+
 pub struct State {
     pub kinds: Vec<Kind>,
     pub store: Store,
     pub admission: Vec<Admission>,
     pub clock: Clock,
+    pub observer: Option<Observer>,
+    /// The version the observer has seen.
+    pub observed: u64,
     suffixes: u64,
 }
 
@@ -30,6 +36,8 @@ impl State {
             store: Store::default(),
             admission: Vec::new(),
             clock,
+            observer: None,
+            observed: 0,
             suffixes: 0,
         };
         for name in ["default", "kube-public", "kube-system"] {

@@ -24,6 +24,8 @@ pub struct Control {
     pub version: u64,
     /// Watches opened before this number end with a broken connection.
     pub cuts: u64,
+    /// How often watches have been told to repeat their last events.
+    pub repeats: u64,
     /// Nothing newer than this is delivered while it is set.
     pub held_at: Option<u64>,
 }
@@ -49,6 +51,9 @@ struct Watch {
     bookmarks: bool,
     deadline: Option<Instant>,
     next_bookmark: Instant,
+    /// The last events delivered, oldest first.
+    last: VecDeque<Value>,
+    repeated: u64,
     over: bool,
 }
 
@@ -74,7 +79,7 @@ pub fn open(
             .parse()
             .map_err(|_| Failure::bad_request(format!("invalid resource version {asked:?}")))?
     };
-    let Control { cuts, .. } = *control.borrow();
+    let Control { cuts, repeats, .. } = *control.borrow();
     let visible = control.borrow().visible();
     let mut watch = Watch {
         state: state.clone(),
@@ -90,6 +95,8 @@ pub fn open(
             .and_then(|seconds| seconds.parse().ok())
             .map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         next_bookmark: Instant::now() + BOOKMARK_EVERY,
+        last: VecDeque::new(),
+        repeated: repeats,
         over: false,
         kind,
     };
@@ -135,7 +142,13 @@ impl Watch {
                     "the connection was cut",
                 )));
             }
+            let repeats = self.control.borrow().repeats;
+            if repeats != self.repeated {
+                self.repeated = repeats;
+                self.ready.extend(self.last.iter().cloned());
+            }
             if let Some(event) = self.ready.pop_front() {
+                self.remember(&event);
                 let mut line = event.to_string().into_bytes();
                 line.push(b'\n');
                 return Some(Ok(Bytes::from(line)));
@@ -158,6 +171,19 @@ impl Watch {
                     self.ready.push_back(self.bookmark());
                 }
             }
+        }
+    }
+
+    /// Keeps the last two changes, for a repetition.
+    fn remember(&mut self, event: &Value) {
+        if event["type"] == "MODIFIED" {
+            self.last.push_back(event.clone());
+            if self.last.len() > 2 {
+                self.last.pop_front();
+            }
+        } else {
+            // Repeating from before a deletion would bring an object back for good.
+            self.last.clear();
         }
     }
 

@@ -1,3 +1,0 @@
-//! authorization
-use super::Kind;
-pub const KINDS: &[Kind] = &[];

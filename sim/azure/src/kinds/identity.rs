@@ -1,3 +1,0 @@
-//! identity
-use super::Kind;
-pub const KINDS: &[Kind] = &[];

@@ -1,3 +1,0 @@
-//! The `azure-sim` binary.
-
-fn main() {}
