@@ -1,0 +1,267 @@
+//! Updates in place: the marks on a Machine and its objects, and the writes that start one, in the order that
+//! Cluster API's own control plane uses. The order matters: the first mark commits to the update, the last one lets
+//! the Machine controller call the extension, and every step in between can be repeated after a crash.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use crate::{
+    apply::{FieldManagers, spec_intent},
+    marks,
+    names::annotation,
+};
+
+/// The hook that performs an update.
+pub const UPDATE_MACHINE: &str = "UpdateMachine";
+
+/// Whether an update was decided, or is about to be performed: such a Machine is neither up to date nor available,
+/// and no other one is touched.
+pub fn is_update_in_progress(metadata: &ObjectMeta) -> bool {
+    marks::has_annotation(metadata, annotation::UPDATE_IN_PROGRESS) || is_pending(metadata, UPDATE_MACHINE)
+}
+
+/// Whether an update was decided but its start was interrupted: it is always continued, never undone.
+pub fn is_half_triggered(metadata: &ObjectMeta) -> bool {
+    marks::has_annotation(metadata, annotation::UPDATE_IN_PROGRESS) && !is_pending(metadata, UPDATE_MACHINE)
+}
+
+fn pending(metadata: &ObjectMeta) -> BTreeSet<&str> {
+    metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(annotation::PENDING_HOOKS))
+        .into_iter()
+        .flat_map(|list| list.split(','))
+        .filter(|hook| !hook.is_empty())
+        .collect()
+}
+
+/// Whether a hook is to be called for the object.
+pub fn is_pending(metadata: &ObjectMeta, hook: &str) -> bool {
+    pending(metadata).contains(hook)
+}
+
+/// The merge patch that asks for a hook to be called. `None` if it has been asked for.
+pub fn mark_pending(metadata: &ObjectMeta, hook: &str) -> Option<Value> {
+    let mut hooks = pending(metadata);
+    hooks.insert(hook).then(|| {
+        let list: Vec<_> = hooks.into_iter().collect();
+        marks::set_annotation(annotation::PENDING_HOOKS, Some(&list.join(",")))
+    })
+}
+
+/// The merge patch after a hook was called. `None` if it was not asked for.
+pub fn mark_done(metadata: &ObjectMeta, hook: &str) -> Option<Value> {
+    let mut hooks = pending(metadata);
+    hooks.remove(hook).then(|| {
+        let list = hooks.into_iter().collect::<Vec<_>>().join(",");
+        marks::set_annotation(
+            annotation::PENDING_HOOKS,
+            Some(list.as_str()).filter(|list| !list.is_empty()),
+        )
+    })
+}
+
+/// One write on the way to an update.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// A merge patch: used where others race for the same annotation, which server-side apply would give to one.
+    Merge { target: Target, patch: Value },
+    /// An apply with force by this manager.
+    Apply {
+        target: Target,
+        manager: &'static str,
+        intent: Value,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Machine,
+    InfrastructureMachine,
+    BootstrapConfig,
+}
+
+/// What the update is to make of the Machine and its objects.
+#[derive(Clone, Debug)]
+pub struct Desired<'a> {
+    pub machine: &'a Value,
+    pub infrastructure_machine: &'a Value,
+    /// Absent where the Machine's bootstrap data was given by the user.
+    pub bootstrap_config: Option<&'a Value>,
+}
+
+/// The writes that are left to start the update of a Machine. Done in order and each at least once, they can be
+/// computed again after any of them: what is there already is not written again or is written the same.
+pub fn trigger(machine: &ObjectMeta, desired: &Desired<'_>, managers: FieldManagers) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if !marks::has_annotation(machine, annotation::UPDATE_IN_PROGRESS) {
+        steps.push(Step::Merge {
+            target: Target::Machine,
+            patch: marks::set_annotation(annotation::UPDATE_IN_PROGRESS, Some("")),
+        });
+    }
+    steps.push(Step::Apply {
+        target: Target::InfrastructureMachine,
+        manager: managers.spec,
+        intent: marked(
+            desired.infrastructure_machine,
+            &[annotation::CLONED_FROM_NAME, annotation::CLONED_FROM_GROUP_KIND],
+        ),
+    });
+    if let Some(config) = desired.bootstrap_config {
+        // Only one that was cloned says from what.
+        steps.push(Step::Apply {
+            target: Target::BootstrapConfig,
+            manager: managers.spec,
+            intent: marked(
+                config,
+                &[annotation::CLONED_FROM_NAME, annotation::CLONED_FROM_GROUP_KIND],
+            ),
+        });
+    }
+    steps.push(Step::Apply {
+        target: Target::Machine,
+        manager: managers.spec,
+        intent: spec_intent(desired.machine),
+    });
+    if let Some(patch) = mark_pending(machine, UPDATE_MACHINE) {
+        steps.push(Step::Merge {
+            target: Target::Machine,
+            patch,
+        });
+    }
+    steps
+}
+
+/// The intent for an object that is updated: its spec and the mark. Labels and all other annotations belong to the
+/// metadata manager and are left out, so that the spec manager does not take them over.
+fn marked(object: &Value, keep: &[&str]) -> Value {
+    let mut intent = spec_intent(object);
+    let mut annotations = json!({ (annotation::UPDATE_IN_PROGRESS): "" });
+    for key in keep {
+        let value = &object["metadata"]["annotations"][key];
+        if !value.is_null() {
+            annotations[key] = value.clone();
+        }
+    }
+    if let Some(metadata) = intent["metadata"].as_object_mut() {
+        metadata.remove("labels");
+        metadata.insert("annotations".to_owned(), annotations);
+    }
+    intent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANAGERS: FieldManagers = FieldManagers {
+        spec: "spec-manager",
+        metadata: "metadata-manager",
+    };
+
+    fn annotated(pairs: &[(&str, &str)]) -> ObjectMeta {
+        ObjectMeta {
+            annotations: Some(
+                pairs
+                    .iter()
+                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                    .collect(),
+            ),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn pending_hooks_are_a_sorted_list() {
+        let none = ObjectMeta::default();
+        let list = |patch: &Value| patch["metadata"]["annotations"][annotation::PENDING_HOOKS].clone();
+        assert_eq!(
+            list(&mark_pending(&none, UPDATE_MACHINE).unwrap()),
+            "UpdateMachine"
+        );
+        let other = annotated(&[(annotation::PENDING_HOOKS, "Zoo,AfterClusterUpgrade")]);
+        assert_eq!(
+            list(&mark_pending(&other, UPDATE_MACHINE).unwrap()),
+            "AfterClusterUpgrade,UpdateMachine,Zoo"
+        );
+        let both = annotated(&[(annotation::PENDING_HOOKS, "UpdateMachine,Zoo")]);
+        assert_eq!(mark_pending(&both, UPDATE_MACHINE), None);
+        assert_eq!(list(&mark_done(&both, UPDATE_MACHINE).unwrap()), "Zoo");
+        let last = annotated(&[(annotation::PENDING_HOOKS, "UpdateMachine")]);
+        assert_eq!(list(&mark_done(&last, UPDATE_MACHINE).unwrap()), Value::Null);
+        assert_eq!(mark_done(&none, UPDATE_MACHINE), None);
+    }
+
+    #[test]
+    fn a_mark_counts_whatever_its_value() {
+        assert!(!is_update_in_progress(&ObjectMeta::default()));
+        let marked = annotated(&[(annotation::UPDATE_IN_PROGRESS, "{\"affectsAvailability\":true}")]);
+        assert!(is_update_in_progress(&marked) && is_half_triggered(&marked));
+        let called = annotated(&[
+            (annotation::UPDATE_IN_PROGRESS, ""),
+            (annotation::PENDING_HOOKS, UPDATE_MACHINE),
+        ]);
+        assert!(is_update_in_progress(&called) && !is_half_triggered(&called));
+    }
+
+    fn names(steps: &[Step]) -> Vec<(&'static str, Target)> {
+        steps
+            .iter()
+            .map(|step| match step {
+                Step::Merge { target, .. } => ("merge", *target),
+                Step::Apply { target, .. } => ("apply", *target),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_update_starts_in_the_order_of_cluster_api_and_goes_on_after_a_crash() {
+        let object = |kind: &str| {
+            json!({"apiVersion": "a/v1", "kind": kind, "metadata": {"name": "m", "namespace": "n",
+                "labels": {"l": "1"}, "annotations": {"cluster.x-k8s.io/cloned-from-name": "t", "other": "x"}},
+                "spec": {"image": 2}, "status": {"x": 1}})
+        };
+        let (machine, infrastructure, config) =
+            (object("Machine"), object("EdgeMachine"), object("KThreesConfig"));
+        let desired = Desired {
+            machine: &machine,
+            infrastructure_machine: &infrastructure,
+            bootstrap_config: Some(&config),
+        };
+        let steps = trigger(&ObjectMeta::default(), &desired, MANAGERS);
+        use Target::{BootstrapConfig, InfrastructureMachine, Machine};
+        assert_eq!(
+            names(&steps),
+            [
+                ("merge", Machine),
+                ("apply", InfrastructureMachine),
+                ("apply", BootstrapConfig),
+                ("apply", Machine),
+                ("merge", Machine)
+            ]
+        );
+        let Step::Apply { intent, manager, .. } = &steps[1] else {
+            panic!("{steps:?}")
+        };
+        assert_eq!(*manager, "spec-manager");
+        assert_eq!(
+            *intent,
+            json!({"apiVersion": "a/v1", "kind": "EdgeMachine",
+                "metadata": {"name": "m", "namespace": "n", "annotations": {
+                    "cluster.x-k8s.io/cloned-from-name": "t",
+                    "in-place-updates.internal.cluster.x-k8s.io/update-in-progress": ""}},
+                "spec": {"image": 2}})
+        );
+
+        let half = annotated(&[(annotation::UPDATE_IN_PROGRESS, "")]);
+        assert_eq!(names(&trigger(&half, &desired, MANAGERS)).len(), 4);
+        assert_eq!(
+            names(&trigger(&half, &desired, MANAGERS))[0],
+            ("apply", InfrastructureMachine)
+        );
+    }
+}

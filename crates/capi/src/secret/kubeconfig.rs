@@ -1,0 +1,259 @@
+//! The kubeconfig Secret of a workload cluster: making it, reading it, connecting with it, renewing its certificate.
+
+use std::time::Duration;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use kube::{
+    Client, Config,
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
+};
+use secrecy::ExposeSecret;
+use serde_json::json;
+
+use super::{
+    KeyPair, Purpose, VALUE_KEY,
+    certificate::{self, KeyAlgorithm},
+    cluster_secret, text, unusable,
+};
+use crate::Error;
+
+/// The Secret that Cluster API, clusterctl and users look for: `<cluster>-kubeconfig`.
+pub fn secret(namespace: &str, cluster: &str, owner: OwnerReference, kubeconfig: &str) -> Secret {
+    cluster_secret(
+        namespace,
+        cluster,
+        &Purpose::Kubeconfig.secret_name(cluster),
+        Some(owner),
+        [(VALUE_KEY, kubeconfig.as_bytes().to_vec())],
+    )
+}
+
+/// What an administrator's kubeconfig is made of.
+#[derive(Clone, Debug)]
+pub struct Administrator<'a> {
+    pub cluster: &'a str,
+    /// The URL of the apiserver.
+    pub server: &'a str,
+    /// Signs the apiserver's certificate.
+    pub server_authority: &'a str,
+    /// Signs the administrator's certificate.
+    pub client_authority: &'a KeyPair,
+    pub algorithm: KeyAlgorithm,
+    pub lifetime: Duration,
+}
+
+impl Administrator<'_> {
+    /// The kubeconfig, with a new certificate for `kubernetes-admin` of `system:masters`.
+    pub fn kubeconfig(&self, now: Timestamp) -> Result<String, Error> {
+        let client = certificate::client_certificate(
+            self.client_authority,
+            "kubernetes-admin",
+            &["system:masters"],
+            self.algorithm,
+            self.lifetime,
+            now,
+        )?;
+        let user = format!("{}-admin", self.cluster);
+        let context = format!("{user}@{}", self.cluster);
+        let key = client
+            .key
+            .as_ref()
+            .map(|key| key.expose_secret())
+            .unwrap_or_default();
+        let document = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{
+                "name": self.cluster,
+                "cluster": {
+                    "server": self.server,
+                    "certificate-authority-data": STANDARD.encode(self.server_authority),
+                },
+            }],
+            "contexts": [{ "name": context, "context": { "cluster": self.cluster, "user": user } }],
+            "current-context": context,
+            "users": [{
+                "name": user,
+                "user": {
+                    "client-certificate-data": STANDARD.encode(&client.certificate),
+                    "client-key-data": STANDARD.encode(key),
+                },
+            }],
+            "preferences": {},
+        });
+        serde_saphyr::to_string(&document)
+            .map_err(|_| Error::Certificate("the kubeconfig cannot be written".to_owned()))
+    }
+}
+
+/// The kubeconfig in a Secret.
+pub fn read(secret: &Secret) -> Result<Kubeconfig, Error> {
+    let value = text(secret, VALUE_KEY)?
+        .ok_or_else(|| unusable(secret, &format!("it has no data under the key {VALUE_KEY:?}")))?;
+    // The parser's message can quote the text, which is a secret.
+    Kubeconfig::from_yaml(value).map_err(|_| {
+        unusable(
+            secret,
+            &format!("the data under the key {VALUE_KEY:?} is not a kubeconfig"),
+        )
+    })
+}
+
+/// Refuses what would make the manager run programs or read its own files for whoever may write the Secret.
+fn check(secret: &Secret, kubeconfig: &Kubeconfig) -> Result<(), Error> {
+    let problem = |user: &AuthInfo| -> Option<&'static str> {
+        if user.exec.is_some() {
+            Some("it runs a program to authenticate (exec); give it a token or a certificate")
+        } else if user.auth_provider.is_some() {
+            Some("it uses an auth-provider; give it a token or a certificate")
+        } else if user.token_file.is_some() || user.client_certificate.is_some() || user.client_key.is_some()
+        {
+            Some("it refers to files; put the token, certificate and key into it")
+        } else {
+            None
+        }
+    };
+    let found = kubeconfig
+        .auth_infos
+        .iter()
+        .filter_map(|named| named.auth_info.as_ref())
+        .find_map(problem)
+        .or_else(|| {
+            kubeconfig
+                .clusters
+                .iter()
+                .filter_map(|named| named.cluster.as_ref())
+                .any(|cluster| cluster.certificate_authority.is_some())
+                .then_some("it refers to a file; put the certificate authority into it")
+        });
+    match found {
+        None => Ok(()),
+        Some(problem) => Err(unusable(secret, problem)),
+    }
+}
+
+/// How to reach the workload cluster. Nothing is taken from the environment or the file system.
+pub async fn config(secret: &Secret) -> Result<Config, Error> {
+    let kubeconfig = read(secret)?;
+    check(secret, &kubeconfig)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| unusable(secret, &format!("the kubeconfig cannot be used: {error}")))
+}
+
+/// A client of the workload cluster.
+pub async fn client(secret: &Secret) -> Result<Client, Error> {
+    Client::try_from(config(secret).await?).map_err(Error::api("connecting to the workload cluster"))
+}
+
+/// Whether any client certificate in the kubeconfig ends within the given time. One without certificates has
+/// nothing to renew.
+pub fn needs_renewal(secret: &Secret, threshold: Duration, now: Timestamp) -> Result<bool, Error> {
+    for named in read(secret)?.auth_infos {
+        let Some(data) = named.auth_info.and_then(|user| user.client_certificate_data) else {
+            continue;
+        };
+        let pem = STANDARD
+            .decode(data.trim())
+            .ok()
+            .and_then(|bytes| String::from_utf8(bytes).ok())
+            .ok_or_else(|| unusable(secret, "its client certificate is not base64"))?;
+        let ends_soon = certificate::ends_within(&pem, threshold, now)
+            .map_err(|_| unusable(secret, "its client certificate cannot be read"))?;
+        if ends_soon {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::certificate::{AUTHORITY_LIFETIME, CLIENT_LIFETIME, DAY};
+
+    fn now() -> Timestamp {
+        "2026-06-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn made() -> Secret {
+        let authority = certificate::generate(
+            Purpose::ClusterCa,
+            "kubernetes",
+            KeyAlgorithm::EcdsaP256,
+            AUTHORITY_LIFETIME,
+            now(),
+        )
+        .unwrap();
+        let kubeconfig = Administrator {
+            cluster: "edge",
+            server: "https://10.0.0.1:6443",
+            server_authority: &authority.certificate,
+            client_authority: &authority,
+            algorithm: KeyAlgorithm::EcdsaP256,
+            lifetime: CLIENT_LIFETIME,
+        }
+        .kubeconfig(now())
+        .unwrap();
+        secret("fleet", "edge", OwnerReference::default(), &kubeconfig)
+    }
+
+    fn with(kubeconfig: &str) -> Secret {
+        secret("fleet", "edge", OwnerReference::default(), kubeconfig)
+    }
+
+    #[tokio::test]
+    async fn what_was_made_can_be_connected_with() {
+        let secret = made();
+        assert_eq!(secret.metadata.name.as_deref(), Some("edge-kubeconfig"));
+        let read = read(&secret).unwrap();
+        assert_eq!(read.current_context.as_deref(), Some("edge-admin@edge"));
+        let config = config(&secret).await.unwrap();
+        assert_eq!(config.cluster_url.to_string(), "https://10.0.0.1:6443/");
+        assert!(config.root_cert.is_some());
+        client(&secret).await.unwrap();
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_at_half_its_life() {
+        let secret = made();
+        let half = CLIENT_LIFETIME / 2;
+        assert!(!needs_renewal(&secret, half, now()).unwrap());
+        let later = now() + half + DAY;
+        assert!(needs_renewal(&secret, half, later).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_would_reach_into_the_manager_is_refused() {
+        for (user, expected) in [
+            (
+                "exec: {apiVersion: client.authentication.k8s.io/v1, command: id}",
+                "runs a program",
+            ),
+            (
+                "tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token",
+                "refers to files",
+            ),
+            ("client-key: /etc/passwd", "refers to files"),
+        ] {
+            let secret = with(&format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {{server: \
+                 'https://a:1'}}\ncontexts:\n- name: c\n  context: {{cluster: c, user: u}}\nusers:\n- name: u\n  \
+                 user: {{{user}}}\n"
+            ));
+            let message = config(&secret).await.unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_content() {
+        let message = read(&with("token: hunter2: [")).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "Secret fleet/edge-kubeconfig cannot be used: the data under the key \"value\" is not a kubeconfig"
+        );
+    }
+}
