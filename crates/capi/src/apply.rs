@@ -276,14 +276,14 @@ mod tests {
         metadata: "slipway-k3s-metadata",
     };
 
-    fn metadata(entries: Value) -> ObjectMeta {
+    fn metadata(entries: &Value) -> ObjectMeta {
         serde_json::from_value(json!({
             "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "managedFields": entries,
         }))
         .unwrap()
     }
 
-    fn entry(manager: &str, operation: &str, fields: Value) -> Value {
+    fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
         json!({"manager": manager, "operation": operation, "apiVersion": "a/v1", "fieldsType": "FieldsV1",
             "fieldsV1": fields})
     }
@@ -310,9 +310,9 @@ mod tests {
         let theirs = entry(
             "kubectl",
             "Apply",
-            json!({"f:metadata": {"f:labels": {"f:c": {}}}}),
+            &json!({"f:metadata": {"f:labels": {"f:c": {}}}}),
         );
-        let object = metadata(json!([entry(MANAGERS.spec, "Apply", ours), theirs.clone()]));
+        let object = metadata(&json!([entry(MANAGERS.spec, "Apply", &ours), theirs.clone()]));
         let patch = release_metadata(&object, MANAGERS).unwrap();
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         let entries = &patch["metadata"]["managedFields"];
@@ -322,12 +322,12 @@ mod tests {
         );
         assert_eq!(entries[1], theirs);
 
-        let released = metadata(entries.clone());
+        let released = metadata(entries);
         assert_eq!(release_metadata(&released, MANAGERS), None);
-        let updated = metadata(json!([entry(
+        let updated = metadata(&json!([entry(
             MANAGERS.spec,
             "Update",
-            json!({"f:metadata": {"f:labels": {}}})
+            &json!({"f:metadata": {"f:labels": {}}})
         )]));
         assert_eq!(
             release_metadata(&updated, MANAGERS),
@@ -341,10 +341,10 @@ mod tests {
         let everything =
             json!({"f:metadata": {"f:labels": {"f:cluster.x-k8s.io/cluster-name": {}}}, "f:spec": {}});
         let status = json!({"manager": "manager", "operation": "Update", "subresource": "status"});
-        let object = metadata(json!([
-            entry(MANAGERS.spec, "Apply", everything.clone()),
-            entry("manager", "Update", everything.clone()),
-            entry("kubectl", "Update", everything.clone()),
+        let object = metadata(&json!([
+            entry(MANAGERS.spec, "Apply", &everything),
+            entry("manager", "Update", &everything),
+            entry("kubectl", "Update", &everything),
             status.clone(),
         ]));
         let patch = migrate("a/v1", &object, MANAGERS, &[], Timestamp::UNIX_EPOCH).unwrap();
@@ -355,13 +355,13 @@ mod tests {
             .collect();
         assert_eq!(managers, ["kubectl", "manager", MANAGERS.metadata]);
         assert_eq!(entries[1], status, "status writes stay recorded");
-        let brought_over = metadata(patch["metadata"]["managedFields"].clone());
+        let brought_over = metadata(&patch["metadata"]["managedFields"]);
         assert_eq!(
             migrate("a/v1", &brought_over, MANAGERS, &[], Timestamp::UNIX_EPOCH),
             None
         );
 
-        let of_a_peer = metadata(json!([entry("kthreescontrolplane", "Apply", everything)]));
+        let of_a_peer = metadata(&json!([entry("kthreescontrolplane", "Apply", &everything)]));
         assert_eq!(
             migrate("a/v1", &of_a_peer, MANAGERS, &[], Timestamp::UNIX_EPOCH),
             None
@@ -383,7 +383,7 @@ mod tests {
         let repaired = |entries: Value| {
             repair(
                 "a/v1",
-                &metadata(entries),
+                &metadata(&entries),
                 MANAGERS.metadata,
                 Timestamp::UNIX_EPOCH,
             )
@@ -396,9 +396,9 @@ mod tests {
                     .collect::<Vec<_>>()
             })
         };
-        let guess = entry("before-first-apply", "Update", json!({}));
-        let other = entry("kubectl", "Apply", json!({}));
-        let ours = entry(MANAGERS.metadata, "Apply", json!({}));
+        let guess = entry("before-first-apply", "Update", &json!({}));
+        let other = entry("kubectl", "Apply", &json!({}));
+        let ours = entry(MANAGERS.metadata, "Apply", &json!({}));
         assert_eq!(repaired(json!([])).unwrap(), [MANAGERS.metadata]);
         assert_eq!(repaired(json!([guess])).unwrap(), [MANAGERS.metadata]);
         assert_eq!(

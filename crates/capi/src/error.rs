@@ -47,6 +47,12 @@ pub enum Error {
     Hook(#[from] crate::hook::HookError),
 }
 
+impl From<rcgen::Error> for Error {
+    fn from(error: rcgen::Error) -> Self {
+        Self::Certificate(error.to_string())
+    }
+}
+
 impl Error {
     /// Wraps an apiserver error. A failed `test` of a JSON patch is answered with 422, but means that the object
     /// is not what we thought: it becomes a conflict. A 422 of a patch without `test` stays what it is.

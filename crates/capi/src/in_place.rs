@@ -220,6 +220,7 @@ mod tests {
 
     #[test]
     fn an_update_starts_in_the_order_of_cluster_api_and_goes_on_after_a_crash() {
+        use Target::{BootstrapConfig, InfrastructureMachine, Machine};
         let object = |kind: &str| {
             json!({"apiVersion": "a/v1", "kind": kind, "metadata": {"name": "m", "namespace": "n",
                 "labels": {"l": "1"}, "annotations": {"cluster.x-k8s.io/cloned-from-name": "t", "other": "x"}},
@@ -233,7 +234,6 @@ mod tests {
             bootstrap_config: Some(&config),
         };
         let steps = trigger(&ObjectMeta::default(), &desired, MANAGERS);
-        use Target::{BootstrapConfig, InfrastructureMachine, Machine};
         assert_eq!(
             names(&steps),
             [

@@ -54,8 +54,11 @@ impl Paused {
     pub fn must_store(self, kind: &str, conditions: &[Condition], generation: Option<i64>) -> bool {
         let report = self.report(kind);
         find(conditions, condition::PAUSED).is_none_or(|stored| {
-            !says(stored, &report, generation)
-                && !(says_at_any_generation(stored, &report) && !self.is_paused())
+            if self.is_paused() {
+                !says(stored, &report, generation)
+            } else {
+                !says_at_any_generation(stored, &report)
+            }
         })
     }
 }

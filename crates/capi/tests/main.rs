@@ -1,6 +1,7 @@
 //! Tests of the whole crate: the views against the pinned Cluster API, conditions against its documented behaviour,
-//! and hooks against a real TLS server.
+//! hooks against a real TLS server, and writes against a real kube-apiserver with Cluster API.
 
 mod conditions;
 mod hooks;
+mod real_apiserver;
 mod views_match_cluster_api;

@@ -39,8 +39,10 @@ fn crd_schema(file: &str, version: &str) -> Value {
         .into_iter()
         .flatten()
         .find(|candidate| candidate["name"] == version)
-        .map(|found| found["schema"]["openAPIV3Schema"].clone())
-        .unwrap_or_else(|| panic!("{file} has no version {version}"))
+        .map_or_else(
+            || panic!("{file} has no version {version}"),
+            |found| found["schema"]["openAPIV3Schema"].clone(),
+        )
 }
 
 fn view_schema<T: JsonSchema>() -> Value {

@@ -217,7 +217,7 @@ fn drop_propagated(spec: &mut Value) {
     };
     fields.retain(|key, value| {
         // Cluster API compares typed objects, to which an empty text is the same as none.
-        !MACHINE_FIELDS_PROPAGATED.contains(&key.as_str()) && *value != Value::from("") && !value.is_null()
+        !MACHINE_FIELDS_PROPAGATED.contains(&key.as_str()) && value.as_str() != Some("") && !value.is_null()
     });
     if let Some(deletion) = fields.get_mut("deletion").and_then(Value::as_object_mut) {
         deletion.retain(|key, _| !MACHINE_DELETION_FIELDS_PROPAGATED.contains(&key.as_str()));

@@ -14,13 +14,13 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{KeyPair, Purpose};
 use crate::Error;
 
-pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub const DAY: Duration = Duration::from_hours(24);
 /// How long an authority lives.
-pub const AUTHORITY_LIFETIME: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+pub const AUTHORITY_LIFETIME: Duration = Duration::from_hours(3650 * 24);
 /// How long a client certificate lives; it is renewed at half of that.
-pub const CLIENT_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+pub const CLIENT_LIFETIME: Duration = Duration::from_hours(365 * 24);
 /// Clocks differ.
-const BACKDATED: Duration = Duration::from_secs(5 * 60);
+const BACKDATED: Duration = Duration::from_mins(5);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyAlgorithm {
@@ -80,7 +80,7 @@ pub fn generate(
     lifetime: Duration,
     now: Timestamp,
 ) -> Result<KeyPair, Error> {
-    let key = SigningKey::generate_for(algorithm.algorithm()).map_err(failed)?;
+    let key = SigningKey::generate_for(algorithm.algorithm())?;
     if purpose == Purpose::ServiceAccount {
         return Ok(KeyPair {
             certificate: key.public_key_pem(),
@@ -95,7 +95,7 @@ pub fn generate(
         KeyUsagePurpose::KeyEncipherment,
         KeyUsagePurpose::KeyCertSign,
     ];
-    let certificate = params.self_signed(&key).map_err(failed)?;
+    let certificate = params.self_signed(&key)?;
     Ok(KeyPair {
         certificate: certificate.pem(),
         key: Some(private_key(&key)),
@@ -120,14 +120,14 @@ pub fn client_certificate(
         .map_err(|_| Error::Certificate("the authority's private key cannot be read".to_owned()))?;
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, authority_key)
         .map_err(|_| Error::Certificate("the authority's certificate cannot be read".to_owned()))?;
-    let key = SigningKey::generate_for(algorithm.algorithm()).map_err(failed)?;
+    let key = SigningKey::generate_for(algorithm.algorithm())?;
     let mut params = params(user, groups, lifetime, now);
     params.key_usages = vec![
         KeyUsagePurpose::DigitalSignature,
         KeyUsagePurpose::KeyEncipherment,
     ];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
+    let certificate = params.signed_by(&key, &issuer)?;
     Ok(KeyPair {
         certificate: certificate.pem(),
         key: Some(private_key(&key)),
@@ -155,10 +155,6 @@ fn params(
 
 fn private_key(key: &SigningKey) -> SecretString {
     key.serialize_pem().into()
-}
-
-fn failed(error: rcgen::Error) -> Error {
-    Error::Certificate(error.to_string())
 }
 
 /// When the first certificate of a PEM text ends.

@@ -60,7 +60,7 @@ impl Administrator<'_> {
         let key = client
             .key
             .as_ref()
-            .map(|key| key.expose_secret())
+            .map(ExposeSecret::expose_secret)
             .unwrap_or_default();
         let document = json!({
             "apiVersion": "v1",

@@ -134,7 +134,7 @@ pub fn key_pair_secret(
     let key = pair
         .key
         .as_ref()
-        .map(|key| key.expose_secret())
+        .map(ExposeSecret::expose_secret)
         .unwrap_or_default();
     cluster_secret(
         namespace,
