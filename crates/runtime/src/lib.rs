@@ -26,6 +26,8 @@ pub mod random;
 pub mod rbac;
 pub mod server;
 pub mod settings;
+#[cfg(test)]
+mod test_server;
 pub mod writes;
 
 pub use client::instrumented_client;

@@ -1,1 +1,589 @@
+//! Controllers against the test server, in paused time: what brings an object back, what a failing one does to
+//! the others, and that a reconcile never acts on a state from before its own writes.
 
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use k8s_openapi::{
+    api::core::v1::ConfigMap,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use kube::{CustomResource, ResourceExt, core::GroupVersionKind};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+use super::*;
+use crate::{
+    Class, ObjectKey, Settings,
+    informer::{Informer, Scope},
+    test_server::TestServer,
+};
+
+const VESSELS: &str = "/apis/fleet.example.com/v1/vessels";
+const MAPS: &str = "/api/v1/configmaps";
+
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "fleet.example.com",
+    version = "v1",
+    kind = "Vessel",
+    namespaced,
+    schema = "disabled",
+    status = "VesselStatus"
+)]
+pub struct VesselSpec {
+    #[serde(default)]
+    draft: i32,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct VesselStatus {
+    #[serde(default)]
+    afloat: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it did not work")]
+struct Failure(Class);
+
+impl Classified for Failure {
+    fn class(&self) -> Class {
+        self.0
+    }
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        Self(error.class())
+    }
+}
+
+type Answer = Result<Next, Failure>;
+type Work = Arc<dyn Fn(Arc<Vessel>, Context) -> BoxFuture<'static, Answer> + Send + Sync>;
+
+/// Notes when it was called for what, then does as it is told.
+#[derive(Clone)]
+struct Recorder {
+    calls: Arc<Mutex<Vec<(String, Duration)>>>,
+    start: Instant,
+    work: Work,
+}
+
+impl Reconciler for Recorder {
+    type Object = Vessel;
+    type Error = Failure;
+
+    async fn reconcile(&self, object: Arc<Vessel>, context: &Context) -> Answer {
+        self.calls.lock().push((object.name_any(), self.start.elapsed()));
+        (self.work)(object, context.clone()).await
+    }
+}
+
+struct Fixture {
+    server: TestServer,
+    context: Context,
+    recorder: Recorder,
+    running: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+impl Fixture {
+    fn new<F>(work: impl Fn(Arc<Vessel>, Context) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let server = TestServer::new();
+        Self {
+            context: Context::for_tests(server.client(), 11),
+            server,
+            recorder: Recorder {
+                calls: Arc::default(),
+                start: Instant::now(),
+                work: Arc::new(move |object, context| Box::pin(work(object, context))),
+            },
+            running: None,
+        }
+    }
+
+    fn settings(mut self, settings: Settings) -> Self {
+        self.context.settings = Arc::new(settings);
+        self
+    }
+
+    fn start(&mut self, describe: impl FnOnce(Controller<Recorder>) -> Controller<Recorder>) {
+        let registration = describe(Controller::new("vessel", self.recorder.clone())).into_registration();
+        self.running = Some(tokio::spawn((registration.run)(self.context.clone())));
+    }
+
+    fn put(&self, name: &str, draft: i32) {
+        let mut object = self
+            .server
+            .get(VESSELS, Some("default"), name)
+            .unwrap_or_else(|| json!({"metadata": {"name": name, "namespace": "default"}}));
+        object["spec"] = json!({"draft": draft});
+        self.server.put(VESSELS, object);
+    }
+
+    /// How often each object was reconciled since last asked.
+    async fn calls(&self) -> BTreeMap<String, usize> {
+        sleep(Duration::from_secs(1)).await;
+        let mut counts = BTreeMap::new();
+        for (name, _) in self.recorder.calls.lock().drain(..) {
+            *counts.entry(name).or_default() += 1;
+        }
+        counts
+    }
+
+    fn metric(&self, line: &str) {
+        let text = self.context.metrics.encode();
+        assert!(text.contains(line), "{line} is not in:\n{text}");
+    }
+}
+
+fn counts<const N: usize>(expected: [(&str, usize); N]) -> BTreeMap<String, usize> {
+    expected.map(|(name, count)| (name.to_owned(), count)).into()
+}
+
+fn child_of(vessel: &Vessel, name: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: vessel.namespace(),
+            owner_references: Some(vec![OwnerReference {
+                controller: Some(true),
+                ..vessel.owner_ref(&()).expect("it has a name and a uid")
+            }]),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
+
+async fn fine(_: Arc<Vessel>, _: Context) -> Answer {
+    Ok(Next::OnChange)
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_come_on_their_own_changes_and_on_those_of_their_children() {
+    let mut fixture = Fixture::new(fine);
+    fixture.put("a", 1);
+    fixture.put("b", 1);
+    fixture.start(Controller::owns::<ConfigMap>);
+    assert_eq!(fixture.calls().await, counts([("a", 1), ("b", 1)]));
+    fixture.put("a", 2);
+    assert_eq!(fixture.calls().await, counts([("a", 1)]));
+    let owner = json!({"apiVersion": "fleet.example.com/v1alpha1", "kind": "Vessel", "name": "b", "uid": "x", "controller": true});
+    let child = json!({"metadata": {"name": "crew", "namespace": "default", "ownerReferences": [owner]}});
+    fixture.server.put(MAPS, child.clone());
+    assert_eq!(fixture.calls().await, counts([("b", 1)]));
+    let mut moved = child;
+    moved["metadata"]["ownerReferences"][0]["name"] = "a".into();
+    fixture.server.put(MAPS, moved);
+    assert_eq!(
+        fixture.calls().await,
+        counts([("a", 1), ("b", 1)]),
+        "both the old and the new owner"
+    );
+    fixture.server.remove(MAPS, Some("default"), "crew");
+    assert_eq!(fixture.calls().await, counts([("a", 1)]));
+    fixture.server.put(
+        MAPS,
+        json!({"metadata": {"name": "stranger", "namespace": "default"}}),
+    );
+    assert_eq!(fixture.calls().await, counts([]));
+    fixture.metric(r#"controller_runtime_reconcile_total{controller="vessel",result="success"} 7"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_harms_only_its_own_object_and_is_counted() {
+    let mut fixture = Fixture::new(|vessel, _| async move {
+        assert!(vessel.name_any() != "bad", "a hole in the hull");
+        Ok(Next::OnChange)
+    });
+    for name in ["a", "bad", "c"] {
+        fixture.put(name, 1);
+    }
+    fixture.start(|controller| controller.backoff(Duration::from_secs(10), Duration::from_secs(1000)));
+    assert_eq!(fixture.calls().await, counts([("a", 1), ("bad", 1), ("c", 1)]));
+    fixture.put("a", 2);
+    assert_eq!(fixture.calls().await, counts([("a", 1)]), "others go on");
+    sleep(Duration::from_secs(40)).await;
+    assert_eq!(
+        fixture.calls().await,
+        counts([("bad", 2)]),
+        "after 10 and 30 seconds"
+    );
+    fixture.metric(r#"controller_runtime_reconcile_panics_total{controller="vessel"} 3"#);
+    fixture.metric(r#"controller_runtime_active_workers{controller="vessel"} 0"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_harms_only_its_own_object_and_is_counted() {
+    let mut fixture = Fixture::new(|vessel, _| async move {
+        if vessel.name_any() == "bad" {
+            std::future::pending::<()>().await;
+        }
+        Ok(Next::OnChange)
+    })
+    .settings(Settings {
+        concurrency: BTreeMap::from([("vessel".to_owned(), 2)]),
+        ..Settings::default()
+    });
+    for name in ["a", "bad", "c"] {
+        fixture.put(name, 1);
+    }
+    fixture.start(|controller| {
+        controller
+            .reconcile_timeout(Duration::from_secs(30))
+            .backoff(Duration::from_secs(10), Duration::from_secs(1000))
+    });
+    assert_eq!(fixture.calls().await, counts([("a", 1), ("bad", 1), ("c", 1)]));
+    fixture.metric(r#"controller_runtime_active_workers{controller="vessel"} 1"#);
+    fixture.put("a", 2);
+    assert_eq!(fixture.calls().await, counts([("a", 1)]), "others go on");
+    sleep(Duration::from_secs(45)).await;
+    assert_eq!(
+        fixture.calls().await,
+        counts([("bad", 1)]),
+        "again after 30 + 10 seconds"
+    );
+    fixture.metric(r#"controller_runtime_reconcile_timeouts_total{controller="vessel"} 1"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_class_of_a_failure_decides_when_the_object_comes_again() {
+    let mut fixture = Fixture::new(|vessel, _| async move {
+        Err(Failure(match vessel.name_any().as_str() {
+            "conflict" => Class::Conflict,
+            "denied" => Class::Denied,
+            "terminal" => Class::Terminal,
+            "throttled" => Class::Throttled(Duration::from_secs(25)),
+            _ => Class::Transient,
+        }))
+    });
+    for name in ["conflict", "denied", "terminal", "throttled", "transient"] {
+        fixture.put(name, 1);
+    }
+    fixture.start(|controller| controller.backoff(Duration::from_secs(1), Duration::from_secs(16)));
+    sleep(Duration::from_secs(90)).await;
+    let calls = fixture.recorder.calls.lock().clone();
+    let times = |name: &str| -> Vec<u64> {
+        let of = calls.iter().filter(|(called, _)| called == name);
+        of.map(|(_, at)| at.as_secs()).collect()
+    };
+    assert_eq!(times("terminal"), [0]);
+    assert_eq!(times("throttled"), [0, 25, 50, 75]);
+    assert_eq!(times("denied").len(), 2, "slowly: {:?}", times("denied"));
+    let transient = times("transient");
+    assert!((8..=10).contains(&transient.len()), "{transient:?}");
+    assert!((8..=10).contains(&times("conflict").len()));
+    fixture.metric(r#"controller_runtime_terminal_reconcile_errors_total{controller="vessel"} 1"#);
+    fixture.metric(r#"slipway_reconcile_errors_total{controller="vessel",class="throttled"} 4"#);
+    fixture.recorder.calls.lock().clear();
+    fixture.put("terminal", 2);
+    assert_eq!(
+        fixture.calls().await["terminal"],
+        1,
+        "a change is worth a new try"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_its_time_or_on_a_change_and_the_resync_comes_in_any_case() {
+    let mut fixture = Fixture::new(|vessel, _| async move {
+        Ok(match vessel.name_any().as_str() {
+            "waiting" => Next::After(Duration::from_secs(30)),
+            _ => Next::OnChange,
+        })
+    })
+    .settings(Settings {
+        sync_period: Duration::from_mins(10),
+        ..Settings::default()
+    });
+    fixture.put("idle", 1);
+    fixture.put("waiting", 1);
+    fixture.start(|controller| controller);
+    sleep(Duration::from_secs(100)).await;
+    assert_eq!(fixture.calls().await, counts([("idle", 1), ("waiting", 4)]));
+    fixture.put("waiting", 2);
+    assert_eq!(fixture.calls().await, counts([("waiting", 1)]));
+    sleep(Duration::from_mins(12)).await;
+    assert_eq!(fixture.calls().await["idle"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrency_is_bounded_and_one_object_is_never_in_work_twice() {
+    let busy = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let (now, peak) = (Arc::clone(&busy), Arc::clone(&most));
+    let mut fixture = Fixture::new(move |_, _| {
+        let (now, peak) = (Arc::clone(&now), Arc::clone(&peak));
+        async move {
+            peak.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            sleep(Duration::from_millis(100)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(Next::OnChange)
+        }
+    })
+    .settings(Settings {
+        concurrency: BTreeMap::from([("vessel".to_owned(), 3)]),
+        ..Settings::default()
+    });
+    for number in 0..20 {
+        fixture.put(&format!("v{number}"), 1);
+    }
+    fixture.start(|controller| controller);
+    assert_eq!(fixture.calls().await.len(), 20);
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    most.store(0, Ordering::SeqCst);
+    for draft in 0..10 {
+        fixture.put("v1", draft + 2);
+        sleep(Duration::from_millis(20)).await;
+    }
+    fixture.calls().await;
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+}
+
+/// The child is named anew each time, so a reconcile that does not see its own last write makes a second one.
+async fn makes_one_child(vessel: Arc<Vessel>, context: Context) -> Answer {
+    let maps: Informer<ConfigMap> = context.informers.get(Scope::all());
+    let has_child = maps.list().iter().any(|map| {
+        map.owner_references()
+            .iter()
+            .any(|owner| owner.name == vessel.name_any())
+    });
+    if !has_child {
+        let name = format!("{}-{}", vessel.name_any(), context.random.name_suffix(5));
+        context.create(&child_of(&vessel, &name)).await?;
+    }
+    Ok(Next::OnChange)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_cache_is_skipped_counted_and_does_not_double_a_create() {
+    let trigger = Trigger::new();
+    let mut fixture = Fixture::new(makes_one_child);
+    fixture.put("a", 1);
+    fixture.put("b", 1);
+    let held = fixture.server.clone();
+    let make = Arc::clone(&fixture.recorder.work);
+    fixture.recorder.work = Arc::new(move |vessel, context| {
+        // From the first write on, no cache hears of anything.
+        held.hold_watches();
+        make(vessel, context)
+    });
+    fixture.start(|controller| controller.owns::<ConfigMap>().triggered_by(&trigger));
+    assert_eq!(fixture.calls().await, counts([("a", 1), ("b", 1)]));
+    for _ in 0..5 {
+        trigger.fire(&ObjectKey::namespaced("default", "a"));
+        assert_eq!(fixture.calls().await, counts([]), "it is put off");
+    }
+    assert_eq!(fixture.server.names(MAPS).len(), 2);
+    fixture.metric(r#"capi_reconcile_stale_cache_skips_total{controller="vessel",cached_kind="ConfigMap"}"#);
+    fixture.server.release_watches();
+    assert_eq!(
+        fixture.calls().await,
+        counts([("a", 1), ("b", 1)]),
+        "at once when the cache has caught up"
+    );
+    assert_eq!(fixture.server.names(MAPS).len(), 2, "one child each");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_gone_again_does_not_stop_its_owner() {
+    let mut fixture = Fixture::new(makes_one_child);
+    fixture.start(Controller::owns::<ConfigMap>);
+    sleep(Duration::from_secs(1)).await;
+    fixture.put("a", 1);
+    sleep(Duration::from_millis(10)).await;
+    let child = fixture.server.names(MAPS)[0].clone();
+    fixture.server.cut();
+    fixture.server.remove(MAPS, Some("default"), &child);
+    fixture.server.compact();
+    sleep(Duration::from_secs(5)).await;
+    let children = fixture.server.names(MAPS);
+    assert_eq!(children.len(), 1, "a new one was made");
+    assert_ne!(children[0], child);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_is_seen_too() {
+    let deletions = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&deletions);
+    let mut fixture = Fixture::new(move |_, context: Context| {
+        let count = Arc::clone(&count);
+        async move {
+            let maps: Informer<ConfigMap> = context.informers.get(Scope::all());
+            for map in maps.list() {
+                count.fetch_add(1, Ordering::SeqCst);
+                context.delete(map.as_ref()).await?;
+            }
+            Ok(Next::OnChange)
+        }
+    });
+    fixture.put("a", 1);
+    let map = json!({"metadata": {"name": "plain", "namespace": "default"}});
+    fixture.server.put(MAPS, map);
+    let finalized =
+        json!({"metadata": {"name": "held", "namespace": "default", "finalizers": ["example.com/hold"]}});
+    fixture.server.put(MAPS, finalized);
+    let held = fixture.server.clone();
+    let delete = Arc::clone(&fixture.recorder.work);
+    fixture.recorder.work = Arc::new(move |vessel, context| {
+        held.hold_watches();
+        delete(vessel, context)
+    });
+    let trigger = Trigger::new();
+    fixture.start(|controller| {
+        controller
+            .watches::<ConfigMap>(|_, _| vec![])
+            .triggered_by(&trigger)
+    });
+    assert_eq!(fixture.calls().await, counts([("a", 1)]));
+    trigger.fire(&ObjectKey::namespaced("default", "a"));
+    assert_eq!(fixture.calls().await, counts([]), "neither deletion is seen yet");
+    assert_eq!(deletions.load(Ordering::SeqCst), 2);
+    fixture.server.release_watches();
+    assert_eq!(fixture.calls().await, counts([("a", 1)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_is_written_only_if_it_differs() {
+    let mut fixture = Fixture::new(|vessel, context: Context| async move {
+        let status = VesselStatus {
+            afloat: vessel.spec.draft > 1,
+        };
+        context.patch_status(vessel.as_ref(), &status).await?;
+        Ok(Next::OnChange)
+    });
+    fixture.put("a", 2);
+    fixture.start(|controller| controller);
+    fixture.calls().await;
+    let stored = fixture.server.get(VESSELS, Some("default"), "a").unwrap();
+    assert_eq!(stored["status"], json!({"afloat": true}));
+    fixture.put("a", 3);
+    assert_eq!(fixture.calls().await["a"], 1);
+    assert_eq!(
+        fixture.server.count("PATCH "),
+        1,
+        "{:?}",
+        fixture.server.requests()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn applied_children_are_noted_and_conflicts_are_retried() {
+    let mut fixture = Fixture::new(|vessel, context: Context| async move {
+        context
+            .apply("vessel-controller", &child_of(&vessel, "crew"))
+            .await?;
+        Ok(Next::OnChange)
+    });
+    fixture.put("a", 1);
+    fixture.server.fail_next(http::Method::PATCH, 409);
+    fixture.start(Controller::owns::<ConfigMap>);
+    assert!(fixture.calls().await["a"] >= 2);
+    let child = fixture.server.get(MAPS, Some("default"), "crew").unwrap();
+    assert_eq!(
+        (&child["kind"], &child["apiVersion"]),
+        (&json!("ConfigMap"), &json!("v1"))
+    );
+    fixture.metric(r#"slipway_reconcile_errors_total{controller="vessel",class="conflict"} 1"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_learnt_in_a_reconcile_brings_objects_back() {
+    let resource = kube::api::ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("fleet.example.com", "v1", "Harbour"),
+        "harbours",
+    );
+    let learnt = resource.clone();
+    let mut fixture = Fixture::new(move |_, context: Context| {
+        let resource = learnt.clone();
+        async move {
+            context.watch::<kube::api::DynamicObject>(&resource, Scope::all(), |harbour| {
+                let berth = harbour.data["spec"]["vessel"].as_str();
+                berth
+                    .map(|name| ObjectKey::namespaced("default", name))
+                    .into_iter()
+                    .collect()
+            });
+            Ok(Next::OnChange)
+        }
+    });
+    fixture.put("a", 1);
+    fixture.put("b", 1);
+    fixture.start(|controller| controller);
+    assert_eq!(fixture.calls().await.len(), 2);
+    let harbour: Value = json!({"metadata": {"name": "h", "namespace": "default"}, "spec": {"vessel": "b"}});
+    fixture.server.put("/apis/fleet.example.com/v1/harbours", harbour);
+    assert_eq!(fixture.calls().await, counts([("b", 1)]));
+    assert_eq!(
+        fixture
+            .server
+            .count("GET /apis/fleet.example.com/v1/harbours?&limit"),
+        1,
+        "started once"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_watches_and_triggers_bring_objects_back() {
+    let secrets = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
+    let trigger = Trigger::new();
+    trigger.fire(&ObjectKey::namespaced("default", "b"));
+    let mut fixture = Fixture::new(fine);
+    fixture.put("a", 1);
+    fixture.put("b", 1);
+    fixture.start(|controller| {
+        controller
+            .watches_metadata(secrets, |metadata, _| {
+                vec![ObjectKey::new(
+                    metadata.namespace.as_deref(),
+                    metadata.name.as_deref().unwrap_or_default(),
+                )]
+            })
+            .triggered_by(&trigger)
+    });
+    assert_eq!(fixture.calls().await, counts([("a", 1), ("b", 1)]));
+    let secret = json!({"metadata": {"name": "a", "namespace": "default"}, "data": {"token": "hidden"}});
+    fixture.server.put("/api/v1/secrets", secret);
+    assert_eq!(fixture.calls().await, counts([("a", 1)]));
+    trigger.fire(&ObjectKey::namespaced("default", "b"));
+    trigger.fire(&ObjectKey::namespaced("default", "unknown"));
+    assert_eq!(fixture.calls().await, counts([("b", 1)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_lets_work_end_and_leaves_nothing_running() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ended);
+    let mut fixture = Fixture::new(move |vessel, _| {
+        let count = Arc::clone(&count);
+        async move {
+            let seconds = if vessel.name_any() == "endless" { 10_000 } else { 5 };
+            sleep(Duration::from_secs(seconds)).await;
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(Next::OnChange)
+        }
+    });
+    fixture.put("a", 1);
+    fixture.put("endless", 1);
+    fixture.start(|controller| controller.reconcile_timeout(Duration::from_hours(10)));
+    fixture.calls().await;
+    let stopping = Instant::now();
+    fixture.context.shutdown.cancel();
+    fixture.running.take().unwrap().await.unwrap().unwrap();
+    assert_eq!(ended.load(Ordering::SeqCst), 1, "the short one ended");
+    assert_eq!(stopping.elapsed().as_secs(), 20, "the endless one had its grace");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(fixture.context.informers.tasks(), 0);
+}

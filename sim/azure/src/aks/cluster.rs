@@ -1,0 +1,732 @@
+//! Managed clusters: defaults as AKS fills them in, what cannot change, and how API versions show them.
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::{POOL, at, boolean, is_preview, pool, running, since, versions};
+use crate::{
+    arm_id::ArmId,
+    azure::Azure,
+    kinds::{Child, Draft, View},
+    refusal::Refusal,
+    store::{Resource, object_mut},
+};
+
+/// Set once, at creation; a path of keys below `properties`.
+const IMMUTABLE: &[&[&str]] = &[
+    &["dnsPrefix"],
+    &["fqdnSubdomain"],
+    &["nodeResourceGroup"],
+    &["enableRBAC"],
+    &["networkProfile", "serviceCidr"],
+    &["networkProfile", "dnsServiceIP"],
+    &["networkProfile", "loadBalancerSku"],
+    &["apiServerAccessProfile", "enablePrivateCluster"],
+    &["apiServerAccessProfile", "privateDNSZone"],
+    &["windowsProfile", "adminUsername"],
+    &["linuxProfile", "adminUsername"],
+];
+
+pub fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    check_name(draft.id.name())?;
+    if draft
+        .body
+        .get("tags")
+        .and_then(Value::as_object)
+        .is_some_and(Map::is_empty)
+    {
+        draft.body.remove("tags");
+    }
+    check_immutable(draft)?;
+    let profiles = take_profiles(draft)?;
+    fill_identity(draft);
+    fill_version(draft)?;
+    fill_network(draft)?;
+    fill_names(draft);
+    fill_features(draft);
+    check_accounts(draft)?;
+    let children = fill_pools(draft, profiles)?;
+    let quota: Vec<(ArmId, &Map<String, Value>)> = children
+        .iter()
+        .filter_map(|(id, _, body, _)| Some((id.clone(), body.get("properties")?.as_object()?)))
+        .collect();
+    super::nodes::check_quota(draft.azure, draft.id, &quota)?;
+    draft.nodes = quota.iter().map(|(_, properties)| pool::count(properties)).sum();
+    if draft.old.is_none() {
+        let group = ArmId::resource_group(
+            &draft.id.subscription,
+            draft.body["properties"]["nodeResourceGroup"]
+                .as_str()
+                .unwrap_or_default(),
+        );
+        let document = json!({
+            "location": draft.body["location"],
+            "managedBy": draft.id.to_string(),
+            "tags": {"aks-managed-cluster-name": draft.id.name(), "aks-managed-cluster-rg": draft.id.group},
+            "properties": {},
+        });
+        let Value::Object(document) = document else {
+            unreachable!("it was written as an object")
+        };
+        draft
+            .children
+            .push((group, "Microsoft.Resources/resourceGroups", document, Map::new()));
+    }
+    draft.children.extend(children);
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let inner = |char: char| char.is_ascii_alphanumeric() || char == '-' || char == '_';
+    let edge = |char: Option<char>| char.is_some_and(|char| char.is_ascii_alphanumeric());
+    if name.len() <= 63 && name.chars().all(inner) && edge(name.chars().next()) && edge(name.chars().last()) {
+        return Ok(());
+    }
+    Err(Refusal::invalid_parameter(
+        "resourceName",
+        format!(
+            "The value of parameter resourceName is invalid. Error details: Invalid resource name {name}. The name must start and end with alphanumerics, contain only alphanumerics, underscores and hyphens and have at most 63 characters. Please see https://aka.ms/aks-naming-rules for more details."
+        ),
+    ))
+}
+
+fn check_immutable(draft: &Draft<'_>) -> Result<(), Refusal> {
+    let (Some(old), Some(new)) = (draft.old, draft.body.get("properties").and_then(Value::as_object)) else {
+        return Ok(());
+    };
+    for path in IMMUTABLE {
+        let (before, after) = (at(old.properties(), path), at(new, path));
+        let same = match (before, after) {
+            (_, None) => true,
+            (Some(Value::String(before)), Some(Value::String(after))) => before.eq_ignore_ascii_case(after),
+            (Some(before), Some(after)) => before == after,
+            (None, Some(after)) => *after == Value::Bool(false) || after.as_str() == Some(""),
+        };
+        if !same {
+            return Err(Refusal::property_change_not_allowed(&path.join(".")));
+        }
+    }
+    Ok(())
+}
+
+fn take_profiles(draft: &mut Draft<'_>) -> Result<Option<Vec<Map<String, Value>>>, Refusal> {
+    let sent = draft.properties().remove("agentPoolProfiles");
+    let profiles: Option<Vec<Map<String, Value>>> = sent.and_then(|sent| {
+        sent.as_array().map(|list| {
+            list.iter()
+                .filter_map(|profile| profile.as_object().cloned())
+                .collect()
+        })
+    });
+    match profiles {
+        Some(profiles) if !profiles.is_empty() => Ok(Some(profiles)),
+        _ if draft.old.is_some() => Ok(None),
+        _ => Err(Refusal::invalid_parameter(
+            "agentPoolProfiles",
+            "Required parameter agentPoolProfiles is missing (null).",
+        )),
+    }
+}
+
+fn fill_identity(draft: &mut Draft<'_>) {
+    let (principal, tenant) = (draft.made_up("principal"), draft.azure.settings.tenant.clone());
+    let kept = draft
+        .old
+        .and_then(|old| old.document.get("identity").cloned())
+        .and_then(|identity| identity.as_object().cloned())
+        .unwrap_or_default();
+    let made_up = |id: &str, what: &str| {
+        Uuid::new_v5(
+            &Uuid::NAMESPACE_OID,
+            format!("{}/{what}", id.to_ascii_lowercase()).as_bytes(),
+        )
+        .to_string()
+    };
+    if draft.body.contains_key("identity") || !kept.is_empty() {
+        let identity = object_mut(&mut draft.body, "identity");
+        for (key, value) in &kept {
+            identity.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        let kind = identity
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or("SystemAssigned")
+            .to_owned();
+        if kind == "SystemAssigned" {
+            identity.entry("principalId").or_insert_with(|| principal.into());
+            identity.entry("tenantId").or_insert_with(|| tenant.into());
+            identity.remove("userAssignedIdentities");
+        } else if kind == "UserAssigned" {
+            if let Some(assigned) = identity
+                .get_mut("userAssignedIdentities")
+                .and_then(Value::as_object_mut)
+            {
+                for (id, entry) in assigned.iter_mut() {
+                    let found = ArmId::parse(id).and_then(|id| draft.azure.state().resources.get(&id));
+                    let (client, principal) = found.map_or_else(
+                        || (made_up(id, "client"), made_up(id, "principal")),
+                        |found| {
+                            (
+                                found.text("clientId").to_owned(),
+                                found.text("principalId").to_owned(),
+                            )
+                        },
+                    );
+                    *entry = json!({"clientId": client, "principalId": principal});
+                }
+            }
+            identity.remove("principalId");
+            identity.remove("tenantId");
+        }
+        draft.fill("servicePrincipalProfile", json!({"clientId": "msi"}));
+    }
+}
+
+fn fill_version(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    let settings = &draft.azure.settings;
+    let name = draft.id.name();
+    let wanted = draft
+        .body
+        .get("properties")
+        .and_then(|properties| properties.get("kubernetesVersion"))
+        .and_then(Value::as_str)
+        .filter(|wanted| !wanted.is_empty())
+        .map(str::to_owned);
+    draft.hidden.remove("targetVersion");
+    let (shown, current) = match draft.old {
+        None => {
+            let wanted = wanted.unwrap_or_else(|| settings.default_kubernetes_version.clone());
+            let resolved = versions::resolve(settings, &wanted, name)?;
+            (wanted, resolved)
+        }
+        Some(old) => {
+            let current = old.text("currentKubernetesVersion").to_owned();
+            let wanted = wanted.unwrap_or_else(|| old.text("kubernetesVersion").to_owned());
+            let target = versions::target(settings, &current, &wanted, name)?;
+            if target != current {
+                draft.hidden.insert("targetVersion".to_owned(), target.into());
+                draft.verb = "upgrade";
+                draft.state = Some("Upgrading");
+            }
+            (wanted, current)
+        }
+    };
+    let properties = draft.properties();
+    properties.insert("kubernetesVersion".to_owned(), shown.into());
+    properties.insert("currentKubernetesVersion".to_owned(), current.into());
+    Ok(())
+}
+
+fn fill_network(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    let now = draft.now;
+    let kept = draft
+        .old
+        .and_then(|old| at(old.properties(), &["networkProfile"]))
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
+    let network = object_mut(draft.properties(), "networkProfile");
+    for key in ["ipFamilies", "podCidrs", "serviceCidrs"] {
+        if network
+            .get(key)
+            .and_then(Value::as_array)
+            .is_some_and(Vec::is_empty)
+        {
+            network.remove(key);
+        }
+    }
+    if let Some(sku) = network.get_mut("loadBalancerSku")
+        && let Some(text) = sku.as_str()
+    {
+        *sku = text.to_ascii_lowercase().into();
+    }
+    for (key, value) in kept {
+        if key != "loadBalancerProfile" {
+            network.entry(key).or_insert(value);
+        } else if !network.contains_key("loadBalancerProfile") {
+            network.insert(key, value);
+        }
+    }
+    let asked_for_plugin = network.contains_key("networkPlugin");
+    // Azure CNI in overlay mode took the place of kubenet as the default in early 2025.
+    if !asked_for_plugin && since(now, 2025, 1) {
+        network.insert("networkPlugin".to_owned(), "azure".into());
+        network
+            .entry("networkPluginMode")
+            .or_insert_with(|| "overlay".into());
+    }
+    let mut fill = |key: &str, value: Value| {
+        network.entry(key).or_insert(value);
+    };
+    fill("networkPlugin", "kubenet".into());
+    fill("networkPolicy", "none".into());
+    fill("loadBalancerSku", "standard".into());
+    fill("outboundType", "loadBalancer".into());
+    fill("serviceCidr", "10.0.0.0/16".into());
+    let text = |network: &Map<String, Value>, key: &str| {
+        network
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (plugin, mode) = (text(network, "networkPlugin"), text(network, "networkPluginMode"));
+    if mode == "overlay" && plugin == "kubenet" {
+        return Err(Refusal::invalid_parameter(
+            "networkProfile.networkPluginMode",
+            "networkPluginMode 'overlay' can only be used with networkPlugin 'azure'.",
+        ));
+    }
+    if plugin == "azure" {
+        network
+            .entry("networkDataplane")
+            .or_insert_with(|| "azure".into());
+    }
+    if plugin == "kubenet" || mode == "overlay" {
+        network.entry("podCidr").or_insert_with(|| "10.244.0.0/16".into());
+    }
+    let service = text(network, "serviceCidr");
+    network
+        .entry("dnsServiceIP")
+        .or_insert_with(|| tenth_address(&service).into());
+    network.entry("serviceCidrs").or_insert_with(|| json!([service]));
+    if let Some(pods) = network.get("podCidr").cloned() {
+        network.entry("podCidrs").or_insert_with(|| json!([pods]));
+    }
+    network.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
+    if text(network, "outboundType") == "loadBalancer" {
+        let balancer = object_mut(network, "loadBalancerProfile");
+        let named = balancer.contains_key("outboundIPs") || balancer.contains_key("outboundIPPrefixes");
+        if !named {
+            balancer
+                .entry("managedOutboundIPs")
+                .or_insert_with(|| json!({"count": 1}));
+        }
+        balancer
+            .entry("backendPoolType")
+            .or_insert_with(|| "nodeIPConfiguration".into());
+    }
+    Ok(())
+}
+
+/// `10.0.0.0/16` -> `10.0.0.10`, the address AKS gives cluster DNS.
+fn tenth_address(cidr: &str) -> String {
+    let base = cidr.split('/').next().unwrap_or_default();
+    match base.parse::<std::net::IpAddr>() {
+        Ok(std::net::IpAddr::V4(address)) => {
+            std::net::Ipv4Addr::from(u32::from(address).wrapping_add(10)).to_string()
+        }
+        Ok(std::net::IpAddr::V6(address)) => {
+            std::net::Ipv6Addr::from(u128::from(address).wrapping_add(10)).to_string()
+        }
+        Err(_) => "10.0.0.10".to_owned(),
+    }
+}
+
+fn fill_names(draft: &mut Draft<'_>) {
+    let location = draft
+        .body
+        .get("location")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let (name, group) = (
+        draft.id.name().to_owned(),
+        draft.id.group.clone().unwrap_or_default(),
+    );
+    let unique = draft.made_up("fqdn").replace('-', "");
+    let suffix = &unique[..8];
+    let uid = unique[..24].to_owned();
+    draft.keep("dnsPrefix", || {
+        format!(
+            "{}-{}",
+            &name[..name.len().min(10)],
+            &group[..group.len().min(16)]
+        )
+        .into()
+    });
+    draft.keep("nodeResourceGroup", || {
+        format!("MC_{group}_{name}_{location}").into()
+    });
+    let prefix = draft.properties()["dnsPrefix"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let is_private = boolean(
+        draft.properties(),
+        &["apiServerAccessProfile", "enablePrivateCluster"],
+    );
+    let has_public_name = at(
+        draft.properties(),
+        &["apiServerAccessProfile", "enablePrivateClusterPublicFQDN"],
+    ) != Some(&Value::Bool(false));
+    if !is_private || has_public_name {
+        draft.own("fqdn", || {
+            format!("{prefix}-{suffix}.hcp.{location}.azmk8s.io").into()
+        });
+    }
+    if is_private {
+        let zone = draft.made_up("zone");
+        draft.own("privateFQDN", || {
+            format!("{prefix}-{suffix}.{zone}.privatelink.{location}.azmk8s.io").into()
+        });
+    }
+    draft.own("azurePortalFQDN", || {
+        format!("{prefix}-{suffix}.portal.hcp.{location}.azmk8s.io").into()
+    });
+    draft.own("resourceUID", || uid.into());
+    draft.own("powerState", running);
+}
+
+fn fill_features(draft: &mut Draft<'_>) {
+    let location = draft
+        .body
+        .get("location")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let tenant = draft.azure.settings.tenant.clone();
+    let issuer = draft.made_up("issuer");
+    draft.body.entry("sku").or_insert_with(|| {
+        draft
+            .old
+            .and_then(|old| old.document.get("sku").cloned())
+            .unwrap_or_else(|| json!({"name": "Base", "tier": "Free"}))
+    });
+    draft.body.entry("kind").or_insert_with(|| "Base".into());
+    for (key, value) in [
+        ("enableRBAC", json!(true)),
+        ("supportPlan", json!("KubernetesOfficial")),
+        ("maxAgentPools", json!(100)),
+        ("securityProfile", json!({})),
+        ("workloadAutoScalerProfile", json!({})),
+        ("metricsProfile", json!({"costAnalysis": {"enabled": false}})),
+        ("bootstrapProfile", json!({"artifactSource": "Direct"})),
+    ] {
+        draft.keep(key, || value);
+    }
+    let properties = draft.properties();
+    object_mut(properties, "autoUpgradeProfile")
+        .entry("nodeOSUpgradeChannel")
+        .or_insert_with(|| "NodeImage".into());
+    let nodes = object_mut(properties, "nodeProvisioningProfile");
+    nodes.entry("mode").or_insert_with(|| "Manual".into());
+    nodes.entry("defaultNodePools").or_insert_with(|| "Auto".into());
+    let storage = object_mut(properties, "storageProfile");
+    for driver in ["diskCSIDriver", "fileCSIDriver", "snapshotController"] {
+        object_mut(storage, driver)
+            .entry("enabled")
+            .or_insert_with(|| true.into());
+    }
+    let network = object_mut(properties, "networkProfile");
+    let is_plain_azure =
+        network.get("networkPlugin") == Some(&json!("azure")) && !network.contains_key("networkPluginMode");
+    if is_plain_azure {
+        let windows = object_mut(properties, "windowsProfile");
+        windows
+            .entry("adminUsername")
+            .or_insert_with(|| "azureuser".into());
+        windows.entry("enableCSIProxy").or_insert_with(|| true.into());
+    }
+    if let Some(sent) = properties
+        .get_mut("autoScalerProfile")
+        .and_then(Value::as_object_mut)
+    {
+        for (key, value) in AUTOSCALER {
+            sent.entry(*key).or_insert_with(|| (*value).into());
+        }
+    }
+    if let Some(windows) = properties
+        .get_mut("windowsProfile")
+        .and_then(Value::as_object_mut)
+    {
+        windows.remove("adminPassword");
+    }
+    let kept = draft
+        .old
+        .and_then(|old| at(old.properties(), &["oidcIssuerProfile", "issuerURL"]).cloned());
+    let profile = object_mut(draft.properties(), "oidcIssuerProfile");
+    profile.entry("enabled").or_insert_with(|| false.into());
+    if profile.get("enabled") == Some(&Value::Bool(true)) {
+        let url = kept.unwrap_or_else(|| {
+            format!("https://{location}.oic.prod-aks.azure.com/{tenant}/{issuer}/").into()
+        });
+        profile.insert("issuerURL".to_owned(), url);
+    }
+    if let Some(kept) = draft
+        .old
+        .and_then(|old| old.properties().get("identityProfile").cloned())
+    {
+        draft.properties().entry("identityProfile").or_insert(kept);
+    }
+    if let Some(profile) = draft
+        .properties()
+        .get_mut("aadProfile")
+        .and_then(Value::as_object_mut)
+    {
+        profile.entry("tenantID").or_insert_with(|| tenant.into());
+    }
+}
+
+/// The cluster autoscaler's settings as AKS writes them out.
+const AUTOSCALER: &[(&str, &str)] = &[
+    ("balance-similar-node-groups", "false"),
+    ("daemonset-eviction-for-empty-nodes", "false"),
+    ("daemonset-eviction-for-occupied-nodes", "true"),
+    ("expander", "random"),
+    ("ignore-daemonsets-utilization", "false"),
+    ("max-empty-bulk-delete", "10"),
+    ("max-graceful-termination-sec", "600"),
+    ("max-node-provision-time", "15m"),
+    ("max-total-unready-percentage", "45"),
+    ("new-pod-scale-up-delay", "0s"),
+    ("ok-total-unready-count", "3"),
+    ("scale-down-delay-after-add", "10m"),
+    ("scale-down-delay-after-delete", "10s"),
+    ("scale-down-delay-after-failure", "3m"),
+    ("scale-down-unneeded-time", "10m"),
+    ("scale-down-unready-time", "20m"),
+    ("scale-down-utilization-threshold", "0.5"),
+    ("scan-interval", "10s"),
+    ("skip-nodes-with-local-storage", "false"),
+    ("skip-nodes-with-system-pods", "true"),
+];
+
+fn check_accounts(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    let properties = draft.properties();
+    if boolean(properties, &["disableLocalAccounts"]) && !boolean(properties, &["aadProfile", "managed"]) {
+        return Err(Refusal::invalid_parameter(
+            "disableLocalAccounts",
+            "Disabling local accounts is only allowed for clusters that have managed Microsoft Entra integration enabled.",
+        ));
+    }
+    if boolean(properties, &["securityProfile", "workloadIdentity", "enabled"])
+        && !boolean(properties, &["oidcIssuerProfile", "enabled"])
+    {
+        return Err(Refusal::invalid_parameter(
+            "securityProfile.workloadIdentity",
+            "Workload identity needs the OIDC issuer: set oidcIssuerProfile.enabled to true.",
+        ));
+    }
+    Ok(())
+}
+
+/// The pools a cluster's body names, each as a resource of its own.
+fn fill_pools(
+    draft: &mut Draft<'_>,
+    profiles: Option<Vec<Map<String, Value>>>,
+) -> Result<Vec<Child>, Refusal> {
+    let Some(profiles) = profiles else {
+        return Ok(Vec::new());
+    };
+    let is_new = draft.old.is_none();
+    let has_system = profiles
+        .iter()
+        .any(|profile| profile.get("mode").and_then(Value::as_str).unwrap_or("System") == "System");
+    if is_new && !has_system {
+        return Err(super::last_system_pool());
+    }
+    let cluster = Resource {
+        id: draft.id.to_string(),
+        kind: super::CLUSTER.to_owned(),
+        state: String::new(),
+        document: draft.body.clone(),
+        hidden: Map::new(),
+        operation: None,
+        order: 0,
+        etag: String::new(),
+        created: draft.now,
+        changed: draft.now,
+    };
+    let mut facts = pool::ClusterFacts::of(&cluster, draft.now);
+    // Pools may go along with an upgrade of their control plane.
+    let target = draft
+        .hidden
+        .get("targetVersion")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    if let Some(target) = &target {
+        facts.current_version = target;
+    }
+    let mut children: Vec<Child> = Vec::new();
+    for mut profile in profiles {
+        let Some(name) = profile.get("name").and_then(Value::as_str).map(str::to_owned) else {
+            return Err(Refusal::invalid_parameter(
+                "agentPoolProfile.name",
+                "Required parameter agentPoolProfile.name is missing (null).",
+            ));
+        };
+        pool::check_name(&name, profile.get("osType"))?;
+        profile.remove("name");
+        let id = draft.id.child("agentPools", &name);
+        if children.iter().any(|(other, ..)| other.key() == id.key()) {
+            return Err(Refusal::invalid_parameter(
+                "agentPoolProfile.name",
+                format!("Agent pool name {name} is used more than once."),
+            ));
+        }
+        let old = draft.azure.state().resources.get(&id);
+        let filled = pool::fill(draft.azure, &facts, profile, old, true, &name)?;
+        let body = Map::from_iter([("properties".to_owned(), Value::Object(filled.properties))]);
+        children.push((id, POOL, body, filled.hidden));
+    }
+    Ok(children)
+}
+
+pub fn present(azure: &Azure, resource: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {
+    document.insert("id".to_owned(), resource.arm_id().aks_spelling().into());
+    document.insert(
+        "type".to_owned(),
+        "Microsoft.ContainerService/ManagedClusters".into(),
+    );
+    let pools: Vec<Value> = azure
+        .state()
+        .resources
+        .of_kind(&resource.id.to_ascii_lowercase(), POOL)
+        .into_iter()
+        .map(|pool| pool::profile(pool, view))
+        .collect();
+    let (api, preview) = (view.api, is_preview(view.api));
+    let current = api >= "2025" || (preview && api >= "2024-04");
+    if !current {
+        document.remove("kind");
+    }
+    if preview && api >= "2024-04" && !view.written {
+        document.insert("eTag".to_owned(), resource.etag.clone().into());
+    }
+    let properties = object_mut(document, "properties");
+    properties.insert("agentPoolProfiles".to_owned(), pools.into());
+    let mut hide = |keys: &[&str], hidden: bool| {
+        if hidden {
+            for key in keys {
+                properties.remove(*key);
+            }
+        }
+    };
+    hide(
+        &[
+            "currentKubernetesVersion",
+            "securityProfile",
+            "storageProfile",
+            "oidcIssuerProfile",
+            "workloadAutoScalerProfile",
+        ],
+        api < "2022",
+    );
+    hide(&["resourceUID", "supportPlan"], api < "2023-06");
+    hide(&["metricsProfile"], api < "2023-11");
+    hide(&["bootstrapProfile"], !current);
+    hide(
+        &["nodeProvisioningProfile"],
+        !(api >= "2025" || (preview && api >= "2023-11")),
+    );
+    if api < "2023-06" {
+        object_mut(properties, "autoUpgradeProfile").remove("nodeOSUpgradeChannel");
+    }
+    if api < "2025"
+        && let Some(nodes) = properties
+            .get_mut("nodeProvisioningProfile")
+            .and_then(Value::as_object_mut)
+    {
+        nodes.remove("defaultNodePools");
+    }
+    if preview && api >= "2023-11" {
+        let mut plugins = json!({"karpenter": {"enableV2": true}});
+        if api >= "2024-04" {
+            plugins["azure-monitor-metrics-ccp"] = json!({"enableV2": true});
+            plugins["live-patching-controller"] = json!({"enableV2": true});
+            if since(view.now, 2025, 1) {
+                plugins["static-egress-controller"] = json!({"enableV2": true});
+            }
+        }
+        properties.insert("controlPlanePluginProfiles".to_owned(), plugins);
+        if let Some(storage) = properties
+            .get_mut("storageProfile")
+            .and_then(Value::as_object_mut)
+        {
+            object_mut(storage, "diskCSIDriver")
+                .entry("version")
+                .or_insert_with(|| "v1".into());
+        }
+    }
+    gate_network(properties, view);
+}
+
+fn gate_network(properties: &mut Map<String, Value>, view: &View<'_>) {
+    let (api, preview) = (view.api, is_preview(view.api));
+    let network = object_mut(properties, "networkProfile");
+    if api < "2022" {
+        for key in ["ipFamilies", "podCidrs", "serviceCidrs"] {
+            network.remove(key);
+        }
+    }
+    if api < "2023-06" {
+        network
+            .entry("dockerBridgeCidr")
+            .or_insert_with(|| "172.17.0.1/16".into());
+        if let Some(balancer) = network
+            .get_mut("loadBalancerProfile")
+            .and_then(Value::as_object_mut)
+        {
+            balancer.remove("backendPoolType");
+        }
+    }
+    if api < "2023-11" && network.get("networkPolicy") == Some(&json!("none")) {
+        network.remove("networkPolicy");
+    }
+    if preview && api >= "2024-04" && since(view.now, 2025, 1) {
+        network
+            .entry("podLinkLocalAccess")
+            .or_insert_with(|| "IMDS".into());
+    }
+}
+
+/// What is only known once the cluster stands: its outbound address and its kubelet identity.
+pub fn finish(resource: &mut Resource) {
+    let id = resource.arm_id();
+    let node_group = resource.text("nodeResourceGroup").to_owned();
+    let made_up = |what: &str| {
+        Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{}/{what}", id.key()).as_bytes()).to_string()
+    };
+    let identity_of = |name: &str| {
+        json!({
+            "resourceId": format!(
+                "/subscriptions/{}/resourcegroups/{node_group}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/{name}",
+                id.subscription
+            ),
+            "clientId": made_up(&format!("{name}/client")),
+            "objectId": made_up(&format!("{name}/object")),
+        })
+    };
+    let kubelet = identity_of(&format!("{}-agentpool", id.name()));
+    let address = format!(
+        "/subscriptions/{}/resourceGroups/{node_group}/providers/Microsoft.Network/publicIPAddresses/{}",
+        id.subscription,
+        made_up("outbound")
+    );
+    let name = id.name().to_owned();
+    let properties = resource.properties_mut();
+    object_mut(properties, "identityProfile")
+        .entry("kubeletidentity")
+        .or_insert(kubelet);
+    if let Some(balancer) = properties
+        .get_mut("networkProfile")
+        .and_then(|network| network.get_mut("loadBalancerProfile"))
+        .and_then(Value::as_object_mut)
+    {
+        balancer
+            .entry("effectiveOutboundIPs")
+            .or_insert_with(|| json!([{"id": address}]));
+    }
+    if let Some(addons) = properties.get_mut("addonProfiles").and_then(Value::as_object_mut) {
+        for (addon, profile) in addons.iter_mut() {
+            if let Some(profile) = profile.as_object_mut()
+                && profile.get("enabled") == Some(&Value::Bool(true))
+            {
+                profile
+                    .entry("identity")
+                    .or_insert_with(|| identity_of(&format!("{}-{name}", addon.to_lowercase())));
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! authorization
+use super::Kind;
+pub const KINDS: &[Kind] = &[];

@@ -1,0 +1,3 @@
+//! identity
+use super::Kind;
+pub const KINDS: &[Kind] = &[];

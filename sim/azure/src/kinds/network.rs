@@ -1,0 +1,3 @@
+//! network
+use super::Kind;
+pub const KINDS: &[Kind] = &[];

@@ -1,0 +1,35 @@
+//! A simulated Azure: Entra ID, ARM and the resource providers a Kubernetes fleet needs, calibrated on recorded
+//! traffic. [`Azure`] is the state machine; [`Simulator`] shares one between callers and gives it a clock; the
+//! `azure-sim` binary puts it behind HTTPS.
+
+mod aks;
+mod arm;
+mod arm_id;
+mod azure;
+mod collection;
+mod entra;
+mod fault;
+mod job_name;
+mod kinds;
+mod lifecycle;
+mod metadata_service;
+mod operation;
+mod references;
+mod refusal;
+mod registration;
+mod roles;
+mod settings;
+mod simulator;
+mod store;
+mod throttle;
+mod wire;
+
+pub use aks::Node;
+pub use arm_id::ArmId;
+pub use azure::{Azure, ClusterChange, RecordedRequest, State};
+pub use entra::{Application, Directory, FederatedCredential, object_id_of};
+pub use fault::Fault;
+pub use settings::{Bucket, Limits, Settings, Speed};
+pub use simulator::Simulator;
+pub use store::{Resource, Store};
+pub use wire::{Delivery, Request, Response};

@@ -1,0 +1,3 @@
+//! The `azure-sim` binary.
+
+fn main() {}

@@ -1,0 +1,12 @@
+//! The simulator from outside: what a client sees.
+
+#[path = "main/clusters.rs"]
+mod clusters;
+#[path = "main/fixture.rs"]
+mod fixture;
+#[path = "main/groups.rs"]
+mod groups;
+#[path = "main/pools.rs"]
+mod pools;
+#[path = "main/sign_in.rs"]
+mod sign_in;
