@@ -41,8 +41,6 @@ pub enum Error {
     },
     #[error("cannot merge conditions into {target}: {problem}")]
     Merge { target: String, problem: String },
-    #[error("cannot read the managed fields of {object}: {problem}")]
-    ManagedFields { object: String, problem: String },
     #[error(transparent)]
     Hook(#[from] crate::hook::HookError),
 }
@@ -92,8 +90,7 @@ impl Classified for Error {
             | Self::Secret { .. }
             | Self::TooManyConditions { .. }
             | Self::Merge { .. }
-            | Self::UnreadableConditions { .. }
-            | Self::ManagedFields { .. } => Class::Terminal,
+            | Self::UnreadableConditions { .. } => Class::Terminal,
             Self::Certificate(_) => Class::Transient,
         }
     }

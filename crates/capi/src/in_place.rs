@@ -5,10 +5,15 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Client,
+    api::{ApiResource, DynamicObject},
+};
 use serde_json::{Value, json};
 
 use crate::{
-    apply::{FieldManagers, spec_intent},
+    Error,
+    apply::{self, FieldManagers, spec_intent},
     marks,
     names::annotation,
 };
@@ -134,6 +139,62 @@ pub fn trigger(machine: &ObjectMeta, desired: &Desired<'_>, managers: FieldManag
         });
     }
     steps
+}
+
+/// The resources of a Machine and its objects, at the versions they are written in.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    pub machine: ApiResource,
+    pub infrastructure_machine: ApiResource,
+    pub bootstrap_config: Option<ApiResource>,
+}
+
+/// Does the steps in order, and stops at the first that fails. Returns the Machine as it was written last: the next
+/// reconcile must not start before it has seen this version.
+pub async fn perform(
+    client: &Client,
+    resources: &Resources,
+    machine: &ObjectMeta,
+    steps: &[Step],
+) -> Result<Option<DynamicObject>, Error> {
+    let namespace = machine.namespace.as_deref().unwrap_or_default();
+    let name = machine.name.as_deref().unwrap_or_default();
+    let mut written = None;
+    for step in steps {
+        let resource = |target: &Target| match target {
+            Target::Machine => Some(&resources.machine),
+            Target::InfrastructureMachine => Some(&resources.infrastructure_machine),
+            Target::BootstrapConfig => resources.bootstrap_config.as_ref(),
+        };
+        let (target, stored) = match step {
+            Step::Merge { target, patch } => {
+                let Some(resource) = resource(target) else {
+                    continue;
+                };
+                (
+                    target,
+                    apply::merge(client, resource, namespace, name, patch).await?,
+                )
+            }
+            Step::Apply {
+                target,
+                manager,
+                intent,
+            } => {
+                let Some(resource) = resource(target) else {
+                    continue;
+                };
+                (
+                    target,
+                    apply::apply(client, resource, manager, intent, false).await?,
+                )
+            }
+        };
+        if *target == Target::Machine {
+            written = Some(stored);
+        }
+    }
+    Ok(written)
 }
 
 /// The intent for an object that is updated: its spec and the mark. Labels and all other annotations belong to the

@@ -3,5 +3,7 @@
 
 mod conditions;
 mod hooks;
+mod in_place;
+mod odd_input;
 mod real_apiserver;
 mod views_match_cluster_api;

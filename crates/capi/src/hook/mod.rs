@@ -1,9 +1,10 @@
 //! Cluster API's runtime hooks, called by a provider of control planes: which extension handles a hook
-//! ([`registry`]), what is sent and answered ([`types`]), the call itself ([`client`]), and whether the answer
+//! ([`registry`]), what is asked ([`prepare`]), what is sent and answered ([`types`]), the call itself ([`client`]), and whether the answer
 //! covers the change that is wanted ([`coverage`]).
 
 pub mod client;
 pub mod coverage;
+pub mod prepare;
 pub mod registry;
 pub mod types;
 
@@ -25,8 +26,6 @@ pub const UPDATE_MACHINE: &str = crate::in_place::UPDATE_MACHINE;
 pub enum HookError {
     #[error("found multiple {hook} hooks ({}): only one hook is supported", handlers.join(","))]
     TooManyHandlers { hook: String, handlers: Vec<String> },
-    #[error("the namespaceSelector of ExtensionConfig {config} cannot be read: {problem}")]
-    Selector { config: String, problem: String },
     #[error("failed to call extension handler {handler:?}: {problem}")]
     Address { handler: String, problem: String },
     /// Nothing usable came back: no connection, a time-out, another status than 200, or no JSON.
@@ -50,7 +49,7 @@ impl Classified for HookError {
     fn class(&self) -> Class {
         match self {
             // An administrator has to act; both come and go with ExtensionConfigs, which are watched.
-            Self::TooManyHandlers { .. } | Self::Selector { .. } | Self::Address { .. } => Class::Terminal,
+            Self::TooManyHandlers { .. } | Self::Address { .. } => Class::Terminal,
             Self::Call { .. } | Self::Failure { .. } | Self::UnknownStatus { .. } | Self::Patch { .. } => {
                 Class::Transient
             }

@@ -3,10 +3,16 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use kube::core::{Selector, SelectorExt};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::ListParams,
+    core::{Selector, SelectorExt},
+};
 
 use super::{GROUP, HookError};
 use crate::{
+    Error,
     names::condition,
     owner,
     view::{ClientConfig, Conditions, ExtensionConfig, FailurePolicy},
@@ -94,6 +100,24 @@ impl Registry {
             }),
         }
     }
+}
+
+/// The registry as it is now. A controller that asks often keeps an informer of ExtensionConfigs instead.
+pub async fn load(client: &Client) -> Result<Registry, Error> {
+    let configs = Api::<ExtensionConfig>::all(client.clone())
+        .list(&ListParams::default())
+        .await
+        .map_err(Error::api("listing ExtensionConfigs"))?;
+    Ok(Registry::new(&configs.items))
+}
+
+/// The labels by which extensions select a namespace.
+pub async fn namespace_labels(client: &Client, namespace: &str) -> Result<BTreeMap<String, String>, Error> {
+    let found = Api::<Namespace>::all(client.clone())
+        .get_metadata(namespace)
+        .await
+        .map_err(Error::api(format!("reading Namespace {namespace}")))?;
+    Ok(found.metadata.labels.unwrap_or_default())
 }
 
 fn registrations(name: &str, config: &ExtensionConfig) -> Result<Vec<Registration>, String> {

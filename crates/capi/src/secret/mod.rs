@@ -3,6 +3,7 @@
 
 pub mod certificate;
 pub mod kubeconfig;
+pub mod store;
 
 use std::{collections::BTreeMap, fmt};
 
