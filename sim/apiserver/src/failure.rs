@@ -32,12 +32,9 @@ impl Failure {
         )
     }
 
+    /// A path nobody serves is answered in plain text, not with a Status.
     pub fn no_such_path() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
+        Self::new(StatusCode::NOT_FOUND, "", "404 page not found\n")
     }
 
     pub fn already_exists(resource: &str, name: &str) -> Self {

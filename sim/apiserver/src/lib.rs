@@ -213,9 +213,9 @@ impl Apiserver {
             });
         }
         let answer = match call.method {
-            Method::GET if call.name.is_some() => self.state.lock().get(call),
-            Method::GET => self.state.lock().list(call),
-            Method::DELETE => self.delete(call, body).await,
+            Method::GET if call.name.is_some() => self.state.lock().get(call).map(found),
+            Method::GET => self.state.lock().list(call).map(found),
+            Method::DELETE => self.delete(call, body).await.map(found),
             _ => self.write(call, body).await,
         };
         if is_write(&call.method) {
@@ -226,16 +226,8 @@ impl Apiserver {
                 newer
             });
         }
-        let created = call.method == Method::POST;
         Ok(match answer {
-            Ok(object) => json_response(
-                if created {
-                    StatusCode::CREATED
-                } else {
-                    StatusCode::OK
-                },
-                &object,
-            ),
+            Ok((code, object)) => json_response(code, &object),
             Err(failure) => refusal(&failure),
         })
     }
@@ -290,16 +282,21 @@ impl Apiserver {
         self.state.lock().delete(call, &options)
     }
 
-    async fn write(&self, call: &Call, body: &[u8]) -> Answer<Value> {
+    async fn write(&self, call: &Call, body: &[u8]) -> Answer<(StatusCode, Value)> {
         loop {
             let mut candidate = self.state.lock().prepare(call, body)?;
+            let code = if candidate.before.is_none() {
+                StatusCode::CREATED
+            } else {
+                StatusCode::OK
+            };
             State::check(&mut candidate, &call.version)?;
             // Status writes pass by the webhooks, which are registered for the main resource.
             if call.subresource.is_none() {
                 self.admit(call, &mut candidate).await?;
             }
             if let Some(object) = self.state.lock().commit(call, candidate)? {
-                return Ok(object);
+                return Ok((code, object));
             }
         }
     }
@@ -373,6 +370,10 @@ impl Apiserver {
     }
 }
 
+fn found(object: Value) -> (StatusCode, Value) {
+    (StatusCode::OK, object)
+}
+
 fn broken() -> std::io::Error {
     std::io::Error::new(
         std::io::ErrorKind::ConnectionReset,
@@ -381,15 +382,22 @@ fn broken() -> std::io::Error {
 }
 
 fn refusal(failure: &Failure) -> Response<ResponseBody> {
+    if failure.reason.is_empty() {
+        return text_response(failure.code, "text/plain; charset=utf-8", failure.message.clone());
+    }
     json_response(failure.code, &failure.status())
 }
 
 fn json_response(code: StatusCode, value: &Value) -> Response<ResponseBody> {
-    let body = Full::new(Bytes::from(value.to_string())).map_err(|never: Infallible| match never {});
+    text_response(code, "application/json", value.to_string())
+}
+
+fn text_response(code: StatusCode, content_type: &'static str, text: String) -> Response<ResponseBody> {
+    let body = Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {});
     let mut response = Response::new(BodyExt::boxed_unsync(body));
     *response.status_mut() = code;
     response
         .headers_mut()
-        .insert("content-type", http::HeaderValue::from_static("application/json"));
+        .insert("content-type", http::HeaderValue::from_static(content_type));
     response
 }

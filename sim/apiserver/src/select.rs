@@ -44,7 +44,10 @@ impl Selector {
         Ok(selector)
     }
 
-    /// The name this selector pins, if it does.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
     pub fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         let label = |key: &str| labels.get(key).and_then(Value::as_str);
@@ -93,6 +96,24 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
 }
 
 fn parse_label(text: &str) -> Answer<Requirement> {
+    let requirement = parse_requirement(text)?;
+    let key = match &requirement {
+        Requirement::Equals(key, _)
+        | Requirement::NotEquals(key, _)
+        | Requirement::In(key, _)
+        | Requirement::NotIn(key, _)
+        | Requirement::Exists(key)
+        | Requirement::Missing(key) => key,
+    };
+    if key.is_empty() {
+        return Err(Failure::bad_request(format!(
+            "unable to parse requirement: {text:?}"
+        )));
+    }
+    Ok(requirement)
+}
+
+fn parse_requirement(text: &str) -> Answer<Requirement> {
     let values = |list: &str| -> Vec<String> {
         list.trim()
             .trim_start_matches('(')

@@ -152,11 +152,22 @@ impl State {
             items.push(object);
         }
         let mut metadata = json!({"resourceVersion": version.to_string()});
+        if kind.custom {
+            metadata["continue"] = json!("");
+        } else {
+            // Built-in kinds say what they are once, in the list.
+            for map in items.iter_mut().filter_map(Value::as_object_mut) {
+                map.remove("apiVersion");
+                map.remove("kind");
+            }
+        }
         if more > 0
             && let Some((namespace, name)) = last
         {
             metadata["continue"] = json!(json!({"version": version, "after": [namespace, name]}).to_string());
-            metadata["remainingItemCount"] = json!(more);
+            if selector.is_empty() {
+                metadata["remainingItemCount"] = json!(more);
+            }
         }
         Ok(json!({
             "apiVersion": kind.api_version(&call.version),
@@ -172,11 +183,12 @@ impl State {
         let held = object["metadata"]["finalizers"]
             .as_array()
             .is_some_and(|list| !list.is_empty());
-        let stored = self.store.put(resource, object);
         if deleting && !held {
-            return self.store.remove(resource, key).unwrap_or(stored);
+            // The write that releases an object is its removal; the answer still carries the version before it.
+            self.store.remove(resource, key);
+            return Arc::new(object);
         }
-        stored
+        self.store.put(resource, object)
     }
 
     /// Marks an object as being deleted, or removes it where nothing holds it.
@@ -258,10 +270,17 @@ impl State {
             Some(object) if self.store.get(&resource, &key).is_some() => {
                 convert(&kind, &object, &call.version)
             }
-            _ => Ok(
-                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-                "details": {"name": name, "group": kind.group, "kind": kind.plural, "uid": object["metadata"]["uid"]}}),
-            ),
+            _ => {
+                let mut details =
+                    json!({"name": name, "kind": kind.plural, "uid": object["metadata"]["uid"]});
+                if !kind.group.is_empty() {
+                    details["group"] = json!(kind.group);
+                }
+                Ok(
+                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+                    "details": details}),
+                )
+            }
         }
     }
 

@@ -169,6 +169,13 @@ impl State {
                 "the name of the object does not match the name on the URL",
             ));
         }
+        if configuration["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .is_empty()
+        {
+            return Err(Failure::bad_request("name must be provided"));
+        }
         let manager = manager_of(call, &kind, true);
         let resource = kind.resource();
         let key: Key = (call.namespace.clone().unwrap_or_default(), name.clone());
@@ -328,6 +335,7 @@ impl State {
             managers::record_update(&before, &mut object, schema, &candidate.manager, &now);
         }
         bump_generation(&candidate.kind, &before, &mut object);
+        check_finalizers(&candidate.kind, &before, &object)?;
         object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
         if object == *before || call.is_dry_run() {
             return convert(&candidate.kind, &object, &version).map(Some);
@@ -520,6 +528,38 @@ fn keep_other_half(call: &Call, kind: &Kind, shown: &Value, object: &mut Value) 
             None => map.remove("status"),
         };
     }
+}
+
+/// An object that is being deleted may lose finalizers, not gain them.
+fn check_finalizers(kind: &Kind, before: &Value, object: &Value) -> Answer<()> {
+    if before["metadata"].get("deletionTimestamp").is_none() {
+        return Ok(());
+    }
+    let list = |object: &Value| {
+        object["metadata"]["finalizers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    };
+    let had = list(before);
+    let added: Vec<String> = list(object)
+        .iter()
+        .filter(|one| !had.contains(one))
+        .map(ToString::to_string)
+        .collect();
+    if added.is_empty() {
+        return Ok(());
+    }
+    let error = format!(
+        "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new \
+         finalizers {added:?}"
+    );
+    Err(Failure::invalid(
+        &kind.kind,
+        &kind.group,
+        &key_of(object).1,
+        &[error],
+    ))
 }
 
 fn bump_generation(kind: &Kind, before: &Value, object: &mut Value) {

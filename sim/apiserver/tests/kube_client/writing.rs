@@ -130,7 +130,8 @@ async fn two_appliers_share_one_object() {
     let server = harbour();
     let boats = boats(&server.client());
     let apply = async |manager: &str, spec: Value| {
-        let body = json!({"apiVersion": "harbour.slipway.dev/v1", "kind": "Boat", "spec": spec});
+        let body = json!({"apiVersion": "harbour.slipway.dev/v1", "kind": "Boat",
+            "metadata": {"name": "sloop"}, "spec": spec});
         boats
             .patch("sloop", &PatchParams::apply(manager), &Patch::Apply(body))
             .await
