@@ -1,11 +1,12 @@
 //! A cluster's directory: data, certificates, logs. It is removed with the cluster, unless a test failed: then
-//! the logs stay and their path is printed. Directories of processes that were killed are swept at the next start.
+//! the logs stay and their path is printed. What a process leaves that was killed, or that ended with a shared
+//! cluster running, is swept at the next start; its logs stay an hour, as nobody knows how its tests ended.
 
 use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -15,8 +16,9 @@ const PREFIX: &str = "slipway-testbed-";
 /// Marks a directory whose logs someone will want to read.
 const KEEP: &str = "keep";
 
-/// How long kept logs stay.
-const KEPT_FOR: Duration = Duration::from_hours(24);
+/// How long logs stay that were marked, and those that were left.
+const MARKED_FOR: Duration = Duration::from_hours(24);
+const LEFT_FOR: Duration = Duration::from_hours(1);
 
 /// A directory that this process owns while it holds its lock.
 #[derive(Debug)]
@@ -36,8 +38,11 @@ impl Directory {
             .prefix(&format!("{PREFIX}{name}-"))
             .tempdir_in(base)?;
         let path = temporary.path().to_owned();
-        let owner = File::create(path.join("owner"))?;
+        // Locked before it has the name a sweeper looks for.
+        let unnamed = path.join("owner-to-be");
+        let owner = File::create(&unnamed)?;
         owner.lock()?;
+        fs::rename(&unnamed, path.join("owner"))?;
         fs::create_dir(path.join("logs"))?;
         fs::create_dir(path.join("pki"))?;
         Ok(Directory {
@@ -78,7 +83,7 @@ impl Drop for Directory {
     }
 }
 
-/// Removes what killed processes left behind, and logs that nobody fetched for a day.
+/// Removes what processes left behind, and logs that nobody fetched in time.
 fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else {
         return;
@@ -95,18 +100,15 @@ fn sweep(base: &Path) {
         if owner.try_lock().is_err() {
             continue;
         }
-        let is_old = fs::metadata(path.join("owner"))
-            .and_then(|metadata| metadata.modified())
-            .is_ok_and(|time| {
-                SystemTime::now()
-                    .duration_since(time)
-                    .is_ok_and(|age| age > KEPT_FOR)
-            });
+        let is_marked = path.join(KEEP).exists();
+        let stays = if is_marked { MARKED_FOR } else { LEFT_FOR };
+        let age = owner.metadata().and_then(|metadata| metadata.modified());
+        let is_old = age.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > stays));
         // Another sweeper may be at it: whatever is gone is gone.
-        if path.join(KEEP).exists() && !is_old {
-            remove_all_but_logs(&path);
-        } else {
+        if is_old {
             let _ = fs::remove_dir_all(&path);
+        } else {
+            remove_all_but_logs(&path);
         }
     }
 }
@@ -126,6 +128,8 @@ fn remove_all_but_logs(path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
@@ -147,13 +151,22 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let alive = Directory::create("alive", Some(base.path())).unwrap();
         let dead = base.path().join("slipway-testbed-dead-1");
-        fs::create_dir(&dead).unwrap();
-        File::create(dead.join("owner")).unwrap();
+        let old = base.path().join("slipway-testbed-old-1");
+        for path in [&dead, &old] {
+            fs::create_dir_all(path.join("logs")).unwrap();
+            fs::create_dir(path.join("etcd")).unwrap();
+            File::create(path.join("owner")).unwrap();
+        }
+        let yesterday = SystemTime::now() - Duration::from_hours(25);
+        let owner = File::options().write(true).open(old.join("owner")).unwrap();
+        owner.set_modified(yesterday).unwrap();
+        drop(owner);
         let foreign = base.path().join("something-else");
         fs::create_dir(&foreign).unwrap();
         sweep(base.path());
-        assert!(alive.path().exists());
-        assert!(!dead.exists());
+        assert!(alive.path().join("pki").exists());
+        assert!(dead.join("logs").exists() && !dead.join("etcd").exists());
+        assert!(!old.exists());
         assert!(foreign.exists());
     }
 }

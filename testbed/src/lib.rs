@@ -5,11 +5,13 @@ pub mod audit;
 pub mod certificates;
 mod cluster;
 mod directory;
+pub mod hosts;
 pub mod install;
 pub mod parts;
 mod ports;
 mod process;
 pub mod shared;
+pub mod wait;
 
 pub use cluster::{
     Builder, Cluster, CommandError, Description, ManagementCluster, StartError, WorkloadCluster,

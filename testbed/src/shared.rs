@@ -39,9 +39,15 @@ pub fn builder(name: &str) -> Result<Builder, StartError> {
 /// is kept apart by namespace ([`Cluster::namespace`]).
 pub async fn shared(name: &str) -> Result<Arc<Cluster>, StartError> {
     let cell = SHARED.lock().await.entry(name.to_owned()).or_default().clone();
-    cell.get_or_try_init(|| async { start_or_attach(name).await.map(Arc::new) })
-        .await
-        .cloned()
+    let cluster = cell
+        .get_or_try_init(|| async { start_or_attach(name).await.map(Arc::new) })
+        .await?;
+    // Shown with a test that fails.
+    eprintln!(
+        "testbed: the logs of cluster {name} are in {}",
+        cluster.description().logs.display()
+    );
+    Ok(cluster.clone())
 }
 
 async fn start_or_attach(name: &str) -> Result<Cluster, StartError> {

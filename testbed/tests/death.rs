@@ -53,7 +53,7 @@ fn clusters_in(base: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(base)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.join("logs").exists())
+        .filter(|path| path.join("pki").exists())
         .collect()
 }
 

@@ -1,0 +1,161 @@
+//! The kinds of the test hosts, as a Cluster API infrastructure provider ships them (v1beta2 contract).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, CustomResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+pub const VERSION: &str = "v1beta1";
+
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "TestHostCluster",
+    namespaced,
+    status = "TestHostClusterStatus",
+    category = "cluster-api"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TestHostClusterSpec {
+    /// Where the workload cluster's API server is; filled in by the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<Endpoint>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Endpoint {
+    pub host: String,
+    pub port: i32,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestHostClusterStatus {
+    pub initialization: Initialization,
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct Initialization {
+    pub provisioned: bool,
+}
+
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "TestHostClusterTemplate",
+    namespaced,
+    category = "cluster-api"
+)]
+pub struct TestHostClusterTemplateSpec {
+    pub template: TestHostClusterTemplateResource,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct TestHostClusterTemplateResource {
+    #[serde(default, skip_serializing_if = "TemplateMetadata::is_empty")]
+    pub metadata: TemplateMetadata,
+    #[serde(default)]
+    pub spec: TestHostClusterSpec,
+}
+
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "TestHostMachine",
+    namespaced,
+    status = "TestHostMachineStatus",
+    category = "cluster-api"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TestHostMachineSpec {
+    #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// What the Node offers, by resource name; kwok's defaults unless told.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, String>,
+    /// Labels of the Node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_labels: BTreeMap<String, String>,
+    /// A field that a test may change in place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestHostMachineStatus {
+    pub initialization: Initialization,
+    pub addresses: Vec<Address>,
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct Address {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub address: String,
+}
+
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "TestHostMachineTemplate",
+    namespaced,
+    category = "cluster-api"
+)]
+pub struct TestHostMachineTemplateSpec {
+    pub template: TestHostMachineTemplateResource,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct TestHostMachineTemplateResource {
+    #[serde(default, skip_serializing_if = "TemplateMetadata::is_empty")]
+    pub metadata: TemplateMetadata,
+    #[serde(default)]
+    pub spec: TestHostMachineSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct TemplateMetadata {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl TemplateMetadata {
+    fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.annotations.is_empty()
+    }
+}
+
+/// The CRDs, with the labels by which Cluster API finds the versions that fulfil its contract.
+pub fn crds() -> Vec<Value> {
+    [
+        TestHostCluster::crd(),
+        TestHostClusterTemplate::crd(),
+        TestHostMachine::crd(),
+        TestHostMachineTemplate::crd(),
+    ]
+    .into_iter()
+    .map(|crd| {
+        let mut object = serde_json::to_value(crd).expect("a CRD is JSON");
+        object["metadata"]["labels"] = json!({
+            "cluster.x-k8s.io/provider": "infrastructure-testhost",
+            "cluster.x-k8s.io/v1beta2": VERSION,
+        });
+        object
+    })
+    .collect()
+}

@@ -1,0 +1,133 @@
+//! What the hosts are told to do wrong or late, and what is known of each. Pure state; no I/O.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// A step in a host's life that can be made to take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// From bootstrap data to a provider id.
+    Provision,
+    /// From a provider id to a Node.
+    Join,
+    /// From the delete request to being gone.
+    Delete,
+}
+
+/// What goes wrong with a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The machine never gets a provider id; its Ready condition says why.
+    Provision(String),
+    /// The machine is there, but its Node never comes.
+    NeverJoins,
+}
+
+#[derive(Default)]
+pub(super) struct Behaviour {
+    pub delays: BTreeMap<Stage, Duration>,
+    failures: VecDeque<Failure>,
+    machines: BTreeMap<String, Machine>,
+}
+
+#[derive(Default)]
+struct Machine {
+    failure: Option<Failure>,
+    /// When each stage began.
+    began: BTreeMap<Stage, Instant>,
+    joined: bool,
+    bootstrap_data: Option<Vec<u8>>,
+}
+
+impl Behaviour {
+    pub fn fail_next(&mut self, failure: Failure) {
+        self.failures.push_back(failure);
+    }
+
+    /// The failure of a machine; a new machine takes the next one that was asked for.
+    pub fn failure(&mut self, name: &str) -> Option<Failure> {
+        if let Some(machine) = self.machines.get(name) {
+            return machine.failure.clone();
+        }
+        let failure = self.failures.pop_front();
+        let machine = self.machines.entry(name.to_owned()).or_default();
+        machine.failure.clone_from(&failure);
+        failure
+    }
+
+    pub fn recover(&mut self, name: &str) {
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.failure = None;
+        }
+    }
+
+    /// How long a stage has still to take.
+    pub fn remaining(&mut self, name: &str, stage: Stage) -> Option<Duration> {
+        let delay = self.delays.get(&stage).copied().unwrap_or_default();
+        let machine = self.machines.entry(name.to_owned()).or_default();
+        let began = *machine.began.entry(stage).or_insert_with(Instant::now);
+        delay.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
+    }
+
+    pub fn has_joined(&self, name: &str) -> bool {
+        self.machines.get(name).is_some_and(|machine| machine.joined)
+    }
+
+    pub fn joined(&mut self, name: &str) {
+        self.machines.entry(name.to_owned()).or_default().joined = true;
+    }
+
+    pub fn read_bootstrap_data(&mut self, name: &str, data: Vec<u8>) {
+        self.machines.entry(name.to_owned()).or_default().bootstrap_data = Some(data);
+    }
+
+    pub fn bootstrap_data(&self, name: &str) -> Option<Vec<u8>> {
+        self.machines.get(name)?.bootstrap_data.clone()
+    }
+
+    pub fn gone(&mut self, name: &str) {
+        self.machines.remove(name);
+    }
+
+    pub fn names(&self) -> BTreeSet<String> {
+        self.machines.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_taken_by_one_machine_and_kept_until_it_recovers() {
+        let mut behaviour = Behaviour::default();
+        behaviour.fail_next(Failure::NeverJoins);
+        assert_eq!(behaviour.failure("a"), Some(Failure::NeverJoins));
+        assert_eq!(behaviour.failure("b"), None);
+        assert_eq!(behaviour.failure("a"), Some(Failure::NeverJoins));
+        behaviour.recover("a");
+        assert_eq!(behaviour.failure("a"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stage_takes_as_long_as_it_was_told_to() {
+        let mut behaviour = Behaviour::default();
+        behaviour.delays.insert(Stage::Join, Duration::from_secs(10));
+        assert_eq!(behaviour.remaining("a", Stage::Provision), None);
+        assert_eq!(
+            behaviour.remaining("a", Stage::Join),
+            Some(Duration::from_secs(10))
+        );
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(
+            behaviour.remaining("a", Stage::Join),
+            Some(Duration::from_secs(6))
+        );
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert_eq!(behaviour.remaining("a", Stage::Join), None);
+    }
+}

@@ -1,0 +1,297 @@
+//! One look at one object of the hosts: what it is, what is missing, the next call. Every call can be repeated.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Node, Pod, Secret},
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    Key, World,
+    api::{Address, Initialization, TestHostCluster, TestHostMachine, TestHostMachineStatus},
+    behaviour::{Failure, Stage},
+    node::{self, Joining, SYSTEM},
+};
+
+const FINALIZER: &str = "testhostmachine.infrastructure.cluster.x-k8s.io";
+const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
+const PAUSED: &str = "cluster.x-k8s.io/paused";
+
+/// Looks at one object; says when to look again if nothing would call for it.
+pub async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, kube::Error> {
+    match key {
+        Key::Cluster(name) => cluster(world, name).await,
+        Key::Machine(name) => machine(world, name).await,
+    }
+}
+
+async fn cluster(world: &World, name: &str) -> Result<Option<Duration>, kube::Error> {
+    let api: Api<TestHostCluster> = world.api();
+    let Some(host_cluster) = api.get_opt(name).await? else {
+        return Ok(None);
+    };
+    if host_cluster.meta().deletion_timestamp.is_some() || is_annotated_paused(&host_cluster) {
+        return Ok(None);
+    }
+    let Some(owner) = owner(world, &host_cluster, "Cluster").await? else {
+        return Ok(None);
+    };
+    if is_paused(&owner) {
+        return Ok(None);
+    }
+    if host_cluster.spec.control_plane_endpoint.is_none() {
+        let spec = json!({"spec": {"controlPlaneEndpoint": world.endpoint}});
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&spec))
+            .await?;
+    }
+    let provisioned = host_cluster
+        .status
+        .as_ref()
+        .is_some_and(|status| status.initialization.provisioned);
+    if !provisioned {
+        let ready = condition("True", "Provisioned", "");
+        let status = json!({"status": {"initialization": {"provisioned": true}, "conditions": [ready]}});
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+            .await?;
+    }
+    Ok(None)
+}
+
+async fn machine(world: &World, name: &str) -> Result<Option<Duration>, kube::Error> {
+    let api: Api<TestHostMachine> = world.api();
+    let Some(host) = api.get_opt(name).await? else {
+        world.behaviour.lock().gone(name);
+        return Ok(None);
+    };
+    let Some(owner) = owner(world, &host, "Machine").await? else {
+        // Orphans are deleted like others, but are never made.
+        if host.meta().deletion_timestamp.is_some() {
+            return delete(world, &api, &host).await;
+        }
+        return Ok(None);
+    };
+    let cluster_name = owner.labels().get(CLUSTER_NAME).cloned().unwrap_or_default();
+    let cluster = world.core("Cluster").get_opt(&cluster_name).await?;
+    if is_annotated_paused(&host) || cluster.as_ref().is_some_and(is_paused) {
+        return Ok(None);
+    }
+    if host.meta().deletion_timestamp.is_some() {
+        return delete(world, &api, &host).await;
+    }
+    if !host.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+        set_finalizers(&api, &host, |finalizers| finalizers.push(FINALIZER.to_owned())).await?;
+    }
+    let failure = world.behaviour.lock().failure(name);
+    let infrastructure_is_ready = cluster
+        .is_some_and(|cluster| cluster.data["status"]["initialization"]["infrastructureProvisioned"] == true);
+    let data_secret = owner.data["spec"]["bootstrap"]["dataSecretName"].as_str();
+    let (true, Some(data_secret)) = (infrastructure_is_ready, data_secret) else {
+        let waiting = condition("False", "WaitingForBootstrapData", "");
+        set_status(&api, &host, false, waiting).await?;
+        return Ok(None);
+    };
+
+    if let Some(Failure::Provision(message)) = &failure {
+        let failed = condition("False", "ProvisioningFailed", message);
+        set_status(&api, &host, false, failed).await?;
+        return Ok(None);
+    }
+    if let Some(left) = world.behaviour.lock().remaining(name, Stage::Provision) {
+        return Ok(Some(left));
+    }
+    read_bootstrap_data(world, name, data_secret).await?;
+    let provider_id = format!("testhost://{}/{name}", world.namespace);
+    if host.spec.provider_id.is_none() {
+        let spec = json!({"spec": {"providerID": provider_id}});
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&spec))
+            .await?;
+    }
+    set_status(&api, &host, true, condition("True", "Provisioned", "")).await?;
+
+    let is_leaving = owner.meta().deletion_timestamp.is_some();
+    if is_leaving || failure == Some(Failure::NeverJoins) || world.behaviour.lock().has_joined(name) {
+        return Ok(None);
+    }
+    if let Some(left) = world.behaviour.lock().remaining(name, Stage::Join) {
+        return Ok(Some(left));
+    }
+    join(world, &host, &owner, &provider_id).await?;
+    world.behaviour.lock().joined(name);
+    Ok(None)
+}
+
+/// A real host would run these; a test may look at them.
+async fn read_bootstrap_data(world: &World, name: &str, secret: &str) -> Result<(), kube::Error> {
+    let secret = world.api::<Secret>().get(secret).await?;
+    let data = secret
+        .data
+        .unwrap_or_default()
+        .remove("value")
+        .unwrap_or_default();
+    world.behaviour.lock().read_bootstrap_data(name, data.0);
+    Ok(())
+}
+
+async fn join(
+    world: &World,
+    host: &TestHostMachine,
+    owner: &DynamicObject,
+    provider_id: &str,
+) -> Result<(), kube::Error> {
+    let name = host.name_any();
+    let address = address(&name);
+    let joining = Joining {
+        name: &name,
+        provider_id,
+        version: owner.data["spec"]["version"].as_str().unwrap_or("v0.0.0"),
+        is_control_plane: owner.labels().contains_key(CONTROL_PLANE),
+        capacity: &host.spec.capacity,
+        labels: &host.spec.node_labels,
+        address: &address,
+    };
+    let is_kubeadm = owner.data["spec"]["bootstrap"]["configRef"]["kind"] == "KubeadmConfig";
+    create(&Api::<Node>::all(world.workload.clone()), node::node(&joining)).await?;
+    if joining.is_control_plane && is_kubeadm {
+        let pods: Api<Pod> = Api::namespaced(world.workload.clone(), SYSTEM);
+        for pod in node::control_plane_pods(&joining) {
+            create(&pods, pod).await?;
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(world.workload.clone(), SYSTEM);
+        create(&maps, node::kubeadm_config(&joining)).await?;
+    }
+    Ok(())
+}
+
+async fn delete(
+    world: &World,
+    api: &Api<TestHostMachine>,
+    host: &TestHostMachine,
+) -> Result<Option<Duration>, kube::Error> {
+    let name = host.name_any();
+    if let Some(left) = world.behaviour.lock().remaining(&name, Stage::Delete) {
+        return Ok(Some(left));
+    }
+    let pods: Api<Pod> = Api::namespaced(world.workload.clone(), SYSTEM);
+    for pod in node::control_plane_pod_names(&name) {
+        ignore_missing(pods.delete(&pod, &DeleteParams::default().grace_period(0)).await)?;
+    }
+    let nodes: Api<Node> = Api::all(world.workload.clone());
+    ignore_missing(nodes.delete(&name, &DeleteParams::default()).await)?;
+    ignore_missing(set_finalizers(api, host, |finalizers| finalizers.retain(|one| one != FINALIZER)).await)?;
+    world.behaviour.lock().gone(&name);
+    Ok(None)
+}
+
+/// Creates an object of the workload cluster; one that is there already is what was wanted.
+async fn create<K>(api: &Api<K>, object: Value) -> Result<(), kube::Error>
+where
+    K: Resource + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    let object: K = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn ignore_missing<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn set_finalizers(
+    api: &Api<TestHostMachine>,
+    host: &TestHostMachine,
+    change: impl FnOnce(&mut Vec<String>),
+) -> Result<(), kube::Error> {
+    let mut finalizers = host.finalizers().to_vec();
+    change(&mut finalizers);
+    // The resource version keeps finalizers of others that came in between.
+    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": host.resource_version()}});
+    api.patch(&host.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
+        .await?;
+    Ok(())
+}
+
+/// Writes the status, if it says something new.
+async fn set_status(
+    api: &Api<TestHostMachine>,
+    host: &TestHostMachine,
+    provisioned: bool,
+    ready: Condition,
+) -> Result<(), kube::Error> {
+    let name = host.name_any();
+    if let Some(status) = &host.status {
+        let same = status.conditions.iter().any(|old| {
+            (&old.status, &old.reason, &old.message) == (&ready.status, &ready.reason, &ready.message)
+        });
+        if same && status.initialization.provisioned == provisioned {
+            return Ok(());
+        }
+    }
+    let status = TestHostMachineStatus {
+        initialization: Initialization { provisioned },
+        addresses: vec![Address {
+            type_: "InternalIP".to_owned(),
+            address: address(&name),
+        }],
+        conditions: vec![ready],
+    };
+    let patch = json!({"status": status});
+    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await?;
+    Ok(())
+}
+
+fn condition(status: &str, reason: &str, message: &str) -> Condition {
+    Condition {
+        type_: "Ready".to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: Time::from(Timestamp::now()),
+        observed_generation: None,
+    }
+}
+
+/// The owner of a kind, as it is now.
+async fn owner(
+    world: &World,
+    object: &impl ResourceExt,
+    kind: &str,
+) -> Result<Option<DynamicObject>, kube::Error> {
+    let reference = object.owner_references().iter().find(|owner| owner.kind == kind);
+    match reference {
+        Some(reference) => world.core(kind).get_opt(&reference.name).await,
+        None => Ok(None),
+    }
+}
+
+fn is_annotated_paused(object: &impl ResourceExt) -> bool {
+    object.annotations().contains_key(PAUSED)
+}
+
+fn is_paused(cluster: &DynamicObject) -> bool {
+    cluster.data["spec"]["paused"] == true
+}
+
+/// An address that looks like a host's and stays the same for a name.
+fn address(name: &str) -> String {
+    let sum = name.bytes().fold(0u32, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u32::from(byte))
+    });
+    format!("10.{}.{}.{}", sum >> 16 & 0xff, sum >> 8 & 0xff, sum % 254 + 1)
+}
