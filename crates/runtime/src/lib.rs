@@ -17,6 +17,8 @@ pub mod hook;
 pub mod informer;
 pub mod lease;
 pub mod logs;
+pub mod manager;
+pub mod manifests;
 pub mod metrics;
 pub mod object_key;
 pub mod outcome;
@@ -26,8 +28,7 @@ pub mod random;
 pub mod rbac;
 pub mod server;
 pub mod settings;
-#[cfg(test)]
-mod test_server;
+pub mod throttle;
 pub mod writes;
 
 pub use client::instrumented_client;
@@ -35,6 +36,7 @@ pub use clock::Clock;
 pub use controller::{Context, Controller, Reconciler};
 pub use events::Events;
 pub use informer::{Informer, Informers, Scope};
+pub use manager::Manager;
 pub use metrics::Metrics;
 pub use object_key::ObjectKey;
 pub use outcome::{Class, Classified, Next, Outcome};

@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    api::core::v1::EnvVar, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 
 use crate::{Rule, admission::Admission, conversion::Conversion, hook::Hook};
 
@@ -43,6 +45,15 @@ pub struct Package {
     pub conversion: Vec<Conversion>,
     pub hooks: Vec<Hook>,
     pub controllers: Vec<crate::controller::Registration>,
+    /// What the names of rendered objects begin with; the identity if absent. A drop-in takes its peer's, so that
+    /// namespace, lease and objects are the ones that are there already.
+    pub name_prefix: Option<&'static str>,
+    /// Further arguments of the manager in the rendered Deployment. May hold `${VARIABLE:=default}`.
+    pub arguments: Vec<String>,
+    /// Environment variables of the manager in the rendered Deployment.
+    pub environment: Vec<EnvVar>,
+    /// Further objects of the components file; namespaced ones are put into the package's namespace.
+    pub objects: Vec<serde_json::Value>,
 }
 
 impl Package {
@@ -56,12 +67,21 @@ impl Package {
             conversion: Vec::new(),
             hooks: Vec::new(),
             controllers: Vec::new(),
+            name_prefix: None,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            objects: Vec::new(),
         }
     }
 
     /// `infrastructure-azure`, `bootstrap-k3s`, …
     pub fn identity(&self) -> String {
         format!("{}-{}", self.kind.prefix(), self.name)
+    }
+
+    /// What the names of its rendered objects begin with.
+    pub fn prefix(&self) -> String {
+        self.name_prefix.map_or_else(|| self.identity(), str::to_owned)
     }
 }
 

@@ -174,6 +174,7 @@ struct Entry {
 /// What can be asked of a store without knowing its type.
 trait Cache: Send + Sync {
     fn has_seen(&self, write: &Write) -> bool;
+    fn is_synced(&self) -> bool;
 }
 
 impl Informers {
@@ -317,6 +318,18 @@ impl Informers {
         }
     }
 
+    /// The kinds whose first full list is not in yet.
+    pub fn unsynced(&self) -> Vec<String> {
+        let entries = self.inner.entries.lock();
+        let mut kinds: Vec<String> = entries
+            .iter()
+            .filter(|(_, entry)| entry.cache.upgrade().is_some_and(|cache| !cache.is_synced()))
+            .map(|(key, _)| key.kind.clone())
+            .collect();
+        kinds.sort_unstable();
+        kinds
+    }
+
     /// How many watches are held now.
     pub fn len(&self) -> usize {
         self.inner.entries.lock().len()
@@ -440,6 +453,10 @@ impl<K: Object> Drop for Shared<K> {
 }
 
 impl<K: Object> Cache for Shared<K> {
+    fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
     fn has_seen(&self, write: &Write) -> bool {
         use kube::core::SelectorExt as _;
         if self.scope.namespace.is_some() && self.scope.namespace.as_deref() != write.key.namespace() {

@@ -7,6 +7,7 @@
 //! resourceVersion is still the one it read. `lease_duration` is longer than `renew_deadline`, so the old leader
 //! has stepped down by then. Wall clocks are written into the record for people, and never compared.
 
+mod fence;
 #[cfg(test)]
 mod simulation;
 mod store;
@@ -21,7 +22,10 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-pub use self::store::{ApiServerLease, LeaseStore, StoreError};
+pub use self::{
+    fence::{Fence, NotLeading},
+    store::{ApiServerLease, LeaseStore, StoreError},
+};
 use crate::{Clock, duration};
 
 /// Who campaigns for which lease, and how patiently.

@@ -125,17 +125,44 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// TLS of at least this version (`--tls-min-version`).
+    /// TLS of these versions. `cipher_suites` narrows what is offered for TLS 1.2, as Go's servers take it; those of
+    /// TLS 1.3 are not a choice.
     pub fn tls(
         certificates: Arc<dyn ResolvesServerCert>,
         versions: &[&'static SupportedProtocolVersion],
-    ) -> Self {
+        cipher_suites: &[String],
+    ) -> Result<Self, String> {
         install_crypto_provider();
-        let mut config = ServerConfig::builder_with_protocol_versions(versions)
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        if !cipher_suites.is_empty() {
+            let name = |suite: &rustls::SupportedCipherSuite| format!("{:?}", suite.suite());
+            let known: Vec<String> = provider.cipher_suites.iter().map(name).collect();
+            for wanted in cipher_suites {
+                if !known.contains(wanted)
+                    && !wanted.starts_with("TLS_AES_")
+                    && !wanted.starts_with("TLS_CHACHA20_")
+                {
+                    let choices: Vec<String> = known
+                        .into_iter()
+                        .filter(|name| name.starts_with("TLS_"))
+                        .collect();
+                    return Err(format!(
+                        "{wanted:?} is not offered; choose from {}",
+                        choices.join(", ")
+                    ));
+                }
+            }
+            provider
+                .cipher_suites
+                .retain(|suite| suite.tls13().is_some() || cipher_suites.contains(&name(suite)));
+        }
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(versions)
+            .map_err(|error| error.to_string())?
             .with_no_client_auth()
             .with_cert_resolver(certificates);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Self::Tls(TlsAcceptor::from(Arc::new(config)))
+        Ok(Self::Tls(TlsAcceptor::from(Arc::new(config))))
     }
 }
 

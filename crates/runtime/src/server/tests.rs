@@ -462,7 +462,7 @@ async fn serve() -> Serving {
     let pair = SelfSigned::generate(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let listener = Listener::bind("127.0.0.1:0", "--webhook-port").await.unwrap();
     let address = listener.address();
-    let protocol = Protocol::tls(Arc::new(pair.certificates().unwrap()), rustls::ALL_VERSIONS);
+    let protocol = Protocol::tls(Arc::new(pair.certificates().unwrap()), rustls::ALL_VERSIONS, &[]).unwrap();
     let (routes, _) = routes();
     let counters = routes.counters.clone();
     let cancel = CancellationToken::new();
@@ -545,6 +545,26 @@ async fn both_protocols_are_served_over_tls_and_requests_under_way_are_finished(
     assert_eq!(answer.unwrap().status(), StatusCode::OK);
     serving.task.await.unwrap();
     assert!(tokio::net::TcpStream::connect(serving.address).await.is_err());
+}
+
+#[test]
+fn cipher_suites_are_chosen_by_their_names() {
+    let pair = SelfSigned::generate(&["localhost".to_owned()]).unwrap();
+    let choose = |name: &str| {
+        Protocol::tls(
+            Arc::new(pair.certificates().unwrap()),
+            rustls::ALL_VERSIONS,
+            &[name.to_owned()],
+        )
+        .err()
+    };
+    assert_eq!(choose("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"), None);
+    assert_eq!(choose("TLS_AES_128_GCM_SHA256"), None);
+    let refusal = choose("TLS_RSA_WITH_RC4_128_SHA").unwrap();
+    assert!(
+        refusal.starts_with("\"TLS_RSA_WITH_RC4_128_SHA\" is not offered; choose from TLS_ECDHE_"),
+        "{refusal}"
+    );
 }
 
 #[tokio::test]

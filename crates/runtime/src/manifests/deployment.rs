@@ -1,0 +1,141 @@
+//! The manager in a cluster: Deployment, Service and certificate, hardened as far as a manager can be.
+
+use serde_json::{Value, json};
+
+use super::{Bundle, Release};
+
+pub const WEBHOOK_PORT: u16 = 9443;
+const CERTIFICATES: &str = "/tmp/k8s-webhook-server/serving-certs";
+
+pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
+    let variable = bundle.prefix.to_uppercase().replace('-', "_");
+    let mut arguments = vec![
+        "manager".to_owned(),
+        format!("--providers={}", bundle.identity),
+        "--leader-elect".to_owned(),
+        format!("--diagnostics-address=${{{variable}_DIAGNOSTICS_ADDRESS:=:8443}}"),
+        format!("--insecure-diagnostics=${{{variable}_INSECURE_DIAGNOSTICS:=false}}"),
+    ];
+    arguments.extend(bundle.arguments.iter().cloned());
+    let field =
+        |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let mut environment = vec![
+        field("POD_NAMESPACE", "metadata.namespace"),
+        field("POD_NAME", "metadata.name"),
+        field("POD_UID", "metadata.uid"),
+    ];
+    environment.extend(bundle.environment.iter().map(|variable| json!(variable)));
+    let mut ports = vec![
+        json!({"name": "healthz", "containerPort": 9440, "protocol": "TCP"}),
+        json!({"name": "metrics", "containerPort": 8443, "protocol": "TCP"}),
+    ];
+    let mut container = json!({
+        "name": "manager",
+        "image": release.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/slipway"],
+        "args": arguments,
+        "env": environment,
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "healthz"}},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "healthz"}},
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": false,
+            "readOnlyRootFilesystem": true,
+            "runAsGroup": 65532,
+            "runAsUser": 65532,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    });
+    let mut pod = json!({
+        "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+        "serviceAccountName": bundle.named("manager"),
+        // Reconciles in work get twenty seconds, and then the lease is given back.
+        "terminationGracePeriodSeconds": 40,
+        "tolerations": [
+            {"effect": "NoSchedule", "key": "node-role.kubernetes.io/master"},
+            {"effect": "NoSchedule", "key": "node-role.kubernetes.io/control-plane"},
+        ],
+    });
+    if bundle.is_called() {
+        ports.push(json!({"name": "webhook-server", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}));
+        container["volumeMounts"] = json!([{"name": "cert", "mountPath": CERTIFICATES, "readOnly": true}]);
+        pod["volumes"] = json!([{"name": "cert", "secret": {"secretName": certificate_secret(bundle)}}]);
+    }
+    container["ports"] = json!(ports);
+    pod["containers"] = json!([container]);
+    let selector = selector(bundle);
+    // A runtime extension that does not answer stops Cluster API itself when that starts: two replicas.
+    let replicas = if bundle.has_hooks { 2 } else { 1 };
+    let mut objects = vec![json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": bundle.named("controller-manager"),
+            "namespace": bundle.namespace(),
+            "labels": {"control-plane": "controller-manager"},
+        },
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": selector},
+            "template": {"metadata": {"labels": selector}, "spec": pod},
+        },
+    })];
+    if bundle.has_hooks {
+        objects.push(json!({
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": bundle.named("controller-manager"), "namespace": bundle.namespace()},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": selector}},
+        }));
+    }
+    objects
+}
+
+/// What all pods of the package carry, and nobody else's.
+fn selector(bundle: &Bundle) -> Value {
+    json!({super::PROVIDER_LABEL: bundle.identity, "control-plane": "controller-manager"})
+}
+
+pub fn service(bundle: &Bundle) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": bundle.named("webhook-service"), "namespace": bundle.namespace()},
+        "spec": {"ports": [{"port": 443, "targetPort": "webhook-server"}], "selector": selector(bundle)},
+    })
+}
+
+fn certificate_secret(bundle: &Bundle) -> String {
+    bundle.named("webhook-service-cert")
+}
+
+/// A certificate that cert-manager makes and renews.
+pub fn certificate(bundle: &Bundle) -> Vec<Value> {
+    let namespace = bundle.namespace();
+    let service = bundle.named("webhook-service");
+    vec![
+        json!({
+            "apiVersion": "cert-manager.io/v1",
+            "kind": "Issuer",
+            "metadata": {"name": bundle.named("selfsigned-issuer"), "namespace": namespace},
+            "spec": {"selfSigned": {}},
+        }),
+        json!({
+            "apiVersion": "cert-manager.io/v1",
+            "kind": "Certificate",
+            "metadata": {"name": bundle.named("serving-cert"), "namespace": namespace},
+            "spec": {
+                "dnsNames": [
+                    format!("{service}.{namespace}.svc"),
+                    format!("{service}.{namespace}.svc.cluster.local"),
+                ],
+                "issuerRef": {"kind": "Issuer", "name": bundle.named("selfsigned-issuer")},
+                "secretName": certificate_secret(bundle),
+                "subject": {"organizations": ["slipway"]},
+            },
+        }),
+    ]
+}

@@ -1,0 +1,222 @@
+//! Everything that is installed, rendered from the registrations: CRDs, roles, webhook configurations, the
+//! Deployment, and clusterctl's files. Pure: registrations in, objects and files out.
+
+mod deployment;
+mod files;
+mod local;
+mod roles;
+mod webhooks;
+pub mod yaml;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::EnvVar;
+use serde_json::{Value, json};
+
+pub use self::{
+    files::{Drift, files},
+    local::local_objects,
+};
+use crate::{Package, PackageKind, Rule, admission::Admission};
+
+/// The label by which clusterctl finds what belongs to a provider.
+pub const PROVIDER_LABEL: &str = "cluster.x-k8s.io/provider";
+
+/// What rendering needs to know beside the registrations.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// With its `v`: `v0.1.0`.
+    pub version: String,
+    /// The manager's image.
+    pub image: String,
+}
+
+/// Why something cannot be rendered: a mistake in a registration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    #[error("{version:?} is not a version like v1.2.3")]
+    Version { version: String },
+    #[error("{crd}: its text contains \"${{\", which clusterctl would take for a variable")]
+    Variable { crd: String },
+    #[error("{identity}: conversion is registered for {crd}, which is not among its CRDs")]
+    Conversion { identity: String, crd: String },
+    #[error("{identity}: two providers disagree on its name prefix ({one} and {other})")]
+    Prefix {
+        identity: String,
+        one: String,
+        other: String,
+    },
+    #[error("{what} cannot be written as JSON: {reason}")]
+    Unwritable { what: String, reason: String },
+}
+
+/// One package as it is installed: what every provider adds to it, joined by identity.
+#[derive(Debug)]
+pub struct Bundle {
+    pub identity: String,
+    pub kind: PackageKind,
+    pub prefix: String,
+    /// As JSON, by name, with labels and conversion not yet added.
+    crds: BTreeMap<String, Value>,
+    converted: Vec<String>,
+    rules: Vec<Rule>,
+    admission: Vec<Admission>,
+    has_hooks: bool,
+    arguments: Vec<String>,
+    environment: Vec<EnvVar>,
+    objects: Vec<Value>,
+}
+
+impl Bundle {
+    /// Joins packages of the same identity, in order of identity.
+    pub fn join<'package>(
+        packages: impl IntoIterator<Item = &'package Package>,
+    ) -> Result<Vec<Self>, RenderError> {
+        let mut bundles: BTreeMap<String, Self> = BTreeMap::new();
+        for package in packages {
+            let identity = package.identity();
+            let bundle = bundles.entry(identity.clone()).or_insert_with(|| Self {
+                identity: identity.clone(),
+                kind: package.kind,
+                prefix: package.prefix(),
+                crds: BTreeMap::new(),
+                converted: Vec::new(),
+                rules: Vec::new(),
+                admission: Vec::new(),
+                has_hooks: false,
+                arguments: Vec::new(),
+                environment: Vec::new(),
+                objects: Vec::new(),
+            });
+            bundle.add(package)?;
+        }
+        Ok(bundles.into_values().collect())
+    }
+
+    fn add(&mut self, package: &Package) -> Result<(), RenderError> {
+        if package.prefix() != self.prefix {
+            return Err(RenderError::Prefix {
+                identity: self.identity.clone(),
+                one: self.prefix.clone(),
+                other: package.prefix(),
+            });
+        }
+        for crd in &package.crds {
+            let name = crd.metadata.name.clone().unwrap_or_default();
+            let value = serde_json::to_value(crd).map_err(|error| RenderError::Unwritable {
+                what: name.clone(),
+                reason: error.to_string(),
+            })?;
+            if value.to_string().contains("${") {
+                return Err(RenderError::Variable { crd: name });
+            }
+            self.crds.insert(name, value);
+        }
+        for conversion in &package.conversion {
+            if !self.crds.contains_key(&conversion.crd) {
+                return Err(RenderError::Conversion {
+                    identity: self.identity.clone(),
+                    crd: conversion.crd.clone(),
+                });
+            }
+            self.converted.push(conversion.crd.clone());
+        }
+        self.rules.extend(package.rbac.iter().copied());
+        self.admission.extend(package.admission.iter().cloned());
+        self.has_hooks |= !package.hooks.is_empty();
+        self.arguments.extend(package.arguments.iter().cloned());
+        self.environment.extend(package.environment.iter().cloned());
+        self.objects.extend(package.objects.iter().cloned());
+        Ok(())
+    }
+
+    /// The namespace everything of the package lives in.
+    pub fn namespace(&self) -> String {
+        format!("{}-system", self.prefix)
+    }
+
+    fn named(&self, name: &str) -> String {
+        format!("{}-{name}", self.prefix)
+    }
+
+    /// Whether anybody calls this manager.
+    fn is_called(&self) -> bool {
+        !self.admission.is_empty() || !self.converted.is_empty() || self.has_hooks
+    }
+
+    /// Every object of the package, in the order they are applied.
+    pub fn objects(&self, release: &Release) -> Vec<Value> {
+        let namespace = self.namespace();
+        let mut objects = vec![json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": {"control-plane": "controller-manager"}},
+        })];
+        objects.extend(self.crds(webhooks::Caller::Service(self)));
+        objects.push(json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": self.named("manager"), "namespace": namespace},
+        }));
+        objects.extend(roles::roles(self));
+        for object in &self.objects {
+            let mut object = object.clone();
+            if !is_cluster_scoped(&object) {
+                object["metadata"]["namespace"] = json!(namespace);
+            }
+            objects.push(object);
+        }
+        if self.is_called() {
+            objects.push(deployment::service(self));
+        }
+        objects.extend(deployment::deployment(self, release));
+        if self.is_called() {
+            objects.extend(deployment::certificate(self));
+        }
+        objects.extend(webhooks::configurations(self, webhooks::Caller::Service(self)));
+        for object in &mut objects {
+            object["metadata"]["labels"][PROVIDER_LABEL] = json!(self.identity);
+        }
+        objects
+    }
+
+    /// The CRDs, converted by whom `caller` names.
+    fn crds(&self, caller: webhooks::Caller<'_>) -> Vec<Value> {
+        self.crds
+            .iter()
+            .map(|(name, crd)| {
+                let mut crd = crd.clone();
+                if self.converted.contains(name) {
+                    crd["spec"]["conversion"] = caller.conversion();
+                    if let Some(annotations) = caller.annotations() {
+                        for (key, value) in annotations {
+                            crd["metadata"]["annotations"][key] = json!(value);
+                        }
+                    }
+                }
+                crd
+            })
+            .collect()
+    }
+}
+
+/// Kinds a provider may add that have no namespace.
+fn is_cluster_scoped(object: &Value) -> bool {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+        "ExtensionConfig",
+        "MutatingWebhookConfiguration",
+        "Namespace",
+        "PriorityClass",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    ]
+    .contains(&kind)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Permissions: what the providers declared, what the runtime itself needs, and what Cluster API's own manager needs
+//! to work with our kinds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::Bundle;
+use crate::Rule;
+
+/// What the runtime does for every package: record events, and ask who may read its diagnostics.
+const OWN: &[Rule] = &[
+    Rule::new("", &["events"], &["create", "patch"]),
+    Rule::new("authentication.k8s.io", &["tokenreviews"], &["create"]),
+    Rule::new("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+    Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
+];
+
+/// Rules in their shortest form: verbs joined by resource, then resources joined by verbs.
+pub fn merged(rules: impl IntoIterator<Item = Rule>) -> Vec<Value> {
+    let mut verbs: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for rule in rules {
+        for resource in rule.resources {
+            verbs
+                .entry((rule.group, *resource))
+                .or_default()
+                .extend(rule.verbs);
+        }
+    }
+    let mut resources: BTreeMap<(&str, BTreeSet<&str>), Vec<&str>> = BTreeMap::new();
+    for ((group, resource), verbs) in verbs {
+        resources.entry((group, verbs)).or_default().push(resource);
+    }
+    resources
+        .into_iter()
+        .map(|((group, verbs), resources)| {
+            json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+        })
+        .collect()
+}
+
+pub fn roles(bundle: &Bundle) -> Vec<Value> {
+    let namespace = bundle.namespace();
+    let subject =
+        json!([{"kind": "ServiceAccount", "name": bundle.named("manager"), "namespace": namespace}]);
+    let mut objects = vec![
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": bundle.named("leader-election-role"), "namespace": namespace},
+            "rules": merged([Rule::new("coordination.k8s.io", &["leases"], &["create", "get", "update"])]),
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": bundle.named("manager-role")},
+            "rules": merged(bundle.rules.iter().chain(OWN).copied()),
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": bundle.named("leader-election-rolebinding"), "namespace": namespace},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Role",
+                "name": bundle.named("leader-election-role"),
+            },
+            "subjects": subject,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": bundle.named("manager-rolebinding")},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": bundle.named("manager-role"),
+            },
+            "subjects": subject,
+        }),
+    ];
+    objects.extend(aggregated(bundle));
+    objects
+}
+
+/// Cluster API's manager may touch kinds of its own groups; for others it collects roles by this label.
+fn aggregated(bundle: &Bundle) -> Option<Value> {
+    let mut resources: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for crd in bundle.crds.values() {
+        let group = crd["spec"]["group"].as_str().unwrap_or_default();
+        let plural = crd["spec"]["names"]["plural"].as_str().unwrap_or_default();
+        if !group.ends_with(".cluster.x-k8s.io") {
+            resources.entry(group).or_default().extend([
+                plural.to_owned(),
+                format!("{plural}/finalizers"),
+                format!("{plural}/status"),
+            ]);
+        }
+    }
+    let rules: Vec<Value> = resources
+        .into_iter()
+        .map(|(group, resources)| json!({"apiGroups": [group], "resources": resources, "verbs": Rule::ALL}))
+        .collect();
+    (!rules.is_empty()).then(|| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {
+                "name": bundle.named("cluster-api-role"),
+                "labels": {"cluster.x-k8s.io/aggregate-to-manager": "true"},
+            },
+            "rules": rules,
+        })
+    })
+}

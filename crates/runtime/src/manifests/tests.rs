@@ -1,0 +1,265 @@
+//! What a small package renders to.
+
+use std::{path::PathBuf, sync::Arc};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use super::*;
+use crate::{
+    admission::{Operation, Phase, Verdict},
+    conversion::Conversion,
+};
+
+fn crd(group: &str) -> CustomResourceDefinition {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("boats.{group}"), "labels": {"cluster.x-k8s.io/v1beta2": "v1"}},
+        "spec": {
+            "group": group,
+            "names": {"kind": "Boat", "plural": "boats"},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": true, "storage": true}],
+        },
+    }))
+    .unwrap()
+}
+
+fn package(group: &str) -> Package {
+    let mut package = Package::new(PackageKind::Infrastructure, "toy");
+    package.name_prefix = Some("capt");
+    package.crds = vec![crd(group)];
+    package.rbac = vec![
+        Rule::new(group_name(group), &["boats"], Rule::READ),
+        Rule::new(group_name(group), &["boats"], &["patch"]),
+        Rule::new(group_name(group), &["boats/status"], &["patch"]),
+    ];
+    package.admission = vec![Admission {
+        phase: Phase::Validating,
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        kind: "Boat".to_owned(),
+        plural: "boats".to_owned(),
+        operations: vec![Operation::Create, Operation::Delete],
+        handler: Arc::new(|_, _| Box::pin(async { Verdict::allowed() })),
+    }];
+    package.conversion = vec![Conversion::new(format!("boats.{group}"), |object, _| Ok(object))];
+    package.arguments = vec!["--feature-gates=Hoist=${EXP_HOIST:=false}".to_owned()];
+    package
+}
+
+fn group_name(group: &str) -> &'static str {
+    match group {
+        "example.dev" => "example.dev",
+        _ => "infrastructure.cluster.x-k8s.io",
+    }
+}
+
+fn release() -> Release {
+    Release {
+        version: "v0.1.0".to_owned(),
+        image: "slipway:v0.1.0".to_owned(),
+    }
+}
+
+fn find<'object>(objects: &'object [Value], kind: &str) -> &'object Value {
+    objects
+        .iter()
+        .find(|object| object["kind"] == kind)
+        .unwrap_or_else(|| panic!("no {kind}"))
+}
+
+#[test]
+fn a_package_renders_to_what_clusterctl_wants() {
+    let packages = [package("example.dev")];
+    let bundles = Bundle::join(&packages).unwrap();
+    let objects = bundles[0].objects(&release());
+    for object in &objects {
+        assert_eq!(
+            object["metadata"]["labels"][PROVIDER_LABEL], "infrastructure-toy",
+            "{object}"
+        );
+        let namespace = object["metadata"]["namespace"].as_str();
+        assert!(
+            namespace.is_none_or(|namespace| namespace == "capt-system"),
+            "{object}"
+        );
+    }
+    assert_eq!(
+        objects
+            .iter()
+            .filter(|object| object["kind"] == "Namespace")
+            .count(),
+        1
+    );
+    let deployment = find(&objects, "Deployment");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["name"], "manager");
+    assert_eq!(container["image"], "slipway:v0.1.0");
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(
+        container["securityContext"]["capabilities"]["drop"],
+        json!(["ALL"])
+    );
+    let arguments = container["args"].as_array().unwrap();
+    for argument in [
+        "--providers=infrastructure-toy",
+        "--diagnostics-address=${CAPT_DIAGNOSTICS_ADDRESS:=:8443}",
+        "--feature-gates=Hoist=${EXP_HOIST:=false}",
+    ] {
+        assert!(
+            arguments.contains(&json!(argument)),
+            "{argument} is not in {arguments:?}"
+        );
+    }
+    assert_eq!(
+        deployment["spec"]["template"]["metadata"]["labels"],
+        find(&objects, "Service")["spec"]["selector"]
+    );
+    assert_eq!(
+        find(&objects, "Certificate")["spec"]["dnsNames"][0],
+        "capt-webhook-service.capt-system.svc"
+    );
+    let crd = find(&objects, "CustomResourceDefinition");
+    assert_eq!(
+        crd["metadata"]["annotations"]["cert-manager.io/inject-ca-from"],
+        "capt-system/capt-serving-cert"
+    );
+    assert_eq!(crd["metadata"]["labels"]["cluster.x-k8s.io/v1beta2"], "v1");
+    assert_eq!(
+        crd["spec"]["conversion"]["webhook"]["clientConfig"]["service"],
+        json!({"name": "capt-webhook-service", "namespace": "capt-system", "path": "/convert"})
+    );
+    let webhook = &find(&objects, "ValidatingWebhookConfiguration")["webhooks"][0];
+    assert_eq!(webhook["name"], "validation.boat.v1.example.dev");
+    assert_eq!(webhook["rules"][0]["operations"], json!(["CREATE", "DELETE"]));
+    assert_eq!(
+        webhook["clientConfig"]["service"]["path"],
+        "/validate-example-dev-v1-boat"
+    );
+}
+
+#[test]
+fn rules_are_joined_and_foreign_groups_are_opened_to_cluster_api() {
+    let packages = [package("example.dev")];
+    let objects = Bundle::join(&packages).unwrap()[0].objects(&release());
+    let roles: Vec<&Value> = objects
+        .iter()
+        .filter(|object| object["kind"] == "ClusterRole")
+        .collect();
+    assert!(roles[0]["rules"].as_array().unwrap().contains(&json!(
+        {"apiGroups": ["example.dev"], "resources": ["boats"], "verbs": ["get", "list", "patch", "watch"]}
+    )));
+    assert_eq!(
+        roles[1]["metadata"]["labels"]["cluster.x-k8s.io/aggregate-to-manager"],
+        "true"
+    );
+    let packages = [package("infrastructure.cluster.x-k8s.io")];
+    let objects = Bundle::join(&packages).unwrap()[0].objects(&release());
+    assert_eq!(
+        objects
+            .iter()
+            .filter(|object| object["kind"] == "ClusterRole")
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn two_providers_join_in_one_package() {
+    let mut second = Package::new(PackageKind::Infrastructure, "toy");
+    second.name_prefix = Some("capt");
+    second.crds = vec![crd("other.dev")];
+    let packages = [package("example.dev"), second];
+    let files = files(&packages, &release()).unwrap();
+    let names: Vec<_> = files.keys().collect();
+    assert_eq!(
+        names,
+        [
+            &PathBuf::from("clusterctl/infrastructure-toy/v0.1.0/infrastructure-components.yaml"),
+            &PathBuf::from("clusterctl/infrastructure-toy/v0.1.0/metadata.yaml"),
+        ]
+    );
+    assert!(
+        files[names[0]].contains("name: boats.other.dev")
+            && files[names[0]].contains("name: boats.example.dev")
+    );
+    assert_eq!(
+        files[names[1]],
+        "apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3\nkind: Metadata\nreleaseSeries:\n- contract: v1beta2\n  major: 0\n  minor: 1\n"
+    );
+    let mut third = Package::new(PackageKind::Infrastructure, "toy");
+    third.name_prefix = None;
+    let packages = [package("example.dev"), third];
+    assert!(matches!(Bundle::join(&packages), Err(RenderError::Prefix { .. })));
+}
+
+#[test]
+fn local_objects_call_a_url() {
+    let objects = local_objects(&[package("example.dev")], "https://127.0.0.1:9443/", "PEM").unwrap();
+    assert_eq!(objects.len(), 2);
+    let conversion = &objects[0].data["spec"]["conversion"]["webhook"]["clientConfig"];
+    assert_eq!(
+        *conversion,
+        json!({"url": "https://127.0.0.1:9443/convert", "caBundle": "UEVN"})
+    );
+    assert_eq!(objects[0].metadata.annotations, None);
+    let webhook = &objects[1].data["webhooks"][0]["clientConfig"];
+    assert_eq!(
+        *webhook,
+        json!({"url": "https://127.0.0.1:9443/validate-example-dev-v1-boat", "caBundle": "UEVN"})
+    );
+}
+
+#[test]
+fn mistakes_in_a_registration_are_named() {
+    let mut lost = package("example.dev");
+    lost.conversion = vec![Conversion::new("ships.example.dev", |object, _| Ok(object))];
+    assert_eq!(
+        Bundle::join([&lost]).unwrap_err().to_string(),
+        "infrastructure-toy: conversion is registered for ships.example.dev, which is not among its CRDs"
+    );
+    let mut variable = package("example.dev");
+    variable.crds[0].spec.names.singular = Some("${boat}".to_owned());
+    assert!(matches!(
+        Bundle::join([&variable]),
+        Err(RenderError::Variable { .. })
+    ));
+    let wrong = Release {
+        version: "0.1".to_owned(),
+        image: String::new(),
+    };
+    assert!(matches!(
+        files([&package("example.dev")], &wrong),
+        Err(RenderError::Version { .. })
+    ));
+}
+
+#[test]
+fn drift_is_found_and_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let rendered = files([&package("example.dev")], &release()).unwrap();
+    let drift = Drift::find(&rendered, folder.path()).unwrap();
+    assert_eq!(drift.missing.len(), 2);
+    drift.repair(&rendered, folder.path()).unwrap();
+    assert!(Drift::find(&rendered, folder.path()).unwrap().is_empty());
+
+    let place = folder.path().join("clusterctl/infrastructure-toy/v0.1.0");
+    std::fs::write(place.join("metadata.yaml"), "edited").unwrap();
+    std::fs::write(place.join("cluster-template.yaml"), "by hand").unwrap();
+    std::fs::create_dir_all(folder.path().join("clusterctl/bootstrap-gone/v0.1.0")).unwrap();
+    std::fs::write(
+        folder
+            .path()
+            .join("clusterctl/bootstrap-gone/v0.1.0/metadata.yaml"),
+        "",
+    )
+    .unwrap();
+    let drift = Drift::find(&rendered, folder.path()).unwrap();
+    assert_eq!(
+        drift.to_string(),
+        "clusterctl/infrastructure-toy/v0.1.0/metadata.yaml: changed\n\
+         clusterctl/bootstrap-gone/v0.1.0/metadata.yaml: no longer rendered\n"
+    );
+    drift.repair(&rendered, folder.path()).unwrap();
+    assert!(Drift::find(&rendered, folder.path()).unwrap().is_empty());
+    assert!(place.join("cluster-template.yaml").exists());
+}

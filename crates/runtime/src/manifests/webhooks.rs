@@ -1,0 +1,125 @@
+//! Who the apiserver calls, and for what: webhook configurations and the conversion of CRDs.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::Bundle;
+use crate::{
+    admission::{Operation, Phase},
+    server::CONVERSION_PATH,
+};
+
+/// How the apiserver reaches the manager.
+#[derive(Clone, Copy)]
+pub enum Caller<'a> {
+    /// By the package's Service; cert-manager fills in whom to trust.
+    Service(&'a Bundle),
+    /// By URL, for a manager outside the cluster.
+    Url { base: &'a str, authority: &'a str },
+}
+
+impl Caller<'_> {
+    fn client_config(self, path: &str) -> Value {
+        match self {
+            Self::Service(bundle) => json!({
+                "service": {
+                    "name": bundle.named("webhook-service"),
+                    "namespace": bundle.namespace(),
+                    "path": path,
+                },
+            }),
+            Self::Url { base, authority } => json!({
+                "url": format!("{}{path}", base.trim_end_matches('/')),
+                "caBundle": STANDARD.encode(authority),
+            }),
+        }
+    }
+
+    pub fn conversion(self) -> Value {
+        json!({
+            "strategy": "Webhook",
+            "webhook": {
+                "clientConfig": self.client_config(CONVERSION_PATH),
+                "conversionReviewVersions": ["v1"],
+            },
+        })
+    }
+
+    /// What tells cert-manager where the authority is.
+    pub fn annotations(self) -> Option<Vec<(&'static str, String)>> {
+        match self {
+            Self::Service(bundle) => Some(vec![(
+                "cert-manager.io/inject-ca-from",
+                format!("{}/{}", bundle.namespace(), bundle.named("serving-cert")),
+            )]),
+            Self::Url { .. } => None,
+        }
+    }
+}
+
+/// The mutating and the validating configuration, each if there is a webhook for it.
+pub fn configurations(bundle: &Bundle, caller: Caller<'_>) -> Vec<Value> {
+    [
+        (
+            Phase::Mutating,
+            "MutatingWebhookConfiguration",
+            "mutating-webhook-configuration",
+        ),
+        (
+            Phase::Validating,
+            "ValidatingWebhookConfiguration",
+            "validating-webhook-configuration",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(phase, kind, name)| {
+        let mut admission: Vec<_> = bundle
+            .admission
+            .iter()
+            .filter(|admission| admission.phase == phase)
+            .collect();
+        admission.sort_by_key(|admission| admission.name());
+        let webhooks: Vec<Value> = admission
+            .into_iter()
+            .map(|admission| {
+                let operations: Vec<&str> = admission
+                    .operations
+                    .iter()
+                    .map(|operation| match operation {
+                        Operation::Create => "CREATE",
+                        Operation::Update => "UPDATE",
+                        Operation::Delete => "DELETE",
+                    })
+                    .collect();
+                json!({
+                    "name": admission.name(),
+                    "admissionReviewVersions": ["v1"],
+                    "clientConfig": caller.client_config(&admission.path()),
+                    "failurePolicy": "Fail",
+                    "matchPolicy": "Equivalent",
+                    "rules": [{
+                        "apiGroups": [admission.group],
+                        "apiVersions": [admission.version],
+                        "operations": operations,
+                        "resources": [admission.plural],
+                    }],
+                    "sideEffects": "None",
+                })
+            })
+            .collect();
+        if webhooks.is_empty() {
+            return None;
+        }
+        let mut configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": bundle.named(name)},
+            "webhooks": webhooks,
+        });
+        for (key, value) in caller.annotations().into_iter().flatten() {
+            configuration["metadata"]["annotations"][key] = json!(value);
+        }
+        Some(configuration)
+    })
+    .collect()
+}

@@ -1,0 +1,109 @@
+//! The command line of `slipway`, over whatever providers it is given.
+
+mod manifests;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use clap_complete::Shell;
+use slipway_runtime::{
+    Provider,
+    manager::{self, Manager},
+};
+
+/// The whole command, with the flags and subcommands of these providers.
+pub fn command(providers: &[Provider]) -> Command {
+    let mut command = Command::new("slipway")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Runs fleets of Kubernetes clusters through Cluster API")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(manager::command(providers))
+        .subcommand(manifests::command())
+        .subcommand(Command::new("version").about("Print the version and the providers of this binary"))
+        .subcommand(
+            Command::new("completions")
+                .about("Print a completion script for a shell")
+                .arg(
+                    Arg::new("shell")
+                        .required(true)
+                        .value_parser(value_parser!(Shell)),
+                ),
+        );
+    for subcommand in providers.iter().flat_map(|provider| &provider.subcommands) {
+        command = command.subcommand(subcommand.command.clone());
+    }
+    command
+}
+
+/// Runs one command line to its exit code. Whatever is wrong with it is one message on standard error.
+pub fn run(providers: Vec<Provider>, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let matches = match command(&providers).try_get_matches_from(manager::normalize(arguments)) {
+        Ok(matches) => matches,
+        // Prints help and version to standard output, mistakes to standard error, and knows the code of each.
+        Err(error) => error.exit(),
+    };
+    match matches.subcommand() {
+        Some(("manager", matches)) => run_manager(providers, matches),
+        Some(("manifests", matches)) => report(manifests::run(&providers, matches)),
+        Some(("version", _)) => {
+            print_version(&providers);
+            ExitCode::SUCCESS
+        }
+        Some(("completions", matches)) => {
+            if let Some(shell) = matches.get_one::<Shell>("shell") {
+                clap_complete::generate(
+                    *shell,
+                    &mut command(&providers),
+                    "slipway",
+                    &mut std::io::stdout(),
+                );
+            }
+            ExitCode::SUCCESS
+        }
+        Some((name, matches)) => providers
+            .iter()
+            .flat_map(|provider| &provider.subcommands)
+            .find(|subcommand| subcommand.command.get_name() == name)
+            .map_or(ExitCode::FAILURE, |subcommand| (subcommand.run)(matches)),
+        None => ExitCode::FAILURE,
+    }
+}
+
+fn report(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_version(providers: &[Provider]) {
+    let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
+    println!("slipway {}", env!("CARGO_PKG_VERSION"));
+    println!(
+        "providers: {}",
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    );
+}
+
+fn run_manager(providers: Vec<Provider>, matches: &ArgMatches) -> ExitCode {
+    let manager = match Manager::from_matches(providers, matches) {
+        Ok(manager) => manager,
+        Err(error) => return report(Err(error.to_string())),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(Err(format!("cannot start the executor: {error}"))),
+    };
+    let result = runtime.block_on(manager.run_until_signalled());
+    // A task that hangs in a blocking call may not hold the process.
+    runtime.shutdown_background();
+    report(result.map_err(|error| error.to_string()))
+}

@@ -1,0 +1,143 @@
+//! `slipway manifests`: renders what is installed, from the registrations.
+
+use std::{fs, io::Write, path::PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use slipway_runtime::{
+    Package, Provider,
+    manager::select,
+    manifests::{Bundle, Drift, Release, files, local_objects, yaml},
+};
+
+pub fn command() -> Command {
+    Command::new("manifests")
+        .about("Render CRDs, roles, webhooks, Deployments and clusterctl's files from the registrations")
+        .arg(
+            Arg::new("out")
+                .long("out")
+                .value_name("DIRECTORY")
+                .default_value("deploy")
+                .value_parser(value_parser!(PathBuf))
+                .help("Where the files are"),
+        )
+        .arg(
+            Arg::new("check")
+                .long("check")
+                .action(ArgAction::SetTrue)
+                .help("Write nothing, and fail if the files differ from what would be rendered"),
+        )
+        .arg(
+            Arg::new("crds")
+                .long("crds")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["check", "local"])
+                .help("Print the CRDs alone, for a manager without conversion or for a look"),
+        )
+        .arg(
+            Arg::new("local")
+                .long("local")
+                .value_name("URL")
+                .requires("ca-file")
+                .conflicts_with("check")
+                .help("Print CRDs and webhook configurations that call a manager outside the cluster at this URL"),
+        )
+        .arg(
+            Arg::new("ca-file")
+                .long("ca-file")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("The authority of that manager's certificate, e.g. ca.crt of --webhook-self-signed"),
+        )
+        .arg(
+            Arg::new("providers")
+                .long("providers")
+                .value_name("NAMES")
+                .value_delimiter(',')
+                .action(ArgAction::Append)
+                .help("Providers or packages to render, separated by commas; all if absent"),
+        )
+        .arg(
+            Arg::new("image")
+                .long("image")
+                .value_name("IMAGE")
+                .default_value(concat!("slipway/manager:v", env!("CARGO_PKG_VERSION")))
+                .help("The manager's image in Deployments"),
+        )
+        .arg(
+            Arg::new("release")
+                .long("release")
+                .value_name("VERSION")
+                .default_value(concat!("v", env!("CARGO_PKG_VERSION")))
+                .help("The version to render for"),
+        )
+}
+
+pub fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
+    let names: Vec<String> = matches
+        .get_many("providers")
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
+    let packages = select(providers, &names).map_err(|error| error.to_string())?;
+    let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
+    let release = Release {
+        version: text("release"),
+        image: text("image"),
+    };
+    if matches.get_flag("crds") {
+        return print_crds(&packages, &release);
+    }
+    if let Some(url) = matches.get_one::<String>("local") {
+        let path = matches.get_one::<PathBuf>("ca-file").cloned().unwrap_or_default();
+        let authority = fs::read_to_string(&path)
+            .map_err(|error| format!("cannot read the authority {}: {error}", path.display()))?;
+        let objects = local_objects(packages, url, &authority).map_err(|error| error.to_string())?;
+        let values = objects
+            .iter()
+            .map(serde_json::to_value)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| error.to_string())?;
+        return print(&yaml::documents(&values));
+    }
+    let rendered = files(packages, &release).map_err(|error| error.to_string())?;
+    if rendered.is_empty() {
+        eprintln!("note: no provider is registered, so there is nothing to render");
+    }
+    let directory = matches.get_one::<PathBuf>("out").cloned().unwrap_or_default();
+    let drift = Drift::find(&rendered, &directory)
+        .map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    if matches.get_flag("check") {
+        return if drift.is_empty() {
+            Ok(())
+        } else {
+            Err(format!(
+                "{} differs from what the registrations say; run `cargo xtask manifests`:\n{drift}",
+                directory.display()
+            ))
+        };
+    }
+    drift
+        .repair(&rendered, &directory)
+        .map_err(|error| format!("cannot write to {}: {error}", directory.display()))
+}
+
+fn print_crds(packages: &[&Package], release: &Release) -> Result<(), String> {
+    let bundles = Bundle::join(packages.iter().copied()).map_err(|error| error.to_string())?;
+    let crds: Vec<_> = bundles
+        .iter()
+        .flat_map(|bundle| bundle.objects(release))
+        .filter(|object| object["kind"] == "CustomResourceDefinition")
+        .collect();
+    print(&yaml::documents(&crds))
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn print(text: &str) -> Result<(), String> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,190 @@
+//! Bad input through the real binary: one clear message, a code that is not zero, no panic and no hang.
+
+use std::{
+    net::TcpListener,
+    path::Path,
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs the binary to its end; one that hangs is stopped and fails the test.
+fn slipway(arguments: &[&str]) -> Ended {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_slipway"))
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent")
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let started = Instant::now();
+    while child.try_wait().expect("the child can be asked").is_none() {
+        if started.elapsed() > Duration::from_mins(1) {
+            child.kill().expect("the child can be stopped");
+            panic!("slipway {arguments:?} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child.wait_with_output().expect("the output can be read");
+    let ended = Ended {
+        code: status.code(),
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+    };
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    ended
+}
+
+/// A kubeconfig that names a server.
+fn kubeconfig(folder: &Path, server: &str) -> String {
+    let path = folder.join("kubeconfig");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster:\n    server: {server}\ncontexts:\n- name: c\n  \
+         context:\n    cluster: c\n    user: u\ncurrent-context: c\nusers:\n- name: u\n  user: {{}}\n"
+    );
+    std::fs::write(&path, text).expect("the folder can be written");
+    path.to_str().expect("temporary paths are text").to_owned()
+}
+
+fn refuses(arguments: &[&str], message: &str) {
+    let ended = slipway(arguments);
+    assert_ne!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+    assert!(ended.code.is_some(), "{arguments:?} was ended by a signal");
+    assert!(ended.stderr.contains(message), "{arguments:?}: {}", ended.stderr);
+}
+
+#[test]
+fn an_unknown_flag_gets_a_suggestion() {
+    refuses(
+        &["manager", "--watch-filtre=blue"],
+        "a similar argument exists: '--watch-filter'",
+    );
+    refuses(&["managre"], "a similar subcommand exists: 'manager'");
+}
+
+#[test]
+fn values_that_make_no_sense_are_named() {
+    refuses(&["manager", "--sync-period=often"], "\"often\" is not a duration");
+    refuses(
+        &["manager", "--providers=nonesuch"],
+        "there is no provider or package \"nonesuch\"",
+    );
+    refuses(
+        &["manager", "--feature-gates=Nonesuch=true"],
+        "unrecognized feature gate: Nonesuch",
+    );
+    refuses(
+        &[
+            "manager",
+            "--leader-elect",
+            "--leader-election-namespace=n",
+            "--leader-elect-lease-duration=5s",
+        ],
+        "--leader-elect-lease-duration (5s) must be longer than --leader-elect-renew-deadline (10s)",
+    );
+    refuses(
+        &["manager", "--leader-elect"],
+        "name one with --leader-election-namespace",
+    );
+}
+
+#[test]
+fn a_broken_kubeconfig_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken");
+    std::fs::write(&path, "apiVersion: v1\nclusters: 7\n").unwrap();
+    let path = path.to_str().unwrap();
+    refuses(
+        &["manager", "--kubeconfig", path],
+        &format!("cannot use the kubeconfig {path}: "),
+    );
+    refuses(
+        &["manager", "--kubeconfig", "/nowhere/kubeconfig"],
+        "cannot use the kubeconfig /nowhere/kubeconfig: ",
+    );
+    refuses(&["manager"], "found no cluster to work in");
+}
+
+#[test]
+fn a_port_in_use_names_the_flag_that_changes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = kubeconfig(folder.path(), "https://127.0.0.1:1");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    refuses(
+        &["manager", "--kubeconfig", &config, "--health-addr", &address],
+        &format!(
+            "port {port} is in use: stop the process that listens on it, or choose another with --health-addr"
+        ),
+    );
+    refuses(
+        &[
+            "manager",
+            "--kubeconfig",
+            &config,
+            "--health-addr=0",
+            "--diagnostics-address",
+            &address,
+        ],
+        "choose another with --diagnostics-address",
+    );
+}
+
+#[test]
+fn an_apiserver_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = kubeconfig(folder.path(), "https://127.0.0.1:1");
+    refuses(
+        &[
+            "manager",
+            "--kubeconfig",
+            &config,
+            "--health-addr=0",
+            "--diagnostics-address=0",
+        ],
+        "cannot reach the apiserver at https://127.0.0.1:1/: ",
+    );
+}
+
+#[test]
+fn with_no_provider_everything_still_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("deploy");
+    let ended = slipway(&["manifests", "--out", out.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let ended = slipway(&["manifests", "--check", "--out", out.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let ended = slipway(&["version"]);
+    assert!(
+        ended
+            .stdout
+            .starts_with(concat!("slipway ", env!("CARGO_PKG_VERSION"))),
+        "{}",
+        ended.stdout
+    );
+    let ended = slipway(&["completions", "bash"]);
+    assert_eq!(ended.code, Some(0));
+    assert!(
+        ended.stdout.contains("--watch-filter"),
+        "completions know the manager's flags"
+    );
+    let ended = slipway(&["manager", "--help"]);
+    assert!(
+        ended.stdout.contains("--leader-elect-renew-deadline"),
+        "{}",
+        ended.stdout
+    );
+}
