@@ -1,5 +1,6 @@
 //! The chores of the project, as `cargo xtask <chore>`.
 
+mod manifests;
 mod parts;
 mod shared_clusters;
 mod test;
@@ -21,19 +22,15 @@ enum Chore {
     Test(test::Arguments),
     /// Build the real parts (Kubernetes, etcd, Cluster API, clusterctl, kwok) into the per-user cache.
     Parts(parts::Arguments),
-    /// Render what the code knows into deploy/ (nothing to render yet).
-    Manifests {
-        /// Fail if what is rendered differs from what is there.
-        #[arg(long)]
-        check: bool,
-    },
+    /// Render CRDs, roles, webhooks, Deployments and clusterctl's files into deploy/.
+    Manifests(manifests::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Parts(arguments) => parts::run(&arguments),
-        Chore::Manifests { check: _ } => Ok(true),
+        Chore::Manifests(arguments) => manifests::run(&arguments),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

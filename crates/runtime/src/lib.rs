@@ -28,6 +28,8 @@ pub mod random;
 pub mod rbac;
 pub mod server;
 pub mod settings;
+#[cfg(test)]
+mod test_server;
 pub mod throttle;
 pub mod writes;
 
