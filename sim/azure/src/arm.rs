@@ -240,6 +240,18 @@ pub fn missing(kind: &Kind, id: &ArmId) -> Refusal {
                 }),
             )
         }
+        Missing::Network => Refusal::with_body(
+            404,
+            json!({"error": {"code": "NotFound", "message": format!("Resource {id} not found."), "details": []}}),
+        ),
+        Missing::Extension => Refusal::with_body(
+            404,
+            json!({"error": {
+                "code": "ResourceNotFound",
+                "message": format!("Extension instance with name '{}' not found.", id.name()),
+                "additionalInfo": [],
+            }}),
+        ),
         Missing::Provider(code) => Refusal::new(
             404,
             code,
@@ -256,6 +268,9 @@ fn check_above(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(),
     if id.providers.is_empty() {
         return Ok(());
     }
+    if kind.parent_first {
+        check_parent(azure, kind, id, verb)?;
+    }
     if let Some(group) = &id.group {
         let group_id = ArmId::resource_group(&id.subscription, group);
         let Some(found) = resources.get(&group_id) else {
@@ -271,19 +286,20 @@ fn check_above(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(),
             ));
         }
     }
+    check_parent(azure, kind, id, verb)
+}
+
+fn check_parent(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(), Refusal> {
     let above = id
         .parent()
         .or_else(|| id.scope().filter(|scope| !scope.providers.is_empty()));
-    if let Some(above) = above
-        && resources.get(&above).is_none()
-    {
-        return Err(match kind.parent_missing {
+    match above {
+        Some(above) if azure.state().resources.get(&above).is_none() => Err(match kind.parent_missing {
             Missing::Parent => Refusal::parent_not_found(id, verb),
-            Missing::Provider(code) => Refusal::new(404, code, format!("Resource {above} not found.")),
             _ => Refusal::resource_not_found(&above),
-        });
+        }),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn get(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
@@ -491,7 +507,7 @@ fn write(
     children.extend(embedded.iter().flatten().cloned());
     let unchanged = old
         .as_ref()
-        .is_some_and(|old| old.document == body && old.state == "Succeeded")
+        .is_some_and(|old| same_document(kind, &old.document, &body) && old.state == "Succeeded")
         && children_same(azure, &children)
         && embedded_same(azure, kind, id, embedded.as_ref());
     let acceptance = match (&old, unchanged) {
@@ -554,6 +570,19 @@ fn take_embedded(kind: &'static Kind, id: &ArmId, body: &mut Map<String, Value>)
         }
     }
     Some(children)
+}
+
+/// To the network provider tags are nothing that has to be worked on.
+fn same_document(kind: &Kind, old: &Map<String, Value>, new: &Map<String, Value>) -> bool {
+    if kind.style != crate::operation::Style::Network {
+        return old == new;
+    }
+    let without_tags = |document: &Map<String, Value>| {
+        let mut document = document.clone();
+        document.remove("tags");
+        document
+    };
+    without_tags(old) == without_tags(new)
 }
 
 fn children_same(azure: &Azure, children: &Children) -> bool {
@@ -627,6 +656,9 @@ pub fn accepted(
     if let Some((operation, location)) = started {
         response = operation.announce(response, acceptance.links, &context.request.authority, &location);
     }
+    if kind.links_itself && acceptance.status == 201 {
+        response = response.with("location", &format!("https://{}{id}", context.request.authority));
+    }
     if kind.style == crate::operation::Style::Network && kind.create.runs && !acceptance.runs {
         // A write that changed nothing still names an operation, one that is already over.
         let id = azure.fresh_uuid().to_string();
@@ -660,7 +692,7 @@ fn delete(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Respon
         let view = View {
             api: &context.api,
             now: context.now,
-            written: true,
+            written: false,
         };
         let shown = kind.delete.has_body.then(|| kind.show(azure, resource, &view));
         azure.remove(&id.key());

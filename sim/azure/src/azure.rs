@@ -78,6 +78,8 @@ pub struct Azure {
     pub(crate) faults: FaultPlan,
     requests: VecDeque<RecordedRequest>,
     changes: Vec<ClusterChange>,
+    /// How long the next operation takes, in place of what settings say.
+    pub(crate) next_duration: Option<Duration>,
     /// Grows with every change of [`State`].
     revision: u64,
 }
@@ -103,6 +105,7 @@ impl Azure {
             faults: FaultPlan::default(),
             requests: VecDeque::new(),
             changes: Vec::new(),
+            next_duration: None,
             revision: 0,
         }
     }
@@ -235,6 +238,11 @@ impl Azure {
         self.faults.clear();
     }
 
+    /// The operation that starts next takes this long, whatever the settings say.
+    pub fn next_operation_lasts(&mut self, duration: Option<Duration>) {
+        self.next_duration = duration;
+    }
+
     pub fn directory_mut(&mut self) -> &mut Directory {
         self.revision += 1;
         &mut self.state.directory
@@ -251,6 +259,21 @@ impl Azure {
     /// Clusters whose nodes changed since the last call.
     pub fn take_changes(&mut self) -> Vec<ClusterChange> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// Whether a principal is an identity or an application of this directory.
+    pub(crate) fn knows_principal(&self, object_id: &str) -> bool {
+        self.state.directory.has_object(object_id)
+            || self.state.resources.iter().any(|resource| {
+                let of_identity = resource.text("principalId");
+                let of_cluster = resource
+                    .document
+                    .get("identity")
+                    .and_then(|identity| identity["principalId"].as_str());
+                resource.kind != "Microsoft.Authorization/roleAssignments"
+                    && (of_identity.eq_ignore_ascii_case(object_id)
+                        || of_cluster.is_some_and(|id| id.eq_ignore_ascii_case(object_id)))
+            })
     }
 
     /// The nodes of a cluster, by its ARM id.

@@ -123,7 +123,11 @@ impl Azure {
         if !acceptance.runs {
             return None;
         }
-        let duration = recorded_duration(&self.settings, kind.short_name(), verb);
+        aks::joining(self, id, verb);
+        let duration = self.next_duration.take().unwrap_or_else(|| {
+            let recorded = recorded_duration(&self.settings, kind.short_name(), verb);
+            self.settings.speed.scale(recorded)
+        });
         let name = if kind.style == crate::operation::Style::ResourceGroups {
             crate::job_name::of_group_deletion(id.name(), self.fresh_uuid())
         } else {
@@ -138,7 +142,7 @@ impl Azure {
             kind: kind.short_name().to_owned(),
             api_version: context.api.clone(),
             started: context.now,
-            ends: end_of(context.now, self.settings.speed.scale(duration)),
+            ends: end_of(context.now, duration),
             failure: None,
             note: None,
             nodes,
@@ -282,6 +286,7 @@ impl Azure {
             }
         }
         aks::ended(self, operation);
+        aks::joined(self, operation);
         if let Some(cluster) = ArmId::parse(&operation.target_id).and_then(|id| aks::cluster_of(&id)) {
             self.note_change(cluster.key());
         }

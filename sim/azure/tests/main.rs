@@ -2,11 +2,15 @@
 
 #[path = "main/clusters.rs"]
 mod clusters;
+#[path = "main/conformance.rs"]
+mod conformance;
 #[path = "main/fixture.rs"]
 mod fixture;
 #[path = "main/groups.rs"]
 mod groups;
 #[path = "main/pools.rs"]
 mod pools;
+#[path = "main/recording.rs"]
+mod recording;
 #[path = "main/sign_in.rs"]
 mod sign_in;

@@ -591,7 +591,8 @@ pub fn present(azure: &Azure, resource: &Resource, view: &View<'_>, document: &m
     if !current {
         document.remove("kind");
     }
-    if preview && api >= "2024-04" && !view.written {
+    // A cluster that is only being created has none yet.
+    if preview && api >= "2024-04" && !(view.written && resource.state == "Creating") {
         document.insert("eTag".to_owned(), resource.etag.clone().into());
     }
     let properties = object_mut(document, "properties");

@@ -54,6 +54,7 @@ pub const KINDS: &[Kind] = &[
         exclusive: true,
         missing: Missing::AgentPool,
         parent_missing: Missing::Gateway,
+        parent_first: true,
         complete: pool::complete,
         present: pool::present,
         ..PLAIN
@@ -73,8 +74,8 @@ pub const KINDS: &[Kind] = &[
     Kind {
         path: TRUSTED_ACCESS,
         create: polled(201, true, false, None),
-        update: polled(200, true, false, None),
-        unchanged: polled(200, true, false, None),
+        update: polled(201, true, false, None),
+        unchanged: polled(201, true, false, None),
         delete: polled(202, true, true, None),
         states: States {
             creating: "Updating",
@@ -84,6 +85,7 @@ pub const KINDS: &[Kind] = &[
         located: false,
         missing: Missing::Provider("NotFound"),
         parent_missing: Missing::Gateway,
+        parent_first: true,
         ..PLAIN
     },
 ];
@@ -207,6 +209,37 @@ pub fn ended(azure: &mut Azure, operation: &Operation) {
                 nodes::follow_count(resource);
             }
         }
+    }
+}
+
+/// The cluster a fleet member stands for.
+fn member_cluster(azure: &Azure, member: &ArmId) -> Option<ArmId> {
+    if !member
+        .type_path()
+        .eq_ignore_ascii_case("Microsoft.ContainerService/fleets/members")
+    {
+        return None;
+    }
+    ArmId::parse(azure.state().resources.get(member)?.text("clusterResourceId"))
+}
+
+/// A cluster is being updated while it joins a fleet.
+pub fn joining(azure: &mut Azure, member: &ArmId, verb: &str) {
+    let cluster = member_cluster(azure, member).filter(|_| verb == "create");
+    if let Some(cluster) = cluster.and_then(|id| azure.state.resources.get_mut(&id))
+        && cluster.operation.is_none()
+    {
+        "Updating".clone_into(&mut cluster.state);
+    }
+}
+
+pub fn joined(azure: &mut Azure, operation: &Operation) {
+    let cluster = ArmId::parse(&operation.target_id).and_then(|member| member_cluster(azure, &member));
+    if let Some(cluster) = cluster.and_then(|id| azure.state.resources.get_mut(&id))
+        && cluster.operation.is_none()
+        && cluster.state == "Updating"
+    {
+        "Succeeded".clone_into(&mut cluster.state);
     }
 }
 

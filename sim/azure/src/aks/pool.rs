@@ -446,7 +446,8 @@ fn gate(properties: &mut Map<String, Value>, resource: &Resource, view: &View<'_
             .get(key)
             .and_then(Value::as_object)
             .is_some_and(Map::is_empty);
-        if is_empty && !(echoes && since(view.now, year, month)) {
+        let is_update = resource.state != "Creating";
+        if is_empty && !(echoes && (is_update || since(view.now, year, month))) {
             properties.remove(key);
         }
     }
@@ -469,7 +470,8 @@ fn gate(properties: &mut Map<String, Value>, resource: &Resource, view: &View<'_
     {
         upgrade.remove("maxUnavailable");
     }
-    if is_preview(api) && api >= "2024-04" && !(in_cluster && view.written) {
+    let is_fresh = in_cluster && view.written && resource.state == "Creating";
+    if is_preview(api) && api >= "2024-04" && !is_fresh {
         properties.insert("eTag".to_owned(), resource.etag.clone().into());
     }
 }

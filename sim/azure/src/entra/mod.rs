@@ -150,6 +150,12 @@ impl Directory {
         self.applications.get(&client_id.to_ascii_lowercase())
     }
 
+    pub(crate) fn has_object(&self, object_id: &str) -> bool {
+        self.applications
+            .values()
+            .any(|application| application.object_id.eq_ignore_ascii_case(object_id))
+    }
+
     /// From now on assertions of this issuer must be signed with one of these keys (a JWK set).
     pub fn trust_issuer(&mut self, issuer: &str, key_set: Value) {
         self.issuers

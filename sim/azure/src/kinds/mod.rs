@@ -42,6 +42,10 @@ pub struct Kind {
     pub exclusive: bool,
     pub missing: Missing,
     pub parent_missing: Missing,
+    /// Whether a missing parent is noticed before a missing resource group.
+    pub parent_first: bool,
+    /// Whether a create answers with a Location that is the resource itself.
+    pub links_itself: bool,
     /// Child resources that are also a list property of this type.
     pub embedded: &'static [(&'static str, &'static str)],
     /// Looks at a write, refuses it or fills it in.
@@ -90,6 +94,10 @@ pub enum Missing {
     Provider(&'static str),
     /// The AKS provider about a pool: not wrapped.
     AgentPool,
+    /// The network provider: `NotFound` with empty details.
+    Network,
+    /// The extension provider, with empty additional info.
+    Extension,
 }
 
 /// How a document is looked at.
@@ -259,6 +267,8 @@ pub const PLAIN: Kind = Kind {
     exclusive: false,
     missing: Missing::Gateway,
     parent_missing: Missing::Parent,
+    parent_first: false,
+    links_itself: false,
     embedded: &[],
     complete: nothing,
     present: as_is,

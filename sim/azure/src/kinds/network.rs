@@ -1,3 +1,0 @@
-//! network
-use super::Kind;
-pub const KINDS: &[Kind] = &[];
