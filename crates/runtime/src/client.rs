@@ -9,18 +9,28 @@ use tower::{Layer, Service};
 
 use crate::{Metrics, metrics::RequestLabels};
 
-/// A server that does not answer the door is given up on after this long, unless the user says otherwise.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection on which nothing arrives for this long is dead: a watch gets a bookmark every minute, and its
+/// server ends it after 290 seconds.
+const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A client that counts its requests (`rest_client_requests_total`) and does not retry.
-pub fn instrumented_client(mut config: Config, metrics: &Metrics) -> Result<Client, kube::Error> {
-    config.default_retry = false;
-    config.connect_timeout = Some(config.connect_timeout.unwrap_or(CONNECT_TIMEOUT));
+pub fn instrumented_client(config: Config, metrics: &Metrics) -> Result<Client, kube::Error> {
     let host = config
         .cluster_url
         .authority()
         .map(ToString::to_string)
         .unwrap_or_default();
+    counted_client(config, &host, metrics)
+}
+
+/// The same with another value of the `host` label.
+pub(crate) fn counted_client(
+    mut config: Config,
+    host: &str,
+    metrics: &Metrics,
+) -> Result<Client, kube::Error> {
+    config.default_retry = false;
+    config.read_timeout = config.read_timeout.or(Some(READ_TIMEOUT));
     let builder = ClientBuilder::try_from(config)?;
     Ok(builder.with_layer(&CountRequests::new(host, metrics)).build())
 }

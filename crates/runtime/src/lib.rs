@@ -31,6 +31,7 @@ pub mod settings;
 #[cfg(test)]
 mod test_server;
 pub mod throttle;
+pub mod workload;
 pub mod writes;
 
 pub use client::instrumented_client;

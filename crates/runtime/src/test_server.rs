@@ -37,6 +37,7 @@ struct State {
     requests: Vec<String>,
     down: bool,
     held: bool,
+    silent: bool,
     ends_watches_at_once: bool,
     refuses_old_versions_by_status: bool,
     fail: VecDeque<(Method, u16)>,
@@ -219,6 +220,14 @@ impl TestServer {
         }
     }
 
+    /// Takes requests and does not answer them.
+    pub fn set_silent(&self, silent: bool) {
+        self.state.lock().silent = silent;
+        if silent {
+            self.cut();
+        }
+    }
+
     pub fn end_watches_at_once(&self, at_once: bool) {
         self.state.lock().ends_watches_at_once = at_once;
         if at_once {
@@ -259,6 +268,14 @@ impl TestServer {
             .map(http_body_util::Collected::to_bytes)
             .unwrap_or_default();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        match self.respond(&parts, &body) {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Nothing if the server keeps silent.
+    fn respond(&self, parts: &http::request::Parts, body: &Value) -> Option<Result<Answer, std::io::Error>> {
         let mut state = self.state.lock();
         let line = format!(
             "{} {}",
@@ -267,15 +284,18 @@ impl TestServer {
         );
         state.requests.push(line);
         if state.down {
-            return Err(std::io::Error::new(
+            return Some(Err(std::io::Error::new(
                 std::io::ErrorKind::ConnectionRefused,
                 "connection refused",
-            ));
+            )));
+        }
+        if state.silent {
+            return None;
         }
         if let Some(at) = state.fail.iter().position(|(method, _)| *method == parts.method)
             && let Some((_, code)) = state.fail.remove(at)
         {
-            return Ok(failure(code, "as asked"));
+            return Some(Ok(failure(code, "as asked")));
         }
         let query: BTreeMap<String, String> = parts
             .uri
@@ -285,7 +305,7 @@ impl TestServer {
             .filter_map(|pair| pair.split_once('='))
             .map(|(name, value)| (name.to_owned(), decode(value)))
             .collect();
-        Ok(state.route(&parts.method, parts.uri.path(), &query, &body))
+        Some(Ok(state.route(&parts.method, parts.uri.path(), &query, body)))
     }
 }
 

@@ -300,6 +300,21 @@ async fn a_server_that_ends_watches_at_once_is_not_hammered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_is_asked_anew() {
+    let Fixture {
+        server, informers, ..
+    } = fixture();
+    server.set_silent(true);
+    let informer: Informer<ConfigMap> = informers.get(Scope::all());
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(server.requests().len(), 1);
+    server.set_silent(false);
+    server.put(MAPS, map("a", "1"));
+    sleep(Duration::from_secs(40)).await;
+    assert_eq!(informer.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_line_that_cannot_be_read_costs_a_list_and_no_event() {
     let Fixture {
         server, informers, ..

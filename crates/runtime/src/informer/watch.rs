@@ -9,7 +9,7 @@ use kube::{
     runtime::watcher::{self, watcher},
 };
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Object, Shared, guard::Guarded, mailbox::Origin};
@@ -20,6 +20,9 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// A server that accepts watches and ends them at once is asked again no more often than this.
 const WATCH_SPACING: Duration = Duration::from_secs(1);
+
+/// A list or watch whose answer has not begun after this long never will.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Runs until cancelled.
 pub(super) async fn run<K: Object>(
@@ -147,7 +150,10 @@ pub(super) fn paced(client: &Client) -> Client {
                 };
                 sleep_until(start).await;
             }
-            client.send(request).await
+            match timeout(ANSWER_TIMEOUT, client.send(request)).await {
+                Ok(answer) => answer,
+                Err(elapsed) => Err(kube::Error::Service(elapsed.into())),
+            }
         }
     });
     Client::new(service, client.default_namespace().to_owned())

@@ -1,0 +1,4 @@
+//! The runtime against a real kube-apiserver.
+
+mod informers;
+mod proxy;
