@@ -67,9 +67,12 @@ fn kill_9_of_the_parent_leaves_no_process_and_the_next_start_sweeps_its_director
     child.wait().unwrap();
     wait_until_gone(description.processes.values().copied());
 
-    assert_eq!(clusters_in(base.path()), [description.directory.clone()]);
+    assert_eq!(
+        clusters_in(base.path()),
+        std::slice::from_ref(&description.directory)
+    );
     let (mut second, next) = run(&[], base.path());
-    assert_eq!(clusters_in(base.path()), [next.directory.clone()]);
+    assert_eq!(clusters_in(base.path()), std::slice::from_ref(&next.directory));
     drop(second.stdin.take());
     assert!(second.wait().unwrap().success());
 }
