@@ -4,6 +4,7 @@ mod manifests;
 mod parts;
 mod shared_clusters;
 mod test;
+mod up;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Run a management cluster on this machine with Slipway in it, until Ctrl-C.
+    Up(up::Arguments),
     /// Run every test, and end with a plain count.
     Test(test::Arguments),
     /// Build the real parts (Kubernetes, etcd, Cluster API, clusterctl, kwok) into the per-user cache.
@@ -28,6 +31,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
+        Chore::Up(arguments) => up::run(&arguments),
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Parts(arguments) => parts::run(&arguments),
         Chore::Manifests(arguments) => manifests::run(&arguments),

@@ -15,6 +15,7 @@ pub mod events;
 pub mod health;
 pub mod hook;
 pub mod informer;
+pub mod install;
 pub mod lease;
 pub mod logs;
 pub mod manager;
