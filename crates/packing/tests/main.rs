@@ -1,5 +1,16 @@
 //! Everything the crate promises from outside: the oracles, the independent checker, and properties.
 
+// Fixtures are written to be read, not to save a copy.
+#![allow(
+    clippy::assigning_clones,
+    clippy::needless_pass_by_value,
+    clippy::unnecessary_wraps
+)]
+
+mod checker;
+mod cluster;
+mod constraints;
+mod named_scheduling;
 mod report;
 mod requirement_table;
 mod workload_format;

@@ -31,6 +31,9 @@ pub struct Snapshot {
     /// Joined to nodes by provider ID; one without a node is capacity on its way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub node_claims: Vec<NodeClaim>,
+    /// Names of nodes that are already being taken away, beyond those that carry a deletion timestamp.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deleting_nodes: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bound_pods: Vec<Pod>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,0 +1,255 @@
+//! Workloads for measuring: the mixes Karpenter's own benchmark uses, and heavier ones, from a seed.
+
+use std::collections::BTreeMap;
+
+use slipway_packing::labels;
+use slipway_packing::model::{
+    Affinity, Container, InstanceType, LabelSelector, NodeAffinity, NodePool, NodeSelectorTerm, ObjectMeta,
+    Offering, Overhead, Pod, PodAffinity, PodAffinityTerm, PreferredSchedulingTerm, ResourceList, Snapshot,
+    TopologySpreadConstraint, WeightedPodAffinityTerm, Workload,
+};
+use slipway_packing::requirement::{Operator, RequirementSpec};
+
+/// Xorshift: all that is needed is the same stream everywhere.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % bound
+    }
+
+    fn pick<'a>(&mut self, options: &[&'a str]) -> &'a str {
+        options[self.below(options.len())]
+    }
+}
+
+fn quantities(pairs: &[(&str, String)]) -> ResourceList {
+    pairs
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), text.parse().expect("a quantity")))
+        .collect()
+}
+
+/// Type `i` has i+1 CPUs, 2(i+1) Gi and 10(i+1) pods; spot in two zones, on demand in three.
+pub fn instance_types(count: usize) -> Vec<InstanceType> {
+    (0..count)
+        .map(|index| {
+            let size = index + 1;
+            let name = format!("fake-it-{index}");
+            let price = 0.1 * size as f64 + 0.1 * (size as f64 * 2.0 * 1.073_741_824);
+            let offering = |capacity_type: &str, zone: &str| Offering {
+                requirements: vec![
+                    RequirementSpec::new(labels::CAPACITY_TYPE, Operator::In, &[capacity_type]),
+                    RequirementSpec::new(labels::ZONE, Operator::In, &[zone]),
+                ],
+                price,
+                ..Offering::default()
+            };
+            InstanceType {
+                requirements: vec![
+                    RequirementSpec::new(labels::INSTANCE_TYPE, Operator::In, &[&name]),
+                    RequirementSpec::new(labels::ARCHITECTURE, Operator::In, &["amd64"]),
+                    RequirementSpec::new(
+                        labels::OPERATING_SYSTEM,
+                        Operator::In,
+                        &["linux", "windows", "darwin"],
+                    ),
+                    RequirementSpec::new(
+                        labels::ZONE,
+                        Operator::In,
+                        &["test-zone-1", "test-zone-2", "test-zone-3"],
+                    ),
+                    RequirementSpec::new(labels::CAPACITY_TYPE, Operator::In, &["spot", "on-demand"]),
+                ],
+                capacity: quantities(&[
+                    ("cpu", size.to_string()),
+                    ("memory", format!("{}Gi", size * 2)),
+                    ("pods", (size * 10).to_string()),
+                ]),
+                overhead: Overhead {
+                    kube_reserved: quantities(&[("cpu", "100m".to_owned()), ("memory", "10Mi".to_owned())]),
+                    ..Overhead::default()
+                },
+                offerings: vec![
+                    offering("spot", "test-zone-1"),
+                    offering("spot", "test-zone-2"),
+                    offering("on-demand", "test-zone-1"),
+                    offering("on-demand", "test-zone-2"),
+                    offering("on-demand", "test-zone-3"),
+                ],
+                name,
+                ..InstanceType::default()
+            }
+        })
+        .collect()
+}
+
+const VALUES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+
+fn pod(random: &mut Random, index: usize, labels: &[(&str, &str)]) -> Pod {
+    let cpu = random
+        .pick(&["100m", "250m", "500m", "1000m", "1500m"])
+        .to_owned();
+    let memory = random
+        .pick(&["100Mi", "256Mi", "512Mi", "1024Mi", "2048Mi", "4096Mi"])
+        .to_owned();
+    let mut pod = Pod {
+        metadata: ObjectMeta {
+            name: format!("pod-{index}"),
+            namespace: "default".to_owned(),
+            uid: format!("uid-{index:08}"),
+            labels: labels
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            creation_timestamp: Some("2026-01-01T00:00:00Z".to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..Pod::default()
+    };
+    pod.status.phase = "Pending".to_owned();
+    pod.spec.containers.push(Container {
+        name: "main".to_owned(),
+        ..Container::default()
+    });
+    pod.spec.containers[0].resources.requests = quantities(&[("cpu", cpu), ("memory", memory)]);
+    pod
+}
+
+fn selector(key: &str, value: &str) -> Option<LabelSelector> {
+    Some(LabelSelector {
+        match_labels: BTreeMap::from([(key.to_owned(), value.to_owned())]),
+        ..LabelSelector::default()
+    })
+}
+
+fn term(key: &str, value: &str, topology_key: &str) -> PodAffinityTerm {
+    PodAffinityTerm {
+        label_selector: selector(key, value),
+        topology_key: topology_key.to_owned(),
+        ..PodAffinityTerm::default()
+    }
+}
+
+fn spread(random: &mut Random, index: usize, key: &str, when: &str) -> Pod {
+    let (own, selected) = (random.pick(&VALUES), random.pick(&VALUES));
+    let mut pod = pod(random, index, &[("my-label", own)]);
+    pod.spec
+        .topology_spread_constraints
+        .push(TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: key.to_owned(),
+            when_unsatisfiable: when.to_owned(),
+            label_selector: selector("my-label", selected),
+            ..TopologySpreadConstraint::default()
+        });
+    pod
+}
+
+fn affine(random: &mut Random, index: usize, key: &str) -> Pod {
+    let value = random.pick(&VALUES);
+    let mut pod = pod(random, index, &[("my-affinity", value)]);
+    let required = vec![term("my-affinity", value, key)];
+    pod.spec.affinity = Some(Affinity {
+        pod_affinity: Some(PodAffinity {
+            required,
+            ..PodAffinity::default()
+        }),
+        ..Affinity::default()
+    });
+    pod
+}
+
+fn apart(random: &mut Random, index: usize, key: &str, app: &str) -> Pod {
+    let mut pod = pod(random, index, &[("app", app)]);
+    let required = vec![term("app", app, key)];
+    pod.spec.affinity = Some(Affinity {
+        pod_anti_affinity: Some(PodAffinity {
+            required,
+            ..PodAffinity::default()
+        }),
+        ..Affinity::default()
+    });
+    pod
+}
+
+fn preferring(random: &mut Random, index: usize) -> Pod {
+    let mut pod = pod(random, index, &[("app", "nginx")]);
+    let weighted = |weight, key| WeightedPodAffinityTerm {
+        weight,
+        pod_affinity_term: term("app", "nginx", key),
+    };
+    pod.spec.affinity = Some(Affinity {
+        node_affinity: Some(NodeAffinity {
+            preferred: vec![PreferredSchedulingTerm {
+                weight: 1,
+                preference: NodeSelectorTerm {
+                    match_expressions: vec![RequirementSpec::new(
+                        labels::ZONE,
+                        Operator::In,
+                        &["test-zone-1"],
+                    )],
+                    ..NodeSelectorTerm::default()
+                },
+            }],
+            ..NodeAffinity::default()
+        }),
+        pod_anti_affinity: Some(PodAffinity {
+            preferred: vec![weighted(10, labels::ZONE), weighted(1, labels::HOSTNAME)],
+            ..PodAffinity::default()
+        }),
+        ..Affinity::default()
+    });
+    pod
+}
+
+/// `diverse`, `preference`, `topology`, `affinity` or `generic`.
+pub fn workload(mix: &str, pods: usize, types: usize, seed: u64) -> Option<Workload> {
+    let mut random = Random::new(seed);
+    let random = &mut random;
+    let mut made = Vec::with_capacity(pods);
+    for index in 0..pods {
+        let kind = index * 5 / pods.max(1);
+        made.push(match (mix, kind) {
+            ("generic", _) | ("diverse", 0) => {
+                let label = random.pick(&VALUES);
+                pod(random, index, &[("my-label", label)])
+            }
+            ("diverse", 1) => spread(random, index, labels::ZONE, "DoNotSchedule"),
+            ("diverse", 2) => spread(random, index, labels::HOSTNAME, "DoNotSchedule"),
+            ("diverse" | "affinity", 3) => affine(random, index, labels::ZONE),
+            ("diverse", _) => apart(random, index, labels::HOSTNAME, "nginx"),
+            ("topology", 0 | 1) => spread(random, index, labels::ZONE, "DoNotSchedule"),
+            ("topology", 2 | 3) => spread(random, index, labels::HOSTNAME, "DoNotSchedule"),
+            ("topology", _) => spread(random, index, labels::ZONE, "ScheduleAnyway"),
+            ("affinity", 0..=2) => affine(random, index, labels::ZONE),
+            ("affinity", _) => {
+                let app = random.pick(&VALUES);
+                apart(random, index, labels::HOSTNAME, app)
+            }
+            ("preference", _) => preferring(random, index),
+            _ => return None,
+        });
+    }
+    let mut pool = NodePool::default();
+    pool.metadata.name = "default".to_owned();
+    pool.spec.limits = quantities(&[
+        ("cpu", "10000000".to_owned()),
+        ("memory", "10000000Gi".to_owned()),
+    ]);
+    Some(Workload {
+        snapshot: Snapshot {
+            node_pools: vec![pool],
+            instance_types: BTreeMap::from([("default".to_owned(), instance_types(types))]),
+            ..Snapshot::default()
+        },
+        pods: made,
+    })
+}

@@ -1,0 +1,20 @@
+//! The scheduler's inside: labels and types as integers and bit sets, pods as shapes, topology as counters.
+
+// Taking a run back is for simulations over one world.
+#![allow(dead_code)]
+
+pub(crate) mod catalog;
+pub(crate) mod choice;
+pub(crate) mod claim;
+pub(crate) mod domains;
+pub(crate) mod explain;
+pub(crate) mod finish;
+pub(crate) mod group;
+pub(crate) mod intern;
+pub(crate) mod node_check;
+pub(crate) mod nodes;
+pub(crate) mod relax;
+pub(crate) mod run;
+pub(crate) mod shape;
+pub(crate) mod shapes;
+pub(crate) mod world;

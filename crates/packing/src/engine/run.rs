@@ -1,0 +1,514 @@
+//! One run over a world: pods in, placements out. What a run changes in the world it can take back.
+
+use super::choice::{Choice, NoDomain};
+use super::claim::Claim;
+use super::intern::ReqVec;
+use super::shape::{GroupId, ShapeId};
+use super::world::World;
+use crate::bits::{BitSet, ones};
+use crate::model::{MinValuesPolicy, ReservedOfferingMode};
+use crate::resources::{add_amounts, subtract_amounts};
+
+/// A pod to place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    /// The caller's name for it.
+    pub pod: usize,
+    pub shape: ShapeId,
+}
+
+/// Why a pod was placed nowhere, as far as the queue needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Nothing takes it now.
+    Unschedulable,
+    /// Reserved capacity is taken for the moment.
+    ReservedPending,
+}
+
+/// What a run changed in the world, newest last.
+enum Change {
+    Count { group: GroupId, domain: usize },
+    Uncount { group: GroupId, domain: usize },
+    Node { node: usize, item: Item },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunOptions {
+    pub reserved: ReservedOfferingMode,
+    /// Nodes that have been busy lately take only pods that wait.
+    pub spare_busy_nodes: bool,
+}
+
+pub(crate) struct Run<'w, 'a> {
+    pub world: &'w mut World<'a>,
+    pub options: RunOptions,
+    pub claims: Vec<Claim>,
+    /// Claims by how many pods they hold.
+    by_size: Vec<BitSet>,
+    /// Nodes that take no part: candidates of a consolidation.
+    pub excluded: BitSet,
+    /// Pods put on nodes.
+    pub on_nodes: Vec<(usize, Item)>,
+    /// What is left of the limits, by pool, and the slots inside it.
+    pub limits: Vec<Option<Vec<(usize, i128)>>>,
+    limit_masks: Vec<Option<BitSet>>,
+    pub reservations: Vec<u32>,
+    placed: u64,
+    changes: Vec<Change>,
+    changed_nodes: BitSet,
+    touched: Vec<(ShapeId, usize)>,
+}
+
+impl<'w, 'a> Run<'w, 'a> {
+    pub fn new(world: &'w mut World<'a>, options: RunOptions) -> Self {
+        let limits = world.pools.iter().map(|pool| pool.limits.clone()).collect();
+        let limit_masks = vec![None; world.pools.len()];
+        let reservations = world.reservations.capacity.clone();
+        Run {
+            world,
+            options,
+            claims: Vec::new(),
+            by_size: Vec::new(),
+            excluded: BitSet::default(),
+            on_nodes: Vec::new(),
+            limits,
+            limit_masks,
+            reservations,
+            placed: 0,
+            changes: Vec::new(),
+            changed_nodes: BitSet::default(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// Places what can be placed, as long as there is progress. Returns what is left.
+    pub fn solve(&mut self, items: Vec<Item>) -> Vec<(Item, Refused)> {
+        let mut queue: std::collections::VecDeque<(Item, usize)> =
+            items.into_iter().map(|item| (item, 0)).collect();
+        let mut refusals: Vec<Option<Refused>> = Vec::new();
+        while let Some((item, length_when_pushed)) = queue.front().copied() {
+            if length_when_pushed == queue.len() {
+                break;
+            }
+            queue.pop_front();
+            if let Err(refused) = self.place(item) {
+                let length = queue.len() + 1;
+                queue.push_back((item, length));
+                if refusals.len() <= item.pod {
+                    refusals.resize(item.pod + 1, None);
+                }
+                refusals[item.pod] = Some(refused);
+            }
+        }
+        queue
+            .into_iter()
+            .map(|(item, _)| {
+                let refused = refusals
+                    .get(item.pod)
+                    .copied()
+                    .flatten()
+                    .unwrap_or(Refused::Unschedulable);
+                (item, refused)
+            })
+            .collect()
+    }
+
+    fn place(&mut self, item: Item) -> Result<(), Refused> {
+        // Nothing was placed since a pod of this shape failed: it would fail again.
+        if self.world.shapes[item.shape].failed_at == Some(self.placed) {
+            return Err(Refused::Unschedulable);
+        }
+        for variant in 0..self.world.shapes[item.shape].variants.len() {
+            match self.try_variant(item, variant) {
+                Ok(()) => {
+                    self.placed += 1;
+                    return Ok(());
+                }
+                // It may fit later as it is: keep its preferences.
+                Err(Refused::ReservedPending) => return Err(Refused::ReservedPending),
+                Err(Refused::Unschedulable) => {}
+            }
+        }
+        self.world.shapes[item.shape].failed_at = Some(self.placed);
+        Err(Refused::Unschedulable)
+    }
+
+    fn try_variant(&mut self, item: Item, variant: usize) -> Result<(), Refused> {
+        let choice = match self.world.choose(item.shape, variant, self.claims.len()) {
+            Ok(choice) => choice,
+            Err(NoDomain(_)) => return Err(Refused::Unschedulable),
+        };
+        self.touched.push((item.shape, variant));
+        if self.try_nodes(item, variant, &choice) || self.try_claims(item, variant, &choice) {
+            return Ok(());
+        }
+        self.try_pools(item, variant, &choice)
+    }
+
+    fn try_nodes(&mut self, item: Item, variant: usize, choice: &Choice) -> bool {
+        let count = self.world.nodes.len();
+        for word in 0..count.div_ceil(64) {
+            let state = &self.world.shapes[item.shape].variants[variant];
+            let mut candidates =
+                !state.dead_nodes.word(word) & !state.dead_nodes_now.word(word) & !self.excluded.word(word);
+            if let Some(mask) = &choice.mask
+                && !self.world.hosts_shared
+            {
+                candidates &= mask.word(word);
+            }
+            if word == count / 64 {
+                candidates &= (1 << (count % 64)) - 1;
+            }
+            for bit in ones(candidates) {
+                let node = word * 64 + bit;
+                if let Some(mask) = &choice.mask
+                    && self.world.hosts_shared
+                    && !(mask.contains(self.world.host_of[node]) && self.in_chosen_domains(node, choice))
+                {
+                    continue;
+                }
+                if self.options.spare_busy_nodes
+                    && self.world.nodes[node].lately_busy
+                    && !self.world.shapes[item.shape].waits
+                {
+                    continue;
+                }
+                if self.world.node_takes(node, item.shape, variant).is_ok() {
+                    self.put_on_node(node, item);
+                    return true;
+                }
+                // Refusals here do not depend on what is placed elsewhere, only on what was put on this node.
+                let changed = self.changed_nodes.contains(node);
+                let state = &mut self.world.shapes[item.shape].variants[variant];
+                if changed {
+                    state.dead_nodes_now.insert(node);
+                } else {
+                    state.dead_nodes.insert(node);
+                }
+            }
+        }
+        false
+    }
+
+    fn in_chosen_domains(&self, node: usize, choice: &Choice) -> bool {
+        choice.keys.iter().all(|choice| {
+            self.world.domains[&choice.key].of_node[node]
+                .is_some_and(|domain| choice.allowed.contains(domain))
+        })
+    }
+
+    fn try_claims(&mut self, item: Item, variant: usize, choice: &Choice) -> bool {
+        let fullest_first = self.world.options.improvements.tighter_packing;
+        let sizes = self.by_size.len();
+        let offset = self.world.first_claim_host / 64;
+        for position in 0..sizes {
+            let size = if fullest_first {
+                sizes - 1 - position
+            } else {
+                position
+            };
+            for word in 0..self.by_size[size].word_count() {
+                let dead = self.world.shapes[item.shape].variants[variant]
+                    .dead_claims
+                    .word(word);
+                let mut candidates = self.by_size[size].word(word) & !dead;
+                if let Some(mask) = &choice.mask {
+                    candidates &= mask.word(offset + word);
+                }
+                for bit in ones(candidates) {
+                    let claim = word * 64 + bit;
+                    match self.claim_takes(claim, item.shape, variant, choice) {
+                        Ok(settled) => {
+                            self.put_on_claim(claim, item, settled);
+                            return true;
+                        }
+                        Err(refusal) if refusal.for_good => {
+                            self.world.shapes[item.shape].variants[variant]
+                                .dead_claims
+                                .insert(claim);
+                        }
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn try_pools(&mut self, item: Item, variant: usize, choice: &Choice) -> Result<(), Refused> {
+        let price_aware = self.world.options.improvements.price_aware;
+        let relax_min_values = self.world.options.min_values_policy == MinValuesPolicy::BestEffort;
+        // A new host is empty: a pod that has to join others cannot start there.
+        if choice.no_new_host.is_some() {
+            return Err(Refused::Unschedulable);
+        }
+        let mut best: Option<(f64, i32, usize, super::claim::Settled)> = None;
+        for pool in 0..self.world.pools.len() {
+            let weight = self.world.pools[pool].weight;
+            if best
+                .as_ref()
+                .is_some_and(|(_, best_weight, ..)| *best_weight != weight)
+            {
+                break;
+            }
+            match self.pool_takes(pool, item.shape, variant, choice, relax_min_values) {
+                Ok(settled) if !price_aware => {
+                    self.open_claim(pool, item, settled);
+                    return Ok(());
+                }
+                Ok(settled) => {
+                    let price = self.cheapest_price(pool, &settled.requirements, &settled.slots);
+                    if best.as_ref().is_none_or(|(best_price, ..)| price < *best_price) {
+                        best = Some((price, weight, pool, settled));
+                    }
+                }
+                Err(refusal) if refusal.reserved_pending => return Err(Refused::ReservedPending),
+                Err(_) => {}
+            }
+        }
+        match best {
+            Some((_, _, pool, settled)) => {
+                self.open_claim(pool, item, settled);
+                Ok(())
+            }
+            None => Err(Refused::Unschedulable),
+        }
+    }
+
+    pub fn cheapest_price(&mut self, pool: usize, requirements: &ReqVec, slots: &BitSet) -> f64 {
+        let world = &mut *self.world;
+        let data = &world.pools[pool];
+        data.types_of(slots)
+            .filter_map(|index| data.cheapest(&mut world.interner, requirements, index))
+            .map(|offer| offer.price)
+            .fold(f64::MAX, f64::min)
+    }
+
+    /// Slots of a pool that stay inside its limits; none when its node count is used up.
+    pub fn limited_slots(&mut self, pool: usize) -> Option<&BitSet> {
+        let limits = self.limits[pool].as_ref()?;
+        if self.limit_masks[pool].is_none() {
+            self.limit_masks[pool] = Some(self.world.pools[pool].within_limits(limits));
+        }
+        self.limit_masks[pool].as_ref()
+    }
+
+    /// Whether the pool's node limit is used up.
+    pub fn node_limit_reached(&mut self, pool: usize) -> bool {
+        let nodes = self.world.resources.index(crate::resources::NODES);
+        let exact = self.world.options.improvements.exact_node_limits;
+        self.limits[pool].as_ref().is_some_and(|limits| {
+            limits
+                .iter()
+                .any(|(resource, left)| *resource == nodes && (*left == 0 || (exact && *left < 0)))
+        })
+    }
+
+    fn open_claim(&mut self, pool: usize, item: Item, settled: super::claim::Settled) {
+        let claim = self.claims.len();
+        self.claims.push(Claim::new(pool));
+        if let Some(limits) = &mut self.limits[pool] {
+            let data = &self.world.pools[pool];
+            let nodes = self.world.resources.index(crate::resources::NODES);
+            for (resource, left) in limits.iter_mut() {
+                let most = data
+                    .types_of(&settled.slots)
+                    .map(|index| crate::resources::amount(&data.types[index].capacity, *resource))
+                    .max()
+                    .unwrap_or(0);
+                *left -= most;
+                if *resource == nodes && self.world.options.improvements.exact_node_limits {
+                    *left -= crate::resources::ONE.nanos();
+                }
+            }
+            self.limit_masks[pool] = None;
+        }
+        if self.by_size.is_empty() {
+            self.by_size.push(BitSet::default());
+        }
+        self.by_size[0].insert(claim);
+        for domains in self.world.domains.values_mut() {
+            domains.place_claim(&self.world.interner, claim, &settled.requirements);
+        }
+        self.put_on_claim(claim, item, settled);
+    }
+
+    fn put_on_claim(&mut self, claim: usize, item: Item, settled: super::claim::Settled) {
+        let size = self.claims[claim].items.len();
+        self.by_size[size].remove(claim);
+        if self.by_size.len() <= size + 1 {
+            self.by_size.push(BitSet::default());
+        }
+        self.by_size[size + 1].insert(claim);
+        let world = &mut *self.world;
+        let data = &mut self.claims[claim];
+        if data.requirements != settled.requirements {
+            for domains in world.domains.values_mut() {
+                let before = super::intern::find(&data.requirements, domains.key);
+                if before != super::intern::find(&settled.requirements, domains.key) {
+                    domains.place_claim(&world.interner, claim, &settled.requirements);
+                }
+            }
+            data.requirements = settled.requirements;
+        }
+        let shape = &world.shapes[item.shape];
+        data.slots = settled.slots;
+        data.min_values_relaxed |= settled.min_values_relaxed;
+        add_amounts(&mut data.requests, &shape.requests);
+        data.host_ports.extend(shape.host_ports.iter().cloned());
+        for (driver, names) in &shape.volumes {
+            data.volumes
+                .entry(driver.clone())
+                .or_default()
+                .extend(names.iter().cloned());
+        }
+        data.items.push(item);
+        // Reservations that are no longer possible become free for others.
+        for reservation in &settled.reserved {
+            if !data.reserved.contains(reservation) {
+                self.reservations[*reservation] -= 1;
+            }
+        }
+        for reservation in &data.reserved {
+            if !settled.reserved.contains(reservation) {
+                self.reservations[*reservation] += 1;
+            }
+        }
+        data.reserved = settled.reserved;
+        self.record_on_claim(claim, item.shape);
+    }
+
+    fn record_on_claim(&mut self, claim: usize, shape: ShapeId) {
+        let world = &mut *self.world;
+        let data = &self.claims[claim];
+        let host = world.first_claim_host + claim;
+        let taints = &world.pools[data.pool].taints;
+        for position in 0..world.shapes[shape].counted_by.len() + world.shapes[shape].keeps_away.len() {
+            let shape = &world.shapes[shape];
+            let (id, keeps_away) = match shape.counted_by.get(position) {
+                Some(id) => (*id, false),
+                None => (shape.keeps_away[position - shape.counted_by.len()], true),
+            };
+            let group = &mut world.groups[id];
+            if !group.spec.filter.is_trivial()
+                && !World::filter_matches(
+                    &mut world.interner,
+                    &group.spec.filter,
+                    &data.requirements,
+                    taints,
+                )
+            {
+                continue;
+            }
+            let key = group.spec.key;
+            if key == world.interner.hostname {
+                group.change(host, 1);
+                self.changes.push(Change::Count {
+                    group: id,
+                    domain: host,
+                });
+                continue;
+            }
+            let Some(requirement) = super::intern::find(&data.requirements, key) else {
+                continue;
+            };
+            if world.interner.get(requirement).is_complement() {
+                continue;
+            }
+            let domains = world.domains.get_mut(&key).expect("a group's key has domains");
+            let could_be_in = domains.set(&world.interner, requirement);
+            // A pod that could be anywhere keeps others away from everywhere; it counts only where it surely is.
+            let everywhere = keeps_away || group.spec.kind == super::group::GroupKind::AntiAffinity;
+            if everywhere || could_be_in.len() == 1 {
+                for domain in could_be_in.iter() {
+                    group.change(domain, 1);
+                    self.changes.push(Change::Count { group: id, domain });
+                }
+            }
+        }
+    }
+
+    fn put_on_node(&mut self, node: usize, item: Item) {
+        let world = &mut *self.world;
+        let shape = &world.shapes[item.shape];
+        let data = &mut world.nodes[node];
+        subtract_amounts(&mut data.remaining, &shape.requests);
+        data.host_ports.extend(shape.host_ports.iter().cloned());
+        for (driver, names) in &shape.volumes {
+            data.volumes
+                .entry(driver.clone())
+                .or_default()
+                .extend(names.iter().cloned());
+        }
+        self.changes.push(Change::Node { node, item });
+        self.changed_nodes.insert(node);
+        self.on_nodes.push((node, item));
+        self.count_on_node(node, item.shape, 1);
+    }
+
+    /// Counts a pod where its node is; `by` is minus one for a pod that leaves.
+    pub fn count_on_node(&mut self, node: usize, shape: ShapeId, by: i32) {
+        for position in
+            0..self.world.shapes[shape].counted_by.len() + self.world.shapes[shape].keeps_away.len()
+        {
+            let data = &self.world.shapes[shape];
+            let id = match data.counted_by.get(position) {
+                Some(id) => *id,
+                None => data.keeps_away[position - data.counted_by.len()],
+            };
+            let key = self.world.groups[id].spec.key;
+            let Some(domain) = self.world.domain_of_node(key, node) else {
+                continue;
+            };
+            let world = &mut *self.world;
+            let group = &mut world.groups[id];
+            let (_, labels, taints) = &world.all_nodes[node];
+            if group.spec.filter.is_trivial()
+                || World::filter_matches(&mut world.interner, &group.spec.filter, labels, taints)
+            {
+                group.change(domain, by);
+                for _ in 0..by.abs() {
+                    self.changes.push(if by > 0 {
+                        Change::Count { group: id, domain }
+                    } else {
+                        Change::Uncount { group: id, domain }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Leaves the world as it was before the run.
+    pub fn undo(self) {
+        let world = self.world;
+        for change in self.changes.into_iter().rev() {
+            match change {
+                Change::Count { group, domain } => world.groups[group].change(domain, -1),
+                Change::Uncount { group, domain } => world.groups[group].change(domain, 1),
+                Change::Node { node, item } => {
+                    let shape = &world.shapes[item.shape];
+                    let data = &mut world.nodes[node];
+                    add_amounts(&mut data.remaining, &shape.requests);
+                    data.host_ports
+                        .truncate(data.host_ports.len() - shape.host_ports.len());
+                    if !shape.volumes.is_empty() {
+                        world.restore_volumes(node);
+                    }
+                }
+            }
+        }
+        for (shape, variant) in self.touched {
+            let shape = &mut world.shapes[shape];
+            shape.failed_at = None;
+            let state = &mut shape.variants[variant];
+            state.dead_claims.clear();
+            state.dead_nodes_now.clear();
+        }
+        for domains in world.domains.values_mut() {
+            for claims in &mut domains.claims_in {
+                claims.clear();
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `schedule(snapshot, pods) -> plan`.
+
+use ahash::AHashSet;
+
+use crate::default_spread;
+use crate::engine::run::{Item, Refused, Run, RunOptions};
+use crate::engine::world::World;
+use crate::model::{Plan, Pod, PodRefusal, RefusalReason, Snapshot, TopologySpreadConstraint};
+use crate::resources::amount;
+use crate::storage::Storage;
+use crate::validate;
+
+/// Decides where the pods go and what has to be created for them.
+pub fn schedule(snapshot: &Snapshot, pods: &[Pod]) -> Plan {
+    let storage = Storage::new(snapshot);
+    let mut refusals: Vec<PodRefusal> = Vec::new();
+    let mut accepted: Vec<&Pod> = Vec::with_capacity(pods.len());
+    for pod in pods {
+        let refuse = |reason, message| PodRefusal {
+            pod: pod.metadata.reference(),
+            uid: pod.metadata.uid.clone(),
+            reason,
+            message,
+            candidates: Vec::new(),
+        };
+        let problem = if pod.spec.node_name.is_empty() {
+            validate::problem(pod, &snapshot.options, &storage)
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            refusals.push(refuse(RefusalReason::Invalid, format!("ignoring pod, {problem}")));
+        } else if snapshot.options.ignore_dynamic_resources && pod.has_dynamic_resources() {
+            let message =
+                "pod has Dynamic Resource Allocation requirements that are not simulated".to_owned();
+            refusals.push(refuse(RefusalReason::DynamicResources, message));
+        } else {
+            accepted.push(pod);
+        }
+    }
+    let defaults = default_spread::constraints(snapshot, &accepted);
+    let moving: AHashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
+    let mut world = World::build(snapshot, &moving);
+    let items = prepare(&mut world, &accepted, &defaults);
+    let name_of = |item: Item| accepted[item.pod].metadata.reference();
+
+    let reserved = world.options.reserved_offering_mode;
+    let mut run = Run::new(
+        &mut world,
+        RunOptions {
+            reserved,
+            spare_busy_nodes: false,
+        },
+    );
+    let left = run.solve(items);
+    let mut plan = Plan {
+        existing: run.assignments(&name_of),
+        ..Plan::default()
+    };
+    let mut explained: ahash::AHashMap<usize, (String, Vec<crate::model::CandidateRefusal>)> =
+        ahash::AHashMap::new();
+    for (item, refused) in left {
+        let (message, candidates) = explained
+            .entry(item.shape)
+            .or_insert_with(|| run.explain(item.shape))
+            .clone();
+        let (reason, message) = match refused {
+            Refused::Unschedulable => (RefusalReason::Unschedulable, message),
+            Refused::ReservedPending => (
+                RefusalReason::ReservedCapacityPending,
+                "reserved capacity fits the pod but could not be reserved in this round".to_owned(),
+            ),
+        };
+        let pod = accepted[item.pod];
+        let (pod, uid) = (pod.metadata.reference(), pod.metadata.uid.clone());
+        refusals.push(PodRefusal {
+            pod,
+            uid,
+            reason,
+            message,
+            candidates,
+        });
+    }
+    for finished in run.finish_claims(&name_of) {
+        match finished.problem {
+            None => plan.new_claims.push(finished.claim),
+            Some(problem) => refusals.extend(finished.items.iter().map(|item| PodRefusal {
+                pod: name_of(*item),
+                uid: accepted[item.pod].metadata.uid.clone(),
+                reason: RefusalReason::Unschedulable,
+                message: problem.clone(),
+                candidates: Vec::new(),
+            })),
+        }
+    }
+    plan.unschedulable = refusals;
+    plan
+}
+
+/// Sorts pods into shapes and into the order in which they are tried: the largest first.
+pub(crate) fn prepare<'a>(
+    world: &mut World<'a>,
+    pods: &[&'a Pod],
+    defaults: &'a [Option<Vec<TopologySpreadConstraint>>],
+) -> Vec<Item> {
+    let spread_of = |index: usize, pod: &'a Pod| -> &'a [TopologySpreadConstraint] {
+        defaults[index]
+            .as_deref()
+            .unwrap_or(&pod.spec.topology_spread_constraints)
+    };
+    for (index, pod) in pods.iter().enumerate() {
+        world.note_selectors(pod, spread_of(index, pod));
+    }
+    for index in 0..world.bound.len() {
+        world.note_selectors(world.bound[index].pod, &[]);
+    }
+    world.index_bound_pods();
+    world.add_running_anti_affinity();
+    let leaving: AHashSet<&str> = world
+        .all_nodes
+        .iter()
+        .filter(|(state, ..)| state.deleting())
+        .filter_map(|(state, ..)| state.node.map(|node| node.metadata.name.as_str()))
+        .collect();
+    let mut items: Vec<Item> = pods
+        .iter()
+        .enumerate()
+        .map(|(index, pod)| {
+            let waits = pod.spec.node_name.is_empty() || leaving.contains(pod.spec.node_name.as_str());
+            Item {
+                pod: index,
+                shape: world.shape(pod, spread_of(index, pod), waits),
+            }
+        })
+        .collect();
+    world.finish_pools();
+    world.link_shapes();
+    let (cpu, memory) = (0, 1);
+    items.sort_by(|left, right| {
+        let (one, other) = (
+            &world.shapes[left.shape].requests,
+            &world.shapes[right.shape].requests,
+        );
+        let (one_pod, other_pod) = (&pods[left.pod].metadata, &pods[right.pod].metadata);
+        amount(other, cpu)
+            .cmp(&amount(one, cpu))
+            .then_with(|| amount(other, memory).cmp(&amount(one, memory)))
+            .then_with(|| one_pod.creation_timestamp.cmp(&other_pod.creation_timestamp))
+            .then_with(|| one_pod.uid.cmp(&other_pod.uid))
+            .then_with(|| left.pod.cmp(&right.pod))
+    });
+    items
+}
