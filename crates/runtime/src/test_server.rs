@@ -201,7 +201,8 @@ impl TestServer {
         let metadata = json!({"resourceVersion": state.version.to_string()});
         let object = json!({"kind": "Any", "apiVersion": "v1", "metadata": metadata});
         let line = format!("{}\n", json!({"type": "BOOKMARK", "object": object}));
-        for watch in &state.watches {
+        // A bookmark never overtakes the events before it.
+        for watch in state.watches.iter().filter(|watch| watch.held.is_empty()) {
             let _ = watch.sender.send(Ok(Bytes::from(line.clone())));
         }
     }

@@ -2,3 +2,4 @@
 
 mod informers;
 mod proxy;
+mod restart;

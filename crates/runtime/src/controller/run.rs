@@ -262,6 +262,7 @@ impl<R: Reconciler> Worker<R> {
 
     /// Hands out objects until stopped, then waits for those in work.
     async fn dispatch(&self, stopped: &CancellationToken) {
+        self.show_zeroes();
         let concurrency = self.context.settings.concurrency(self.name).max(1);
         self.context
             .metrics
@@ -309,6 +310,26 @@ impl<R: Reconciler> Worker<R> {
             abandoned.cancel();
             work.wait().await;
         }
+    }
+
+    /// A counter that is not there yet makes no rate; all are shown from the start.
+    fn show_zeroes(&self) {
+        let (metrics, label) = (&self.context.metrics, self.label());
+        for result in ["success", "error", "requeue", "requeue_after"] {
+            drop(metrics.reconcile_total.get_or_create(&ResultLabels {
+                controller: self.name.to_owned(),
+                result,
+            }));
+        }
+        for family in [
+            &metrics.reconcile_errors,
+            &metrics.terminal_reconcile_errors,
+            &metrics.reconcile_panics,
+            &metrics.reconcile_timeouts,
+        ] {
+            drop(family.get_or_create(&label));
+        }
+        drop(metrics.active_workers.get_or_create(&label));
     }
 
     fn is_stale(&self, item: &Item) -> bool {

@@ -352,6 +352,37 @@ async fn concurrency_is_bounded_and_one_object_is_never_in_work_twice() {
     assert_eq!(most.load(Ordering::SeqCst), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_edit_goes_before_what_the_first_list_brought() {
+    let mut fixture = Fixture::new(|_, _| async {
+        sleep(Duration::from_secs(1)).await;
+        Ok(Next::OnChange)
+    })
+    .settings(Settings {
+        concurrency: BTreeMap::from([("vessel".to_owned(), 1)]),
+        ..Settings::default()
+    });
+    for number in 0..100 {
+        fixture.put(&format!("v{number}"), 1);
+    }
+    fixture.start(|controller| controller);
+    sleep(Duration::from_millis(500)).await;
+    fixture.metric(r#"workqueue_depth{name="vessel",controller="vessel",priority="-100"} 99"#);
+    fixture.metric(r#"controller_runtime_reconcile_panics_total{controller="vessel"} 0"#);
+    let waiting = "v77";
+    assert!(
+        fixture
+            .recorder
+            .calls
+            .lock()
+            .iter()
+            .all(|(name, _)| name != waiting)
+    );
+    fixture.put(waiting, 2);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(fixture.recorder.calls.lock().last().unwrap().0, waiting);
+}
+
 /// The child is named anew each time, so a reconcile that does not see its own last write makes a second one.
 async fn makes_one_child(vessel: Arc<Vessel>, context: Context) -> Answer {
     let maps: Informer<ConfigMap> = context.informers.get(Scope::all());

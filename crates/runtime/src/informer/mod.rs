@@ -3,6 +3,10 @@
 
 mod guard;
 mod mailbox;
+#[cfg(test)]
+mod property_test;
+mod reader;
+mod shared;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -22,7 +26,7 @@ use std::{
 use kube::{
     Api, Client, Resource,
     api::{ApiResource, DynamicObject, PartialObjectMeta},
-    core::{ClusterResourceScope, Selector},
+    core::ClusterResourceScope,
     runtime::watcher,
 };
 use parking_lot::{Mutex, RwLock};
@@ -32,14 +36,16 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     guard::Guarded,
-    mailbox::Mailbox,
-    store::{Delta, Store},
+    reader::Handle,
+    shared::{Cache, Shared, parse_selector},
+    store::Store,
 };
 pub use self::{
     guard::Malformed,
     mailbox::{Change, Event, Origin},
+    reader::{Index, Informer, Subscription},
 };
-use crate::{Metrics, ObjectKey, Random, Settings, metrics::KindLabel, writes::Write};
+use crate::{Metrics, Random, Settings, writes::Write};
 
 /// The label by which several managers share the objects of one cluster.
 pub const WATCH_FILTER_LABEL: &str = "cluster.x-k8s.io/watch-filter";
@@ -169,12 +175,6 @@ struct Entry {
     /// A `Weak<Handle<K>>`.
     handle: Box<dyn Any + Send + Sync>,
     cache: Weak<dyn Cache>,
-}
-
-/// What can be asked of a store without knowing its type.
-trait Cache: Send + Sync {
-    fn has_seen(&self, write: &Write) -> bool;
-    fn is_synced(&self) -> bool;
 }
 
 impl Informers {
@@ -381,258 +381,5 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-fn parse_selector(text: &str) -> Option<Selector> {
-    let mut labels = std::collections::BTreeMap::new();
-    for pair in text.split(',') {
-        let (name, value) = pair.split_once('=')?;
-        if name.ends_with('!') || name.contains(' ') {
-            return None;
-        }
-        labels.insert(
-            name.trim().to_owned(),
-            value.trim_start_matches('=').trim().to_owned(),
-        );
-    }
-    Some(Selector::from_iter(labels))
-}
-
-struct Shared<K: Object> {
-    resource: ApiResource,
-    scope: Scope,
-    /// The label selector, where it is simple enough to be evaluated here.
-    selector: Option<Selector>,
-    store: RwLock<Store<K>>,
-    synced: channel::Sender<bool>,
-    metrics: Metrics,
-    prune: Option<fn(&mut K)>,
-}
-
-impl<K: Object> Shared<K> {
-    fn label(&self) -> KindLabel {
-        KindLabel {
-            kind: self.resource.kind.clone(),
-        }
-    }
-
-    fn prune(&self, mut object: Guarded<K>) -> Guarded<K> {
-        if let (Some(prune), Guarded::Sound(object)) = (self.prune, &mut object) {
-            prune(object);
-        }
-        object
-    }
-
-    fn count(&self, delta: Delta) {
-        if delta == Delta::default() {
-            return;
-        }
-        let label = self.label();
-        self.metrics
-            .cached_objects
-            .get_or_create(&label)
-            .inc_by(delta.objects);
-        self.metrics
-            .malformed_objects
-            .get_or_create(&label)
-            .inc_by(delta.malformed);
-    }
-}
-
-impl<K: Object> Drop for Shared<K> {
-    fn drop(&mut self) {
-        let store = self.store.get_mut();
-        let delta = Delta {
-            objects: -(store.len() as i64),
-            malformed: -(store.malformed().count() as i64),
-        };
-        self.count(delta);
-        self.metrics.informers.get_or_create(&self.label()).dec();
-    }
-}
-
-impl<K: Object> Cache for Shared<K> {
-    fn is_synced(&self) -> bool {
-        *self.synced.borrow()
-    }
-
-    fn has_seen(&self, write: &Write) -> bool {
-        use kube::core::SelectorExt as _;
-        if self.scope.namespace.is_some() && self.scope.namespace.as_deref() != write.key.namespace() {
-            return true;
-        }
-        let store = self.store.read();
-        // A list asked for after the write shows it, or shows that it is gone again.
-        if store.listed_at.is_some_and(|listed| listed > write.at) {
-            return true;
-        }
-        let cached = store.get(&write.key).map(|object| object.meta());
-        if write.gone {
-            return cached.is_none_or(|cached| cached.uid != write.uid);
-        }
-        // Changes of one kind arrive in the order of their versions, whichever objects they are of.
-        if let (Some(mark), Ok(version)) = (store.mark, write.version.parse::<u64>())
-            && mark >= version
-        {
-            return true;
-        }
-        match cached {
-            Some(cached) => {
-                let cached = cached.resource_version.as_deref().unwrap_or_default();
-                cached == write.version || (!write.is_numeric() && Some(cached) != write.previous.as_deref())
-            }
-            None => self
-                .selector
-                .as_ref()
-                .is_some_and(|selector| !selector.matches(&write.labels)),
-        }
-    }
-}
-
-/// Held by whoever reads; when the last is gone the watch stops.
-struct Handle<K: Object> {
-    shared: Arc<Shared<K>>,
-    set: Weak<Set>,
-    key: WatchKey,
-    id: u64,
-    cancelled: CancellationToken,
-}
-
-impl<K: Object> Drop for Handle<K> {
-    fn drop(&mut self) {
-        self.cancelled.cancel();
-        let Some(set) = self.set.upgrade() else { return };
-        let mut entries = set.entries.lock();
-        if entries.get(&self.key).is_some_and(|entry| entry.id == self.id) {
-            entries.remove(&self.key);
-        }
-    }
-}
-
-/// The objects of one kind and scope, kept true by a watch. Clones read the same store.
-pub struct Informer<K: Object> {
-    handle: Arc<Handle<K>>,
-}
-
-impl<K: Object> Informer<K> {
-    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.handle.shared.store.read().get(key).cloned()
-    }
-
-    /// All objects, in the order of their keys.
-    pub fn list(&self) -> Vec<Arc<K>> {
-        let store = self.handle.shared.store.read();
-        let mut objects: Vec<_> = store.objects().collect();
-        objects.sort_unstable_by_key(|(key, _)| *key);
-        objects
-            .into_iter()
-            .map(|(_, object)| Arc::clone(object))
-            .collect()
-    }
-
-    /// The keys of all objects, in no order.
-    pub fn keys(&self) -> Vec<ObjectKey> {
-        let store = self.handle.shared.store.read();
-        store.objects().map(|(key, _)| key.clone()).collect()
-    }
-
-    pub fn len(&self) -> usize {
-        self.handle.shared.store.read().len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Objects that were received and could not be read.
-    pub fn malformed(&self) -> Vec<Malformed> {
-        self.handle.shared.store.read().malformed().cloned().collect()
-    }
-
-    /// Finds objects by computed values. Indexes are shared by name: a name must always mean the same function.
-    pub fn index(
-        &self,
-        name: &'static str,
-        values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
-    ) -> Index<K> {
-        self.handle.shared.store.write().add_index(name, Arc::new(values));
-        Index {
-            informer: self.clone(),
-            name,
-        }
-    }
-
-    /// Everything there is now, as listed additions, then every change.
-    pub fn subscribe(&self) -> Subscription<K> {
-        let mailbox = Arc::new(Mailbox::new());
-        self.handle.shared.store.write().subscribe(&mailbox);
-        if self.handle.cancelled.is_cancelled() {
-            mailbox.close();
-        }
-        Subscription {
-            mailbox,
-            _informer: self.clone(),
-        }
-    }
-
-    pub fn is_synced(&self) -> bool {
-        *self.handle.shared.synced.borrow()
-    }
-
-    /// Resolves when the first full list is in.
-    pub async fn synced(&self) {
-        let mut synced = self.handle.shared.synced.subscribe();
-        // The sender lives as long as the handle that is borrowed here.
-        let _ = synced.wait_for(|synced| *synced).await;
-    }
-
-    pub fn resource(&self) -> &ApiResource {
-        &self.handle.shared.resource
-    }
-}
-
-impl<K: Object> Clone for Informer<K> {
-    fn clone(&self) -> Self {
-        Self {
-            handle: Arc::clone(&self.handle),
-        }
-    }
-}
-
-impl<K: Object> fmt::Debug for Informer<K> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Informer")
-            .field("kind", &self.handle.shared.resource.kind)
-            .field("scope", &self.handle.shared.scope)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Objects found by a computed value.
-#[derive(Clone, Debug)]
-pub struct Index<K: Object> {
-    informer: Informer<K>,
-    name: &'static str,
-}
-
-impl<K: Object> Index<K> {
-    /// The objects that have this value, in the order of their keys.
-    pub fn get(&self, value: &str) -> Vec<Arc<K>> {
-        self.informer.handle.shared.store.read().indexed(self.name, value)
-    }
-}
-
-/// The changes of an informer, for one reader.
-pub struct Subscription<K: Object> {
-    mailbox: Arc<Mailbox<K>>,
-    _informer: Informer<K>,
-}
-
-impl<K: Object> Subscription<K> {
-    /// The next change; nothing once the informers were stopped. May be dropped without losing a change.
-    pub async fn next(&mut self) -> Option<Change<K>> {
-        self.mailbox.next().await
     }
 }

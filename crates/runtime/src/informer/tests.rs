@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
-use crate::test_server::TestServer;
+use crate::{ObjectKey, test_server::TestServer};
 
 const MAPS: &str = "/api/v1/configmaps";
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Object, Shared, guard::Guarded, mailbox::Origin};
+use super::{Object, guard::Guarded, mailbox::Origin, shared::Shared};
 use crate::{Random, metrics::KindLabel};
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -109,8 +109,9 @@ fn report<K: Object>(shared: &Shared<K>, error: &watcher::Error, failures: u32) 
         kind: shared.resource.kind.clone(),
     };
     shared.metrics.watch_errors.get_or_create(&label).inc();
-    // The first break is ordinary (a restarted server, a closed connection); a lasting one is worth a word, once.
-    if failures == 3 {
+    // The first break is ordinary (a restarted server, a closed connection); a lasting one is worth a word, and
+    // again about every ten minutes.
+    if failures % 20 == 3 {
         tracing::warn!(kind = shared.resource.kind, %error, "Watching keeps failing, retrying");
     } else {
         tracing::debug!(kind = shared.resource.kind, %error, failures, "Watch was interrupted, retrying");
