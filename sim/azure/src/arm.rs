@@ -268,7 +268,7 @@ fn check_above(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(),
     if id.providers.is_empty() {
         return Ok(());
     }
-    if kind.parent_first {
+    if kind.parent_first && verb != "write" {
         check_parent(azure, kind, id, verb)?;
     }
     if let Some(group) = &id.group {

@@ -15,9 +15,9 @@ use uuid::Uuid;
 
 use crate::{
     aks, arm,
-    entra::Directory,
+    entra::{Application, Directory},
     fault::{Fault, FaultPlan},
-    metadata_service,
+    kinds, kubernetes_authorization, metadata_service,
     operation::Operation,
     settings::Settings,
     store::Store,
@@ -141,13 +141,50 @@ impl Azure {
         if request.path.starts_with("/metadata/") || request.host == "169.254.169.254" {
             return metadata_service::answer(self, request, now);
         }
+        if request.path.starts_with("/kubernetes/authorize/") {
+            return kubernetes_authorization::answer(self, request);
+        }
         arm::answer(self, request, now)
     }
 
     fn sign_in(&mut self, request: &Request, now: Timestamp) -> Response {
-        let response = self.state.directory.answer(request, now, &self.settings);
+        let identity = self.identity_of(request);
+        let response = self
+            .state
+            .directory
+            .answer(request, identity.as_ref(), now, &self.settings);
         self.revision += 1;
         response
+    }
+
+    /// The user-assigned identity a sign-in names, with the federated credentials ARM holds for it.
+    fn identity_of(&self, request: &Request) -> Option<Application> {
+        let (_, client) = url::form_urlencoded::parse(&request.body).find(|(key, _)| key == "client_id")?;
+        let identity = self.state.resources.iter().find(|resource| {
+            resource.kind == kinds::IDENTITY && resource.text("clientId").eq_ignore_ascii_case(&client)
+        })?;
+        let mut application = Application {
+            object_id: identity.text("principalId").to_owned(),
+            ..Application::new(&client)
+        };
+        let credentials = self
+            .state
+            .resources
+            .of_kind(&identity.id.to_ascii_lowercase(), kinds::FEDERATED);
+        for credential in credentials {
+            for audience in credential.properties()["audiences"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
+                application = application.federated(
+                    credential.text("issuer"),
+                    credential.text("subject"),
+                    audience.as_str().unwrap_or_default(),
+                );
+            }
+        }
+        Some(application)
     }
 
     fn with_common_headers(&mut self, request: &Request, response: Response) -> Response {

@@ -29,6 +29,8 @@ pub struct Settings {
     pub open_sign_in: bool,
     /// Whether role assignments decide what a caller may do.
     pub enforce_roles: bool,
+    /// The `iss` of tokens, for API servers that check them; Entra's own when not set.
+    pub token_issuer: Option<String>,
     /// Seconds an issued token lives.
     pub token_lifetime: u64,
     /// How many requests are remembered for counting.
@@ -101,6 +103,7 @@ impl Default for Settings {
             require_token: true,
             open_sign_in: true,
             enforce_roles: false,
+            token_issuer: None,
             token_lifetime: 3599,
             requests_kept: 100_000,
         }

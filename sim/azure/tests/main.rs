@@ -12,5 +12,7 @@ mod groups;
 mod pools;
 #[path = "main/recording.rs"]
 mod recording;
+#[path = "main/server.rs"]
+mod server;
 #[path = "main/sign_in.rs"]
 mod sign_in;

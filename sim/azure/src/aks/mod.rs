@@ -11,7 +11,7 @@ mod views;
 use serde_json::{Map, Value, json};
 
 pub use actions::act;
-pub use nodes::{Node, nodes_of, remove_node_group, scale_set, set_count};
+pub use nodes::{Node, cpus, nodes_of, remove_node_group, scale_set, set_count};
 pub use views::{computed, computed_list, offered_versions};
 
 use crate::{

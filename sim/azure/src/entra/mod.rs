@@ -162,7 +162,14 @@ impl Directory {
             .insert(issuer.trim_end_matches('/').to_owned(), key_set);
     }
 
-    pub(crate) fn answer(&mut self, request: &Request, now: Timestamp, settings: &Settings) -> Response {
+    /// Answers a request to the login service. `identity` is the user-assigned identity it names, if it names one.
+    pub(crate) fn answer(
+        &mut self,
+        request: &Request,
+        identity: Option<&Application>,
+        now: Timestamp,
+        settings: &Settings,
+    ) -> Response {
         let segments: Vec<&str> = request
             .path
             .split('/')
@@ -181,7 +188,7 @@ impl Directory {
             }
             (&Method::POST, [tenant, "oauth2", .., "token"]) => {
                 let tenant = (*tenant).to_owned();
-                self.token(request, &tenant, now, settings)
+                self.token(request, identity, &tenant, now, settings)
             }
             _ => Response::json(
                 404,
@@ -197,9 +204,16 @@ impl Directory {
             .clone()
     }
 
-    fn token(&mut self, request: &Request, tenant: &str, now: Timestamp, settings: &Settings) -> Response {
+    fn token(
+        &mut self,
+        request: &Request,
+        identity: Option<&Application>,
+        tenant: &str,
+        now: Timestamp,
+        settings: &Settings,
+    ) -> Response {
         let form: HashMap<String, String> = url::form_urlencoded::parse(&request.body).into_owned().collect();
-        match self.grant(&form, tenant, request, now, settings) {
+        match self.grant(&form, identity, tenant, now, settings) {
             Ok((application, audience)) => {
                 let tenant = if tenant_is_alias(tenant) {
                     settings.tenant.clone()
@@ -241,6 +255,10 @@ impl Directory {
         self.issued += 1;
         let claims = Claims {
             audience: audience.to_owned(),
+            issuer: settings
+                .token_issuer
+                .clone()
+                .unwrap_or_else(|| format!("https://sts.windows.net/{tenant}/")),
             tenant: tenant.to_owned(),
             client_id: application.client_id.clone(),
             object_id: application.object_id.clone(),
@@ -263,8 +281,8 @@ impl Directory {
     fn grant(
         &self,
         form: &HashMap<String, String>,
+        identity: Option<&Application>,
         tenant: &str,
-        request: &Request,
         now: Timestamp,
         settings: &Settings,
     ) -> Result<(Application, String), SignInError> {
@@ -277,7 +295,7 @@ impl Directory {
         }
         let audience = audience(field("scope"), field("resource"))?;
         let client_id = field("client_id");
-        let Some(application) = self.application(client_id) else {
+        let Some(application) = self.application(client_id).or(identity) else {
             if settings.open_sign_in && !client_id.is_empty() {
                 return Ok((Application::new(client_id), audience));
             }
@@ -294,7 +312,7 @@ impl Directory {
         }
         if field("client_assertion_type") == ASSERTION_TYPE || form.contains_key("client_assertion") {
             let assertion = field("client_assertion");
-            self.check_assertion(application, assertion, request, tenant, now)?;
+            self.check_assertion(application, assertion, now)?;
         } else if form.contains_key("client_secret") {
             if application.secret_digest.as_deref() != Some(digest(field("client_secret")).as_str()) {
                 return Err(SignInError::WrongSecret(client_id.to_owned()));
@@ -309,8 +327,6 @@ impl Directory {
         &self,
         application: &Application,
         assertion: &str,
-        request: &Request,
-        tenant: &str,
         now: Timestamp,
     ) -> Result<(), SignInError> {
         let parts = token::Parts::read(assertion).ok_or(SignInError::MalformedAssertion)?;
@@ -334,7 +350,6 @@ impl Directory {
                 && parts.has_audience(&credential.audience)
         });
         if !matching {
-            let _ = (request, tenant);
             return Err(SignInError::NoFederatedRecord {
                 issuer: issuer.to_owned(),
                 subject: subject.to_owned(),

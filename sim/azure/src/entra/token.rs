@@ -22,6 +22,7 @@ use super::{Application, error::SignInError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
     pub audience: String,
+    pub issuer: String,
     pub tenant: String,
     pub client_id: String,
     pub object_id: String,
@@ -56,7 +57,7 @@ pub fn sign(key: &str, claims: &Claims) -> String {
     let header = json!({"typ": "JWT", "alg": "RS256", "kid": key_id(key)});
     let body = json!({
         "aud": claims.audience,
-        "iss": format!("https://sts.windows.net/{}/", claims.tenant),
+        "iss": claims.issuer,
         "iat": claims.issued_at,
         "nbf": claims.issued_at,
         "exp": claims.expires_at,
@@ -97,6 +98,7 @@ pub fn read(key: &str, token: &str, now: Timestamp) -> Result<Claims, TokenProbl
     let number = |name: &str| parts.body[name].as_i64().unwrap_or_default();
     let claims = Claims {
         audience: parts.claim("aud").to_owned(),
+        issuer: parts.claim("iss").to_owned(),
         tenant: parts.claim("tid").to_owned(),
         client_id: parts.claim("appid").to_owned(),
         object_id: parts.claim("oid").to_owned(),

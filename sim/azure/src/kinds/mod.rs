@@ -9,6 +9,7 @@ mod network;
 mod other;
 mod resource_group;
 
+pub use identity::{FEDERATED, IDENTITY};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use uuid::Uuid;
