@@ -1,5 +1,6 @@
 //! The chores of the project, as `cargo xtask <chore>`.
 
+mod bench;
 mod manifests;
 mod parts;
 mod shared_clusters;
@@ -23,6 +24,8 @@ enum Chore {
     Up(up::Arguments),
     /// Run every test, and end with a plain count.
     Test(test::Arguments),
+    /// Measure side by side with a peer.
+    Bench(bench::Arguments),
     /// Build the real parts (Kubernetes, etcd, Cluster API, clusterctl, kwok) into the per-user cache.
     Parts(parts::Arguments),
     /// Render CRDs, roles, webhooks, Deployments and clusterctl's files into deploy/.
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Up(arguments) => up::run(&arguments),
         Chore::Test(arguments) => test::run(&arguments),
+        Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Parts(arguments) => parts::run(&arguments),
         Chore::Manifests(arguments) => manifests::run(&arguments),
     };

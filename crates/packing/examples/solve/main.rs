@@ -83,6 +83,7 @@ fn run() -> Result<(), String> {
     let mut report = serde_json::json!({
         "pods": workload.pods.len(),
         "seconds": median,
+        "allSeconds": seconds,
         "podsPerSecond": workload.pods.len() as f64 / median,
         "nanosecondsPerPod": median * 1e9 / workload.pods.len().max(1) as f64,
         "newClaims": plan.new_claims.len(),

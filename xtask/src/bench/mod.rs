@@ -1,0 +1,47 @@
+//! `cargo xtask bench NAME`: measures side by side with a peer, in one run. With `--json`, standard output is exactly
+//! one JSON object; progress goes to standard error.
+
+mod packing;
+mod peers;
+
+use anyhow::Result;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+    /// Print exactly one JSON object.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Bench {
+    /// Pods placed a second, nodes, cost and memory, against Karpenter's own scheduler.
+    Packing(packing::Arguments),
+}
+
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    match &arguments.bench {
+        Bench::Packing(bench) => packing::run(bench, arguments.json)?,
+    }
+    Ok(true)
+}
+
+/// The middle of several measurements, and how far they spread.
+struct Measured {
+    median: f64,
+    lowest: f64,
+    highest: f64,
+}
+
+impl Measured {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self {
+            median: values[values.len() / 2],
+            lowest: values[0],
+            highest: values[values.len() - 1],
+        }
+    }
+}
