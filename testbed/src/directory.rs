@@ -1,6 +1,6 @@
-//! A cluster's directory: data, certificates, logs. It is removed with the cluster, unless a test failed: then
-//! the logs stay and their path is printed. What a process leaves that was killed, or that ended with a shared
-//! cluster running, is swept at the next start; its logs stay an hour, as nobody knows how its tests ended.
+//! A cluster's directory: data, certificates, logs. It is removed whole when the cluster was stopped on purpose;
+//! else a test failed, or nobody knows, and the logs stay an hour and their path is printed. What a process leaves
+//! that was killed, or that ended with a shared cluster running, is swept at the next start.
 
 use std::{
     fs::{self, File},
@@ -27,6 +27,8 @@ pub struct Directory {
     /// Held open for its lock.
     _owner: File,
     temporary: Option<TempDir>,
+    /// Whether all went well, so that nobody will want the logs.
+    is_well: bool,
 }
 
 impl Directory {
@@ -49,6 +51,7 @@ impl Directory {
             path,
             _owner: owner,
             temporary: Some(temporary),
+            is_well: false,
         })
     }
 
@@ -60,6 +63,11 @@ impl Directory {
         self.path.join("logs")
     }
 
+    /// Removes the directory whole, unless its logs were asked to be kept.
+    pub fn all_went_well(&mut self) {
+        self.is_well = true;
+    }
+
     /// Keeps the logs when the directory goes.
     pub fn keep_logs(&self) {
         // Losing the mark loses logs, never the test's own result.
@@ -69,13 +77,10 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.keep_logs();
-        }
         let Some(temporary) = self.temporary.take() else {
             return;
         };
-        if self.path.join(KEEP).exists() {
+        if !self.is_well || self.path.join(KEEP).exists() {
             let path = temporary.keep();
             remove_all_but_logs(&path);
             eprintln!("testbed: logs are kept in {}", self.logs().display());
@@ -135,13 +140,17 @@ mod tests {
     #[test]
     fn a_directory_goes_with_its_owner_and_logs_stay_when_asked() {
         let base = tempfile::tempdir().unwrap();
-        let gone = Directory::create("gone", Some(base.path())).unwrap();
+        let mut gone = Directory::create("gone", Some(base.path())).unwrap();
+        gone.all_went_well();
+        let dropped = Directory::create("dropped", Some(base.path())).unwrap();
         let kept = Directory::create("kept", Some(base.path())).unwrap();
         fs::write(kept.path().join("data"), "x").unwrap();
         kept.keep_logs();
-        let (gone_path, kept_path) = (gone.path().to_owned(), kept.path().to_owned());
-        drop((gone, kept));
+        let paths = [&gone, &kept, &dropped].map(|directory| directory.path().to_owned());
+        let [gone_path, kept_path, dropped_path] = paths;
+        drop((gone, kept, dropped));
         assert!(!gone_path.exists());
+        assert!(dropped_path.join("logs").exists() && !dropped_path.join("pki").exists());
         assert!(kept_path.join("logs").exists());
         assert!(!kept_path.join("data").exists());
     }

@@ -2,7 +2,7 @@
 
 use std::{io::Read, process::ExitCode, time::Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use slipway_testbed::{ManagementCluster, Part, Parts, WorkloadCluster, parts};
 use tokio::signal::unix::{SignalKind, signal};
@@ -115,32 +115,33 @@ async fn run(arguments: &RunArguments) -> Result<()> {
         while std::io::stdin().read(&mut ignored).is_ok_and(|count| count > 0) {}
         let _ = closed.send(());
     });
+    let ends_by_itself = arguments.exit_when_ready;
+    let mut stop = std::pin::pin!(async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = stdin_closed, if !ends_by_itself => {}
+        }
+    });
     let started = Instant::now();
-    let serve = async {
-        let cluster = builder.start().await?;
-        let path = cluster.describe()?;
-        eprintln!(
-            "cluster {} is ready after {:.1} s; kubeconfig: {}; description: {}",
-            cluster.name(),
-            started.elapsed().as_secs_f64(),
-            cluster.kubeconfig().display(),
-            path.display(),
-        );
-        println!("{}", serde_json::to_string(cluster.description())?);
-        if !arguments.exit_when_ready {
-            std::future::pending::<()>().await;
-        }
-        Ok::<_, anyhow::Error>(cluster)
+    let cluster = tokio::select! {
+        cluster = builder.start() => cluster?,
+        () = &mut stop => return Ok(()),
     };
-    tokio::select! {
-        cluster = serve => {
-            let stopping = Instant::now();
-            cluster?.stop();
-            eprintln!("stopped in {:.1} s", stopping.elapsed().as_secs_f64());
-        }
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        closed = stdin_closed => if closed.is_err() { bail!("reading stdin failed") },
+    let path = cluster.describe()?;
+    eprintln!(
+        "cluster {} is ready after {:.1} s; kubeconfig: {}; description: {}",
+        cluster.name(),
+        started.elapsed().as_secs_f64(),
+        cluster.kubeconfig().display(),
+        path.display(),
+    );
+    println!("{}", serde_json::to_string(cluster.description())?);
+    if !arguments.exit_when_ready {
+        stop.await;
     }
+    let stopping = Instant::now();
+    cluster.stop();
+    eprintln!("stopped in {:.1} s", stopping.elapsed().as_secs_f64());
     Ok(())
 }

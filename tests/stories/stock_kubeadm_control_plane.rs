@@ -131,8 +131,16 @@ async fn a_control_plane_initializes_scales_and_goes() -> Result<()> {
         .await?;
     assert_eq!(listed.lines().count(), 4);
 
+    let described = management
+        .clusterctl(&["describe", "cluster", "edge", "--namespace", &namespace])
+        .await?;
+    for kind in ["KubeadmControlPlane", "TestHostCluster", "MachineDeployment"] {
+        assert!(described.contains(kind), "{described}");
+    }
+
     clusters.delete("edge", &DeleteParams::default()).await?;
     until_gone(&clusters, "edge").await?;
     assert_eq!(nodes.list(&ListParams::default()).await?.items.len(), 0);
+    workload.stop();
     Ok(())
 }

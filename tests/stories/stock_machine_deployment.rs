@@ -1,13 +1,13 @@
 //! A stock MachineDeployment on the test hosts: its Machines become ready Nodes, late, broken and dead hosts show as
 //! they should, and deleting it takes the Nodes along.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use slipway_testbed::{
@@ -120,6 +120,14 @@ async fn machines_become_ready_nodes_and_go_again() -> Result<()> {
     Ok(())
 }
 
+async fn new_machine(machines: &Api<DynamicObject>, before: &BTreeSet<String>) -> Result<String> {
+    let all = machines.list(&ListParams::default()).await?;
+    all.into_iter()
+        .map(|machine| machine.name_any())
+        .find(|name| !before.contains(name))
+        .context("a new Machine")
+}
+
 async fn broken_and_dead_hosts_show(
     hosts: &Hosts,
     workload: &slipway_testbed::Cluster,
@@ -144,13 +152,7 @@ async fn broken_and_dead_hosts_show(
         deployment.data["status"]["replicas"] == 3
     })
     .await?;
-    let third = machines
-        .list(&ListParams::default())
-        .await?
-        .into_iter()
-        .map(|machine| machine.name_any())
-        .find(|name| !before.contains(name))
-        .context("a third Machine")?;
+    let third = new_machine(&machines, &before).await?;
     until(&host_machines, &third, "fail", |host| {
         host.data["status"]["conditions"][0]["message"] == "the host is on fire"
     })
@@ -172,13 +174,36 @@ async fn broken_and_dead_hosts_show(
     })
     .await?;
 
+    // A fourth is there but never joins, until it does.
+    let before = hosts.machines();
+    hosts.fail_next(Failure::NeverJoins);
+    let four = Patch::Merge(json!({"spec": {"replicas": 4}}));
+    deployments
+        .patch("workers", &PatchParams::default(), &four)
+        .await?;
+    until(&deployments, "workers", "have 4 replicas", |deployment| {
+        deployment.data["status"]["replicas"] == 4
+    })
+    .await?;
+    let fourth = new_machine(&machines, &before).await?;
+    until(&machines, &fourth, "wait for its Node", |machine| {
+        machine.data["status"]["initialization"]["infrastructureProvisioned"] == true
+    })
+    .await?;
+    let nodes: Api<Node> = Api::all(workload.client());
+    assert!(nodes.get_opt(&fourth).await?.is_none());
+    hosts.recover(&fourth);
+    until(&machines, &fourth, "become ready", |machine| {
+        is_true(machine, "Ready")
+    })
+    .await?;
+
     // A host dies: Cluster API sees its Node fail; it comes back.
     hosts.kill(&third).await?;
     until(&machines, &third, "notice that its Node died", |machine| {
         !is_true(machine, "NodeReady")
     })
     .await?;
-    let nodes: Api<Node> = Api::all(workload.client());
     assert!(!is_ready(&nodes.get(&third).await?));
     hosts.revive(&third).await?;
     until(&machines, &third, "notice that its Node is back", |machine| {

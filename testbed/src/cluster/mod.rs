@@ -355,9 +355,12 @@ impl Cluster {
         Ok(path)
     }
 
-    /// Stops every process and removes the directory. Dropping does the same.
-    pub fn stop(self) {
-        drop(self);
+    /// Stops every process and removes the directory: all went well. Dropping the cluster stops it too but leaves the
+    /// logs for an hour, because a test that fails drops it.
+    pub fn stop(mut self) {
+        if let Some(owned) = &mut self.owned {
+            owned.directory.all_went_well();
+        }
     }
 
     fn certified(&self, user: &str, group: Option<&str>) -> AuthInfo {
