@@ -1,1 +1,3 @@
 //! What the stories share.
+
+pub mod toy;

@@ -2,10 +2,11 @@
 
 use std::{fs, io::Write, path::PathBuf};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use slipway_runtime::{
     Package, Provider,
-    manager::select,
+    certificates::{CertificateFiles, ensure_self_signed},
+    manager::{local_names, select},
     manifests::{Bundle, Drift, Release, files, local_objects, yaml},
 };
 
@@ -37,7 +38,7 @@ pub fn command() -> Command {
             Arg::new("local")
                 .long("local")
                 .value_name("URL")
-                .requires("ca-file")
+                .requires("authority")
                 .conflicts_with("check")
                 .help("Print CRDs and webhook configurations that call a manager outside the cluster at this URL"),
         )
@@ -48,6 +49,14 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("The authority of that manager's certificate, e.g. ca.crt of --webhook-self-signed"),
         )
+        .arg(
+            Arg::new("cert-dir")
+                .long("cert-dir")
+                .value_name("DIRECTORY")
+                .value_parser(value_parser!(PathBuf))
+                .help("Or the folder of its certificate (--webhook-cert-dir), where one is made if there is none"),
+        )
+        .group(ArgGroup::new("authority").args(["ca-file", "cert-dir"]))
         .arg(
             Arg::new("providers")
                 .long("providers")
@@ -89,7 +98,17 @@ pub fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
         return print_crds(&packages, &release);
     }
     if let Some(url) = matches.get_one::<String>("local") {
-        let path = matches.get_one::<PathBuf>("ca-file").cloned().unwrap_or_default();
+        let path = match matches.get_one::<PathBuf>("cert-dir") {
+            Some(directory) => {
+                ensure_self_signed(
+                    &CertificateFiles::in_directory(directory),
+                    &local_names(host(url)),
+                )
+                .map_err(|error| error.to_string())?;
+                directory.join("ca.crt")
+            }
+            None => matches.get_one::<PathBuf>("ca-file").cloned().unwrap_or_default(),
+        };
         let authority = fs::read_to_string(&path)
             .map_err(|error| format!("cannot read the authority {}: {error}", path.display()))?;
         let objects = local_objects(packages, url, &authority).map_err(|error| error.to_string())?;
@@ -120,6 +139,16 @@ pub fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
     drift
         .repair(&rendered, &directory)
         .map_err(|error| format!("cannot write to {}: {error}", directory.display()))
+}
+
+/// The host of `https://host:port/path`.
+fn host(url: &str) -> &str {
+    let rest = url.strip_prefix("https://").unwrap_or(url);
+    let authority = rest.split('/').next().unwrap_or_default();
+    match authority.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    }
 }
 
 fn print_crds(packages: &[&Package], release: &Release) -> Result<(), String> {

@@ -108,6 +108,15 @@ fn is_off(address: &str) -> bool {
     address.is_empty() || address == "0"
 }
 
+/// Names a self-signed certificate is good for: this machine, and the host it is reached by.
+pub fn local_names(host: &str) -> Vec<String> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    if !host.is_empty() && !names.iter().any(|name| name == host) {
+        names.push(host.to_owned());
+    }
+    names
+}
+
 impl Manager {
     pub fn new(providers: Vec<Provider>, options: Options) -> Self {
         Self { providers, options }
@@ -137,7 +146,7 @@ impl Manager {
         });
         let webhook = if needs_server {
             if options.self_signed {
-                certificates::ensure_self_signed(&options.certificates, &self.local_names())?;
+                certificates::ensure_self_signed(&options.certificates, &local_names(&options.webhook_host))?;
             }
             let certificates = Arc::new(Certificates::load(&options.certificates)?);
             let host = &options.webhook_host;
@@ -187,16 +196,6 @@ impl Manager {
             health,
             diagnostics,
         })
-    }
-
-    /// Names a self-signed certificate is good for.
-    fn local_names(&self) -> Vec<String> {
-        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-        let host = &self.options.webhook_host;
-        if !host.is_empty() && !names.contains(host) {
-            names.push(host.clone());
-        }
-        names
     }
 
     fn election(&self, packages: &[&Package]) -> Result<Election, ManagerError> {

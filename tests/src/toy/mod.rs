@@ -1,0 +1,63 @@
+//! A toy provider that uses every part of the runtime: a Fleet, which is the infrastructure of a Cluster, owns Vessels.
+//! It has two versions with conversion, defaulting, validation, a finalizer, pausing and conditions. Annotations make
+//! a reconcile panic or hang, to show that this harms nobody else.
+
+mod admit;
+pub mod api;
+mod convert;
+mod fleet;
+mod vessel;
+
+use std::time::Duration;
+
+use kube::{CustomResourceExt, core::crd::merge_crds};
+use slipway_runtime::{
+    Controller, Package, PackageKind, Provider, Rule,
+    admission::{Admission, Operation},
+    conversion::Conversion,
+    manager::duration_flag,
+};
+
+use self::api::{Fleet, GROUP, Vessel, v1beta1};
+
+const RULES: &[Rule] = &[
+    Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
+    Rule::new(GROUP, &["fleets", "vessels"], &["get", "list", "patch", "watch"]),
+    Rule::new(GROUP, &["vessels"], &["create", "delete"]),
+    Rule::new(GROUP, &["fleets/status", "vessels/status"], &["patch"]),
+];
+
+/// The provider as a provider crate would export it.
+pub fn provider() -> Provider {
+    let mut package = Package::new(PackageKind::Infrastructure, "toy");
+    package.name_prefix = Some("capt");
+    package.crds = vec![
+        merge_crds(vec![v1beta1::Fleet::crd(), Fleet::crd()], "v1beta2")
+            .expect("the versions are of one kind"),
+        Vessel::crd(),
+    ];
+    package.rbac = RULES.to_vec();
+    package.admission = vec![
+        Admission::defaulting::<Fleet>(admit::default),
+        Admission::validating::<Fleet>(&[Operation::Create, Operation::Update], admit::validate),
+    ];
+    package.conversion = vec![Conversion::new(Fleet::crd_name(), convert::convert)];
+    package.controllers = vec![
+        Controller::new("fleet", fleet::FleetReconciler)
+            .owns::<Vessel>()
+            .watches(fleet::of_cluster)
+            // Short, because a story waits for a reconcile that hangs.
+            .reconcile_timeout(Duration::from_secs(2))
+            .backoff(Duration::from_millis(50), Duration::from_secs(1))
+            .into_registration(),
+        Controller::new("vessel", vessel::VesselReconciler).into_registration(),
+    ];
+    let mut provider = Provider::new("toy");
+    provider.packages = vec![package];
+    provider.flags = vec![duration_flag(
+        "toy-patience",
+        "5s",
+        "Read by nothing, to show that it is read",
+    )];
+    provider
+}

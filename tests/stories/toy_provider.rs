@@ -1,0 +1,523 @@
+//! A provider's whole life through the whole manager, as a real process under the roles it declares: its objects are
+//! created, defaulted, validated, converted, reconciled, paused and deleted together with Cluster API's core. Objects
+//! whose reconcile panics or hangs, and objects that cannot be read, harm nobody else. A killed leader is replaced.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use slipway_runtime::manifests::{Bundle, Release};
+use slipway_testbed::{
+    Cluster, ManagementCluster, install,
+    wait::{until, until_gone},
+};
+use slipway_tests::toy;
+
+use crate::{
+    manager_process::{BINARY, ManagerProcess, free_port},
+    support::{apply, is_true, objects},
+};
+
+const CORE: &str = "cluster.x-k8s.io/v1beta2";
+const OLD: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
+const NEW: &str = "infrastructure.cluster.x-k8s.io/v1beta2";
+const USER: &str = "toy-manager";
+
+/// Installs the declared roles for the user the manager runs as, and returns that user's kubeconfig.
+async fn roles(cluster: &Cluster, directory: &Path) -> Result<PathBuf> {
+    let provider = toy::provider();
+    let release = Release {
+        version: "v0.1.0".into(),
+        image: "none".into(),
+    };
+    let bundles = Bundle::join(&provider.packages)?;
+    let mut wanted: Vec<Value> = bundles[0]
+        .objects(&release)
+        .into_iter()
+        .filter(|object| {
+            [
+                "Namespace",
+                "Role",
+                "ClusterRole",
+                "RoleBinding",
+                "ClusterRoleBinding",
+            ]
+            .contains(&object["kind"].as_str().unwrap_or_default())
+        })
+        .collect();
+    for object in &mut wanted {
+        if object.get("subjects").is_some() {
+            object["subjects"] =
+                json!([{"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}]);
+        }
+    }
+    install::install(&cluster.client(), &wanted).await?;
+    let path = directory.join("toy.kubeconfig");
+    std::fs::write(&path, cluster.kubeconfig_as(USER, None))?;
+    Ok(path)
+}
+
+/// Installs CRDs and webhooks as the command line renders them for a manager at `url`.
+async fn install_for(cluster: &Cluster, directory: &Path, url: &str) -> Result<()> {
+    let output = tokio::process::Command::new(BINARY)
+        .args(["manifests", "--local", url, "--cert-dir"])
+        .arg(directory.join("certificates"))
+        .output()
+        .await?;
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let rendered = install::parse(&String::from_utf8(output.stdout)?)?;
+    install::install(&cluster.client(), &rendered).await?;
+    Ok(())
+}
+
+fn fleet(name: &str, spec: &Value, annotations: &Value) -> Value {
+    json!({"apiVersion": NEW, "kind": "Fleet", "metadata": {"name": name, "annotations": annotations}, "spec": spec})
+}
+
+async fn merge(api: &Api<DynamicObject>, name: &str, patch: Value) -> Result<DynamicObject, kube::Error> {
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+}
+
+fn status_of(error: &kube::Error) -> (u16, String) {
+    match error {
+        kube::Error::Api(status) => (status.code, status.message.clone()),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_provider_lives_through_the_whole_manager() -> Result<()> {
+    // Conversion webhooks are global, so the story has a cluster of its own.
+    let cluster = ManagementCluster::builder()
+        .name("toy")
+        .cluster_api()
+        .start()
+        .await?;
+    let directory = tempfile::tempdir()?;
+    let kubeconfig = roles(&cluster, directory.path()).await?;
+    let namespace = cluster.namespace("toy").await?;
+    let client = cluster.client();
+
+    missing_crds_are_named(directory.path(), &kubeconfig).await?;
+    let port = free_port()?;
+    install_for(&cluster, directory.path(), &format!("https://127.0.0.1:{port}")).await?;
+    let mut manager = ManagerProcess::start("first", directory.path(), &kubeconfig, port)?;
+    manager.until_ready().await?;
+    manager
+        .until_metric("leader_election_master_status", "capt", |leads| leads > 0.5)
+        .await?;
+
+    let story = Story {
+        client: client.clone(),
+        namespace: namespace.clone(),
+    };
+    story.created_defaulted_and_converted().await?;
+    story.validated().await?;
+    story.reconciled().await?;
+    story.paused().await?;
+    story.misbehaviour_stays_at_home(&mut manager).await?;
+    story.what_cannot_be_read_stops_nobody(&mut manager).await?;
+    // The malformed object is still there: the next manager finds it in its first list.
+    let manager = story
+        .a_killed_leader_is_replaced(&cluster, directory.path(), &kubeconfig, manager)
+        .await?;
+    story.deleted().await?;
+
+    let (status, log) = manager.terminate().await?;
+    assert!(status.success(), "{status}:\n{log}");
+    assert!(
+        !log.contains("forbidden"),
+        "the declared roles are enough:\n{log}"
+    );
+    let leases: Api<Lease> = Api::namespaced(client, "capt-system");
+    let lease = leases
+        .get("controller-leader-election-capt")
+        .await?
+        .spec
+        .context("a spec")?;
+    assert_eq!(lease.holder_identity.as_deref(), Some(""), "given back");
+    Ok(())
+}
+
+async fn missing_crds_are_named(directory: &Path, kubeconfig: &Path) -> Result<()> {
+    install_certificate(directory).await?;
+    let output = tokio::process::Command::new(BINARY)
+        .args([
+            "manager",
+            "--webhook-port=0",
+            "--health-addr=0",
+            "--diagnostics-address=0",
+            "--kubeconfig",
+        ])
+        .arg(kubeconfig)
+        .arg("--webhook-cert-dir")
+        .arg(directory.join("certificates"))
+        .output()
+        .await?;
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains(
+            "error: the cluster does not serve fleets.infrastructure.cluster.x-k8s.io v1beta1, \
+             fleets.infrastructure.cluster.x-k8s.io v1beta2, vessels.infrastructure.cluster.x-k8s.io v1beta2; \
+             install them with "
+        ),
+        "{message}"
+    );
+    Ok(())
+}
+
+async fn install_certificate(directory: &Path) -> Result<()> {
+    let output = tokio::process::Command::new(BINARY)
+        .args(["manifests", "--local", "https://127.0.0.1:1", "--cert-dir"])
+        .arg(directory.join("certificates"))
+        .output()
+        .await?;
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+struct Story {
+    client: Client,
+    namespace: String,
+}
+
+impl Story {
+    fn of(&self, version: &str, kind: &str) -> Api<DynamicObject> {
+        objects(&self.client, &self.namespace, version, kind)
+    }
+
+    async fn apply(&self, manifest: Value) -> Result<()> {
+        apply(&self.client, &self.namespace, &[manifest]).await
+    }
+
+    /// How many vessels a fleet has.
+    async fn vessels(&self, fleet: &str) -> Result<usize> {
+        let vessels = self.of(NEW, "Vessel").list(&ListParams::default()).await?;
+        Ok(vessels
+            .iter()
+            .filter(|vessel| {
+                vessel
+                    .metadata
+                    .owner_references
+                    .iter()
+                    .flatten()
+                    .any(|owner| owner.name == fleet)
+            })
+            .count())
+    }
+
+    async fn until_ready(&self, fleet: &str, vessels: usize) -> Result<()> {
+        until(&self.of(NEW, "Fleet"), fleet, "be ready", |found| {
+            is_true(found, "Ready") && found.data["status"]["vessels"] == vessels
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn created_defaulted_and_converted(&self) -> Result<()> {
+        self.apply(
+            json!({"apiVersion": OLD, "kind": "Fleet", "metadata": {"name": "north"}, "spec": {"ships": 2}}),
+        )
+        .await?;
+        let new = self.of(NEW, "Fleet").get("north").await?;
+        assert_eq!(new.data["spec"], json!({"vessels": 2, "harbour": "home"}));
+        let old = self.of(OLD, "Fleet").get("north").await?;
+        assert_eq!(old.data["spec"], json!({"ships": 2}));
+        let annotations = old.metadata.annotations.unwrap_or_default();
+        assert_eq!(
+            annotations.get("toy.slipway.dev/harbour").map(String::as_str),
+            Some("home")
+        );
+        Ok(())
+    }
+
+    async fn validated(&self) -> Result<()> {
+        let fleets = self.of(NEW, "Fleet");
+        let error = merge(
+            &fleets,
+            "north",
+            json!({"spec": {"vessels": 99, "harbour": "south"}}),
+        )
+        .await
+        .expect_err("it is refused");
+        assert_eq!(
+            status_of(&error),
+            (
+                422,
+                "admission webhook \"validation.fleet.v1beta2.infrastructure.cluster.x-k8s.io\" denied the request: \
+                 Fleet.infrastructure.cluster.x-k8s.io \"north\" is invalid: [spec.vessels: Invalid value: 99: must be \
+                 between 0 and 10, spec.harbour: Forbidden: a fleet stays in its harbour]"
+                    .to_owned()
+            )
+        );
+        // The old version is judged by the same rules, by way of conversion.
+        let error = merge(&self.of(OLD, "Fleet"), "north", json!({"spec": {"ships": -1}}))
+            .await
+            .expect_err("it is refused");
+        let (code, message) = status_of(&error);
+        assert_eq!(code, 422);
+        assert!(
+            message.ends_with("spec.vessels: Invalid value: -1: must be between 0 and 10"),
+            "{message}"
+        );
+        Ok(())
+    }
+
+    async fn reconciled(&self) -> Result<()> {
+        let reference =
+            json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Fleet", "name": "north"});
+        self.apply(
+            json!({"apiVersion": CORE, "kind": "Cluster", "metadata": {"name": "north"},
+            "spec": {"infrastructureRef": reference}}),
+        )
+        .await?;
+        let clusters = self.of(CORE, "Cluster");
+        until(&clusters, "north", "have its infrastructure", |cluster| {
+            is_true(cluster, "InfrastructureReady")
+                && cluster.data["status"]["initialization"]["infrastructureProvisioned"] == true
+        })
+        .await?;
+        let fleet = self.of(NEW, "Fleet").get("north").await?;
+        let owners = fleet.metadata.owner_references.unwrap_or_default();
+        assert!(
+            owners
+                .iter()
+                .any(|owner| owner.kind == "Cluster" && owner.name == "north")
+        );
+        assert_eq!(
+            fleet.metadata.finalizers.unwrap_or_default(),
+            ["fleet.toy.slipway.dev"]
+        );
+        assert_eq!(self.vessels("north").await?, 2);
+        // A child that somebody deletes comes again.
+        let vessels = self.of(NEW, "Vessel");
+        let before = vessels.get("north-1").await?.metadata.uid;
+        vessels.delete("north-1", &DeleteParams::default()).await?;
+        until(&vessels, "north-1", "come again", |vessel| {
+            vessel.metadata.uid != before
+        })
+        .await?;
+        self.until_ready("north", 2).await
+    }
+
+    async fn paused(&self) -> Result<()> {
+        let fleets = self.of(NEW, "Fleet");
+        let clusters = self.of(CORE, "Cluster");
+        merge(&clusters, "north", json!({"spec": {"paused": true}})).await?;
+        until(&fleets, "north", "be paused", |fleet| is_true(fleet, "Paused")).await?;
+        let changed = merge(&fleets, "north", json!({"spec": {"vessels": 3}})).await?;
+        // The condition of the new generation shows that the change was seen.
+        until(&fleets, "north", "have been looked at", |fleet| {
+            fleet.data["status"]["conditions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|condition| {
+                    condition["type"] == "Paused"
+                        && condition["observedGeneration"] == json!(changed.metadata.generation)
+                })
+        })
+        .await?;
+        assert_eq!(self.vessels("north").await?, 2, "nothing is done while paused");
+        merge(&clusters, "north", json!({"spec": {"paused": false}})).await?;
+        self.until_ready("north", 3).await
+    }
+
+    async fn misbehaviour_stays_at_home(&self, manager: &mut ManagerProcess) -> Result<()> {
+        let misbehave = |how: &str| json!({"toy.slipway.dev/misbehave": how});
+        let spec = json!({"vessels": 1});
+        self.apply(fleet("panicking", &spec, &misbehave("panic"))).await?;
+        self.apply(fleet("hanging", &spec, &misbehave("hang"))).await?;
+        let label = "controller=\"fleet\"";
+        manager
+            .until_metric("controller_runtime_reconcile_panics_total", label, |count| {
+                count >= 2.0
+            })
+            .await?;
+        manager
+            .until_metric("controller_runtime_reconcile_timeouts_total", label, |count| {
+                count >= 1.0
+            })
+            .await?;
+        self.apply(fleet("calm", &spec, &json!({}))).await?;
+        self.until_ready("calm", 1).await?;
+        // Once they behave they are served like the others.
+        let fleets = self.of(NEW, "Fleet");
+        for name in ["panicking", "hanging"] {
+            merge(
+                &fleets,
+                name,
+                json!({"metadata": {"annotations": {"toy.slipway.dev/misbehave": null}}}),
+            )
+            .await?;
+            self.until_ready(name, 1).await?;
+        }
+        Ok(())
+    }
+
+    async fn what_cannot_be_read_stops_nobody(&self, manager: &mut ManagerProcess) -> Result<()> {
+        self.apply(
+            json!({"apiVersion": NEW, "kind": "Vessel", "metadata": {"name": "malformed"},
+            "spec": {"number": 7, "cargo": "a great deal"}}),
+        )
+        .await?;
+        manager
+            .until_metric("slipway_informer_malformed_objects", "kind=\"Vessel\"", |count| {
+                count > 0.5
+            })
+            .await?;
+        self.floats("beside").await
+    }
+
+    /// A vessel of its own is put to sea.
+    async fn floats(&self, name: &str) -> Result<()> {
+        self.apply(
+            json!({"apiVersion": NEW, "kind": "Vessel", "metadata": {"name": name},
+            "spec": {"number": 8, "cargo": {"tonnes": 3}}}),
+        )
+        .await?;
+        let vessels = self.of(NEW, "Vessel");
+        until(&vessels, name, "float", |vessel| {
+            vessel.data["status"]["afloat"] == true
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn a_killed_leader_is_replaced(
+        &self,
+        cluster: &Cluster,
+        directory: &Path,
+        kubeconfig: &Path,
+        mut first: ManagerProcess,
+    ) -> Result<ManagerProcess> {
+        let mut second = ManagerProcess::start("second", directory, kubeconfig, free_port()?)?;
+        // It stands by: its webhooks are ready, its controllers do not run.
+        second.until_ready().await?;
+        second
+            .until_metric("leader_election_master_status", "capt", |leads| leads < 0.5)
+            .await?;
+        assert!(!second.log().contains("Starting Controller"), "{}", second.log());
+        let killed = std::time::Instant::now();
+        first.kill()?;
+        install_for(cluster, directory, &second.url).await?;
+        second
+            .until_metric("leader_election_master_status", "capt", |leads| leads > 0.5)
+            .await?;
+        println!(
+            "report: lease: takeover {:.1} s after kill -9",
+            killed.elapsed().as_secs_f64()
+        );
+        second
+            .until_metric("slipway_informer_malformed_objects", "kind=\"Vessel\"", |count| {
+                count > 0.5
+            })
+            .await?;
+        self.floats("after-takeover").await?;
+        self.apply(fleet("later", &json!({"vessels": 2}), &json!({})))
+            .await?;
+        self.until_ready("later", 2).await?;
+        Ok(second)
+    }
+
+    async fn deleted(&self) -> Result<()> {
+        let clusters = self.of(CORE, "Cluster");
+        clusters.delete("north", &DeleteParams::default()).await?;
+        until_gone(&clusters, "north").await?;
+        let fleets = self.of(NEW, "Fleet");
+        until_gone(&fleets, "north").await?;
+        assert_eq!(
+            self.vessels("north").await?,
+            0,
+            "the finalizer held the fleet until its vessels were gone"
+        );
+        for name in ["calm", "hanging", "later", "panicking"] {
+            fleets.delete(name, &DeleteParams::default()).await?;
+            until_gone(&fleets, name).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the command to its end.
+fn refusal(arguments: &[&str]) -> Result<String> {
+    let output = std::process::Command::new(BINARY)
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent")
+        .output()?;
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert_eq!(
+        message.lines().filter(|line| line.starts_with("error: ")).count(),
+        1,
+        "{message}"
+    );
+    assert!(!message.contains("panicked"), "{message}");
+    Ok(message)
+}
+
+/// A manager with webhooks can be refused its certificate folder and its port.
+#[test]
+fn a_certificate_folder_or_port_that_cannot_be_used_is_named() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let kubeconfig = directory.path().join("kubeconfig");
+    std::fs::write(
+        &kubeconfig,
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n\
+         contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n",
+    )?;
+    let kubeconfig = kubeconfig.to_string_lossy();
+    let start = ["manager", "--kubeconfig", &kubeconfig];
+    // Not even the superuser can make a folder inside a file.
+    let arguments = [
+        start.as_slice(),
+        &[
+            "--webhook-self-signed",
+            "--webhook-cert-dir=/dev/null/certificates",
+        ],
+    ]
+    .concat();
+    let message = refusal(&arguments)?;
+    assert!(
+        message.contains("cannot write a self-signed certificate to /dev/null/certificates"),
+        "{message}"
+    );
+    let arguments = [start.as_slice(), &["--webhook-cert-dir=/nowhere"]].concat();
+    let message = refusal(&arguments)?;
+    assert!(
+        message.contains("cannot read the webhook certificate /nowhere/tls.crt"),
+        "{message}"
+    );
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let port = format!("--webhook-port={}", taken.local_addr()?.port());
+    let folder = format!("--webhook-cert-dir={}", directory.path().join("made").display());
+    let rest = [
+        "--webhook-self-signed",
+        "--webhook-host=127.0.0.1",
+        &folder,
+        &port,
+    ];
+    let message = refusal(&[start.as_slice(), &rest].concat())?;
+    assert!(
+        message.contains(" is in use: ") && message.contains("--webhook-port"),
+        "{message}"
+    );
+    Ok(())
+}
