@@ -149,6 +149,21 @@ impl Fields {
     }
 }
 
+impl Fields {
+    /// The names of a span's fields are fixed when it is compiled, and Cluster API writes the object of a reconcile
+    /// under the name of its kind.
+    fn name_object_by_kind(&mut self) {
+        let kind = self.values.iter().find_map(|(name, value)| {
+            (name == "controllerKind").then(|| value.as_str().map(str::to_owned))?
+        });
+        if let Some(kind) = kind {
+            for (name, _) in self.values.iter_mut().filter(|(name, _)| name == "object") {
+                name.clone_from(&kind);
+            }
+        }
+    }
+}
+
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.put(field, Value::String(format!("{value:?}")));
@@ -183,6 +198,7 @@ where
         if let Some(span) = context.span(id) {
             let mut fields = Fields::default();
             attributes.record(&mut fields);
+            fields.name_object_by_kind();
             span.extensions_mut().insert(fields);
         }
     }
@@ -358,5 +374,25 @@ mod tests {
             tracing::warn!(target: "kube_client::client", "Trouble");
         });
         assert!(!text.contains("Chatter") && text.contains("Trouble"), "{text}");
+    }
+
+    #[test]
+    fn the_object_of_a_reconcile_is_written_under_its_kind() {
+        let text = |text: &str| Value::String(text.to_owned());
+        let mut fields = Fields {
+            message: String::new(),
+            values: vec![
+                ("controllerKind".to_owned(), text("Vessel")),
+                ("object".to_owned(), text("default/north")),
+            ],
+        };
+        fields.name_object_by_kind();
+        assert_eq!(fields.values[1], ("Vessel".to_owned(), text("default/north")));
+        let mut other = Fields {
+            message: String::new(),
+            values: vec![("object".to_owned(), text("default/north"))],
+        };
+        other.name_object_by_kind();
+        assert_eq!(other.values[0].0, "object");
     }
 }
