@@ -1,0 +1,326 @@
+//! The budget's door: callers wait here for their turn, on tokio's clock.
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+
+use super::{Lane, Lesson, Limits, Model, Ticket, Turn};
+use crate::arm::Reply;
+
+#[derive(Debug)]
+struct State {
+    model: Model,
+    start: Instant,
+    callers: HashMap<Ticket, oneshot::Sender<()>>,
+}
+
+impl State {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn pump(&mut self) {
+        let now = self.now();
+        for ticket in self.model.grant(now) {
+            if let Some(caller) = self.callers.remove(&ticket) {
+                // A caller that left in this moment gives its turn back when it is dropped.
+                let _ = caller.send(());
+            }
+        }
+    }
+
+    fn wake(&mut self) -> Option<Instant> {
+        let now = self.now();
+        // A hair later than the exact moment, so that rounding never wakes a caller too early.
+        self.model
+            .wake(now)
+            .map(|at| self.start + at + Duration::from_micros(1))
+    }
+}
+
+/// Shared by everything that talks to Azure in this process.
+#[derive(Clone)]
+pub struct Budget(Arc<Mutex<State>>);
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Budget")
+    }
+}
+
+impl Budget {
+    pub fn new(limits: Limits) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            model: Model::new(limits),
+            start: Instant::now(),
+            callers: HashMap::new(),
+        })))
+    }
+
+    /// Waits for a turn, at most for `patience`; then the caller is told how long it would still take at least, and
+    /// comes back through its own queue.
+    pub async fn acquire(&self, turn: &Turn, patience: Duration) -> Result<(), Duration> {
+        let deadline = Instant::now() + patience;
+        let (sender, mut receiver) = oneshot::channel();
+        let ticket = {
+            let mut state = self.0.lock();
+            let ticket = state.model.join(turn.clone());
+            state.callers.insert(ticket, sender);
+            state.pump();
+            ticket
+        };
+        let mut place = Place {
+            budget: self,
+            ticket,
+            lane: &turn.lane,
+            used: false,
+        };
+        loop {
+            let wake = self.0.lock().wake().unwrap_or(deadline).min(deadline);
+            tokio::select! {
+                biased;
+                _ = &mut receiver => {
+                    place.used = true;
+                    return Ok(());
+                }
+                () = sleep_until(wake) => {
+                    self.0.lock().pump();
+                    if Instant::now() >= deadline {
+                        if receiver.try_recv().is_ok() {
+                            place.used = true;
+                            return Ok(());
+                        }
+                        let mut state = self.0.lock();
+                        let now = state.now();
+                        return Err(state.model.wait_for(turn, now).max(Duration::from_secs(1)));
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn learn(&self, turn: &Turn, reply: &Reply) {
+        self.take_in(turn, &Lesson::from_reply(reply));
+    }
+
+    pub fn take_in(&self, turn: &Turn, lesson: &Lesson) {
+        let mut state = self.0.lock();
+        let now = state.now();
+        state.model.learn(turn, lesson, now);
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.0.lock().model.waiting()
+    }
+}
+
+/// A place in line that is given up when its caller goes away.
+struct Place<'a> {
+    budget: &'a Budget,
+    ticket: Ticket,
+    lane: &'a Lane,
+    used: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.used {
+            return;
+        }
+        let mut state = self.budget.0.lock();
+        let called = state.callers.remove(&self.ticket).is_none();
+        if !state.model.leave(self.ticket) && called {
+            let now = state.now();
+            state.model.give_back(self.lane, now);
+        }
+        state.pump();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::{Access, Priority, Rate, headers::Scope};
+
+    fn turn(cluster: &str, priority: Priority) -> Turn {
+        Turn {
+            lane: Lane {
+                subscription: "s".into(),
+                provider: "microsoft.containerservice".into(),
+                access: Access::Write,
+            },
+            resource: format!("/subscriptions/s/{cluster}"),
+            priority,
+            cluster: Arc::from(cluster),
+        }
+    }
+
+    fn slow() -> Limits {
+        let rate = Rate {
+            burst: 1.0,
+            per_second: 1.0,
+        };
+        Limits {
+            subscription_read: rate,
+            subscription_write: rate,
+            provider_read: rate,
+            provider_write: rate,
+        }
+    }
+
+    const PATIENT: Duration = Duration::from_hours(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_named_wait_is_kept_to_the_second() {
+        for (scope, neighbour_waits) in [(Scope::Provider, true), (Scope::Resource, false)] {
+            let budget = Budget::new(Limits::default());
+            budget
+                .acquire(&turn("a", Priority::Change), PATIENT)
+                .await
+                .unwrap();
+            budget.take_in(
+                &turn("a", Priority::Change),
+                &Lesson {
+                    hold: Some((scope, Duration::from_secs(36))),
+                    ..Lesson::default()
+                },
+            );
+            let start = Instant::now();
+            budget
+                .acquire(&turn("b", Priority::Change), PATIENT)
+                .await
+                .unwrap();
+            assert_eq!(start.elapsed().as_secs() == 36, neighbour_waits, "{scope:?}");
+            budget
+                .acquire(&turn("a", Priority::Change), PATIENT)
+                .await
+                .unwrap();
+            assert_eq!(start.elapsed().as_secs(), 36, "{scope:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_noisy_neighbour_does_not_starve_the_others() {
+        let budget = Budget::new(slow());
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        let ask = |cluster: &'static str, tasks: &mut tokio::task::JoinSet<()>| {
+            let (budget, served) = (budget.clone(), Arc::clone(&served));
+            tasks.spawn(async move {
+                budget
+                    .acquire(&turn(cluster, Priority::Change), PATIENT)
+                    .await
+                    .unwrap();
+                served.lock().push(cluster);
+            });
+        };
+        for _ in 0..100 {
+            ask("noisy", &mut tasks);
+        }
+        tokio::time::advance(Duration::from_millis(1)).await;
+        for _ in 0..5 {
+            ask("quiet", &mut tasks);
+            ask("calm", &mut tasks);
+        }
+        tasks.join_all().await;
+        let served = served.lock();
+        let last = |cluster| served.iter().rposition(|other| *other == cluster).unwrap();
+        // In rotation each of the three gets every third turn: five turns of the two quiet ones are over by turn 16.
+        assert!(last("quiet") <= 16 && last("calm") <= 16, "{served:?}");
+        assert_eq!(served.len(), 110);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_user_waits_for_goes_before_a_refresh() {
+        let budget = Budget::new(Limits {
+            provider_write: Rate {
+                burst: 4.0,
+                per_second: 1.0,
+            },
+            ..Limits::default()
+        });
+        for _ in 0..4 {
+            budget
+                .acquire(&turn("a", Priority::Change), PATIENT)
+                .await
+                .unwrap();
+        }
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for priority in [Priority::Refresh, Priority::Operation, Priority::Change] {
+            let (budget, order) = (budget.clone(), Arc::clone(&order));
+            tasks.spawn(async move {
+                budget.acquire(&turn("a", priority), PATIENT).await.unwrap();
+                order.lock().push(priority);
+            });
+        }
+        tasks.join_all().await;
+        assert_eq!(
+            *order.lock(),
+            [Priority::Change, Priority::Operation, Priority::Refresh]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_impatient_caller_is_told_when_to_come_back_and_leaves_the_line() {
+        let budget = Budget::new(slow());
+        let first = turn("a", Priority::Change);
+        budget.acquire(&first, PATIENT).await.unwrap();
+        budget.take_in(
+            &first,
+            &Lesson {
+                hold: Some((Scope::Subscription, Duration::from_secs(100))),
+                ..Lesson::default()
+            },
+        );
+        let start = Instant::now();
+        let after = budget.acquire(&first, Duration::from_secs(10)).await.unwrap_err();
+        assert_eq!(start.elapsed().as_secs(), 10);
+        assert_eq!(after.as_secs(), 90);
+        assert_eq!(budget.waiting(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_goes_away_gives_its_turn_back() {
+        let budget = Budget::new(slow());
+        budget
+            .acquire(&turn("a", Priority::Change), PATIENT)
+            .await
+            .unwrap();
+        let leaving = turn("b", Priority::Change);
+        let timed = tokio::time::timeout(Duration::from_millis(500), budget.acquire(&leaving, PATIENT)).await;
+        assert!(timed.is_err());
+        assert_eq!(budget.waiting(), 0);
+        let start = Instant::now();
+        budget
+            .acquire(&turn("c", Priority::Change), PATIENT)
+            .await
+            .unwrap();
+        assert!(start.elapsed() <= Duration::from_millis(501));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_remaining_count_near_zero_slows_refreshes_first() {
+        let budget = Budget::new(Limits::default());
+        let change = turn("a", Priority::Change);
+        budget.take_in(
+            &change,
+            &Lesson {
+                subscription_remaining: Some(3),
+                ..Lesson::default()
+            },
+        );
+        budget.acquire(&change, Duration::ZERO).await.unwrap();
+        assert!(
+            budget
+                .acquire(&turn("a", Priority::Refresh), Duration::ZERO)
+                .await
+                .is_err()
+        );
+        budget.acquire(&change, Duration::ZERO).await.unwrap();
+    }
+}

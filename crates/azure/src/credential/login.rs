@@ -1,0 +1,368 @@
+//! What an identity logs in with, read from its facts and its secret. Pure but for files an identity names.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+
+use k8s_openapi::ByteString;
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
+use sha2::{Digest, Sha256};
+
+use super::{
+    error::CredentialError,
+    identity::{Identity, IdentityKind, SecretName},
+    service_account::ServiceAccountTokens,
+};
+
+/// The means of a login.
+#[derive(Clone)]
+pub enum Login {
+    Secret(SecretString),
+    Certificate {
+        /// PEM or PKCS12.
+        bytes: SecretSlice<u8>,
+        password: SecretString,
+    },
+    /// A ServiceAccount token projected into a file.
+    FederatedFile(PathBuf),
+    /// A ServiceAccount token requested for each login.
+    ServiceAccount {
+        namespace: String,
+        name: String,
+        tokens: Arc<dyn ServiceAccountTokens>,
+    },
+    /// The host's identity endpoint.
+    ManagedIdentity,
+    /// A user-assigned identity's certificate, handed out as a JSON file.
+    IdentityFile(PathBuf),
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Secret(_) => "Secret",
+            Self::Certificate { .. } => "Certificate",
+            Self::FederatedFile(_) => "FederatedFile",
+            Self::ServiceAccount { .. } => "ServiceAccount",
+            Self::ManagedIdentity => "ManagedIdentity",
+            Self::IdentityFile(_) => "IdentityFile",
+        })
+    }
+}
+
+/// Everything needed to log in as somebody.
+#[derive(Clone, Debug)]
+pub struct Principal {
+    /// How it is called in errors; also what a [`super::Permission`] is for.
+    pub identity: String,
+    pub tenant_id: String,
+    pub client_id: String,
+    pub login: Login,
+}
+
+/// The key CAPZ keeps a client secret or certificate under.
+const CLIENT_SECRET: &str = "clientSecret";
+/// Where the manager's own federated token is mounted unless the environment says otherwise.
+const PROJECTED_TOKEN: &str = "/var/run/secrets/azure/tokens/azure-identity-token";
+
+impl Identity {
+    /// The secret that must be read before [`Identity::principal`], if any.
+    pub fn needs_secret(&self) -> Option<&SecretName> {
+        match self.kind {
+            IdentityKind::ServicePrincipal | IdentityKind::ManualServicePrincipal => {
+                self.client_secret.as_ref()
+            }
+            IdentityKind::ServicePrincipalCertificate if self.certificate_path.is_none() => {
+                self.client_secret.as_ref()
+            }
+            _ => None,
+        }
+    }
+
+    /// What to log in with. `secret` is the data of [`Identity::needs_secret`], `None` if it was not found.
+    pub fn principal(
+        &self,
+        secret: Option<&BTreeMap<String, ByteString>>,
+        service_accounts: Option<Arc<dyn ServiceAccountTokens>>,
+    ) -> Result<Principal, CredentialError> {
+        let identity = self.display();
+        let missing = |field| CredentialError::Incomplete {
+            identity: identity.clone(),
+            field,
+        };
+        let value = || -> Result<Vec<u8>, CredentialError> {
+            let name = self
+                .client_secret
+                .as_ref()
+                .ok_or_else(|| missing("spec.clientSecret"))?;
+            let data = secret.ok_or_else(|| CredentialError::SecretNotFound {
+                identity: identity.clone(),
+                secret: name.to_string(),
+            })?;
+            data.get(CLIENT_SECRET)
+                .map(|value| value.0.clone())
+                .filter(|value| !value.is_empty())
+                .ok_or_else(|| CredentialError::KeyNotFound {
+                    identity: identity.clone(),
+                    secret: name.to_string(),
+                    key: CLIENT_SECRET,
+                })
+        };
+        let login = match self.kind {
+            IdentityKind::ServicePrincipal | IdentityKind::ManualServicePrincipal => {
+                Login::Secret(text(value()?))
+            }
+            IdentityKind::ServicePrincipalCertificate => Login::Certificate {
+                bytes: match &self.certificate_path {
+                    Some(path) => read_file(&identity, "the certificate file", path)?,
+                    None => value()?,
+                }
+                .into(),
+                password: match secret.and_then(|data| data.get("password")) {
+                    Some(password) => text(password.0.clone()),
+                    None => SecretString::default(),
+                },
+            },
+            IdentityKind::UserAssignedManagedIdentity => Login::ManagedIdentity,
+            IdentityKind::WorkloadIdentity => match (&self.service_account, service_accounts) {
+                (Some(name), Some(tokens)) => Login::ServiceAccount {
+                    namespace: self.namespace.clone(),
+                    name: name.clone(),
+                    tokens,
+                },
+                _ => Login::FederatedFile(projected_token()),
+            },
+            IdentityKind::UserAssignedIdentityCredential => Login::IdentityFile(
+                self.credentials_path
+                    .clone()
+                    .ok_or_else(|| missing("spec.userAssignedIdentityCredentialsPath"))?,
+            ),
+        };
+        if !matches!(login, Login::IdentityFile(_)) {
+            if self.client_id.is_empty() {
+                return Err(missing("spec.clientID"));
+            }
+            if self.tenant_id.is_empty() {
+                return Err(missing("spec.tenantID"));
+            }
+        }
+        Ok(Principal {
+            identity,
+            tenant_id: self.tenant_id.clone(),
+            client_id: self.client_id.clone(),
+            login,
+        })
+    }
+}
+
+fn projected_token() -> PathBuf {
+    std::env::var_os("AZURE_FEDERATED_TOKEN_FILE")
+        .map_or_else(|| PathBuf::from(PROJECTED_TOKEN), PathBuf::from)
+}
+
+fn text(bytes: Vec<u8>) -> SecretString {
+    // A secret that is no text is refused by Entra with its own words; its bytes are not shown.
+    SecretString::from(
+        String::from_utf8(bytes)
+            .unwrap_or_default()
+            .trim_end_matches('\n')
+            .to_owned(),
+    )
+}
+
+pub(super) fn read_file(
+    identity: &str,
+    what: &'static str,
+    path: &PathBuf,
+) -> Result<Vec<u8>, CredentialError> {
+    std::fs::read(path).map_err(|error| CredentialError::File {
+        identity: identity.to_owned(),
+        what,
+        path: path.display().to_string(),
+        reason: error.kind().to_string(),
+    })
+}
+
+/// Reads a credential secret in the form Azure Service Operator uses (`aso-credential`, `credential-from`,
+/// `aso-controller-settings`): who to log in as, and the subscription.
+pub fn from_aso_secret(
+    name: &SecretName,
+    data: &BTreeMap<String, ByteString>,
+) -> Result<(Principal, String), CredentialError> {
+    let identity = format!("Secret {name}");
+    let get = |key: &str| {
+        data.get(key)
+            .and_then(|value| String::from_utf8(value.0.clone()).ok())
+            .map(|value| value.trim().to_owned())
+            .filter(|value| !value.is_empty())
+    };
+    let need = |key: &'static str| {
+        get(key).ok_or_else(|| CredentialError::KeyNotFound {
+            identity: identity.clone(),
+            secret: name.to_string(),
+            key,
+        })
+    };
+    let subscription = need("AZURE_SUBSCRIPTION_ID")?;
+    let tenant_id = need("AZURE_TENANT_ID")?;
+    let client_id = need("AZURE_CLIENT_ID")?;
+    let mode = get("AUTH_MODE").unwrap_or_default().to_ascii_lowercase();
+    let login = if let Some(secret) = get("AZURE_CLIENT_SECRET") {
+        Login::Secret(SecretString::from(secret))
+    } else if let Some(certificate) = data.get("AZURE_CLIENT_CERTIFICATE") {
+        Login::Certificate {
+            bytes: certificate.0.clone().into(),
+            password: get("AZURE_CLIENT_CERTIFICATE_PASSWORD")
+                .map(SecretString::from)
+                .unwrap_or_default(),
+        }
+    } else if let Some(path) = get("AZURE_USER_ASSIGNED_IDENTITY_CREDENTIALS") {
+        Login::IdentityFile(PathBuf::from(path))
+    } else {
+        match mode.as_str() {
+            "podidentity" => Login::ManagedIdentity,
+            "" | "workloadidentity" => Login::FederatedFile(projected_token()),
+            other => {
+                return Err(CredentialError::UnknownType {
+                    identity,
+                    kind: format!("AUTH_MODE {other}"),
+                });
+            }
+        }
+    };
+    Ok((
+        Principal {
+            identity,
+            tenant_id,
+            client_id,
+            login,
+        },
+        subscription,
+    ))
+}
+
+impl Principal {
+    /// Changes whenever anything changes that a token depends on; tells nothing about a secret.
+    pub(super) fn fingerprint(&self, authority_host: &str) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        let mut add = |bytes: &[u8]| {
+            digest.update((bytes.len() as u64).to_le_bytes());
+            digest.update(bytes);
+        };
+        for part in [&self.identity, &self.tenant_id, &self.client_id] {
+            add(part.as_bytes());
+        }
+        add(authority_host.as_bytes());
+        add(format!("{:?}", self.login).as_bytes());
+        match &self.login {
+            Login::Secret(secret) => add(secret.expose_secret().as_bytes()),
+            Login::Certificate { bytes, password } => {
+                add(bytes.expose_secret());
+                add(password.expose_secret().as_bytes());
+            }
+            Login::FederatedFile(path) => add(path.as_os_str().as_encoded_bytes()),
+            // The file is replaced before its certificate expires: its content is part of the fingerprint.
+            Login::IdentityFile(path) => {
+                add(path.as_os_str().as_encoded_bytes());
+                add(&std::fs::read(path).unwrap_or_default());
+            }
+            Login::ServiceAccount { namespace, name, .. } => {
+                add(namespace.as_bytes());
+                add(name.as_bytes());
+            }
+            Login::ManagedIdentity => {}
+        }
+        digest.finalize().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::identity::tests::identity, *};
+
+    fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let principal = identity(IdentityKind::ServicePrincipal);
+        assert_eq!(
+            principal.principal(None, None).unwrap_err().to_string(),
+            "AzureClusterIdentity default/fleet: Secret default/fleet-secret was not found"
+        );
+        assert_eq!(
+            principal
+                .principal(Some(&data(&[("other", "x")])), None)
+                .unwrap_err()
+                .to_string(),
+            "AzureClusterIdentity default/fleet: Secret default/fleet-secret has no key \"clientSecret\""
+        );
+        let mut file = identity(IdentityKind::ServicePrincipalCertificate);
+        file.certificate_path = Some("/nowhere/at/all.pem".into());
+        assert_eq!(
+            file.principal(None, None).unwrap_err().to_string(),
+            "AzureClusterIdentity default/fleet: the certificate file /nowhere/at/all.pem cannot be read: entity not found"
+        );
+        let mut unnamed = identity(IdentityKind::WorkloadIdentity);
+        unnamed.tenant_id.clear();
+        assert_eq!(
+            unnamed.principal(None, None).unwrap_err().to_string(),
+            "AzureClusterIdentity default/fleet has no spec.tenantID"
+        );
+    }
+
+    #[test]
+    fn a_credential_secret_is_read_in_the_operators_order() {
+        let name = SecretName {
+            namespace: "n".into(),
+            name: "aso-credential".into(),
+        };
+        let base = [
+            ("AZURE_SUBSCRIPTION_ID", "s"),
+            ("AZURE_TENANT_ID", "t"),
+            ("AZURE_CLIENT_ID", "c"),
+        ];
+        let kind = |extra: &[(&str, &str)]| {
+            let all: Vec<_> = base.iter().chain(extra).copied().collect();
+            from_aso_secret(&name, &data(&all)).map(|(principal, _)| format!("{:?}", principal.login))
+        };
+        assert_eq!(kind(&[]).unwrap(), "FederatedFile");
+        assert_eq!(
+            kind(&[("AUTH_MODE", "workloadidentity")]).unwrap(),
+            "FederatedFile"
+        );
+        assert_eq!(kind(&[("AUTH_MODE", "podidentity")]).unwrap(), "ManagedIdentity");
+        assert_eq!(kind(&[("AZURE_CLIENT_CERTIFICATE", "x")]).unwrap(), "Certificate");
+        assert_eq!(
+            kind(&[("AZURE_USER_ASSIGNED_IDENTITY_CREDENTIALS", "/x")]).unwrap(),
+            "IdentityFile"
+        );
+        assert_eq!(
+            kind(&[("AZURE_CLIENT_CERTIFICATE", "x"), ("AZURE_CLIENT_SECRET", "y")]).unwrap(),
+            "Secret"
+        );
+        assert!(matches!(
+            kind(&[("AUTH_MODE", "telepathy")]),
+            Err(CredentialError::UnknownType { .. })
+        ));
+        assert_eq!(
+            from_aso_secret(&name, &data(&base[1..])).unwrap_err().to_string(),
+            "Secret n/aso-credential: Secret n/aso-credential has no key \"AZURE_SUBSCRIPTION_ID\""
+        );
+    }
+
+    #[test]
+    fn a_changed_secret_is_another_principal() {
+        let of = |secret: &str| {
+            identity(IdentityKind::ServicePrincipal)
+                .principal(Some(&data(&[("clientSecret", secret)])), None)
+                .unwrap()
+        };
+        assert_eq!(of("a").fingerprint("h"), of("a").fingerprint("h"));
+        assert_ne!(of("a").fingerprint("h"), of("b").fingerprint("h"));
+        assert_ne!(of("a").fingerprint("h"), of("a").fingerprint("i"));
+        assert!(!format!("{:?}", of("canary")).contains("canary"));
+    }
+}

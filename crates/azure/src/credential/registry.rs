@@ -1,0 +1,406 @@
+//! The logins of this process: one credential per principal and cloud, shared by all clusters that use it, with the
+//! tokens it holds. A token is handed out only against a [`Permission`].
+
+use std::{collections::HashMap, fmt, sync::Arc, sync::LazyLock, time::Duration};
+
+use azure_core::{
+    credentials::{Secret, TokenCredential},
+    error::ErrorKind,
+    http::{ClientOptions, RetryOptions, Transport},
+};
+use azure_identity::{
+    ClientAssertionCredential, ClientAssertionCredentialOptions, ClientSecretCredential,
+    ClientSecretCredentialOptions, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
+    UserAssignedId, WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use regex::Regex;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use slipway_runtime::Clock;
+use tokio::time::Instant;
+use url::Url;
+
+use super::{
+    assertion::{Federated, SERVICE_ACCOUNT, Signed},
+    certificate::Certificate,
+    error::CredentialError,
+    identity::Permission,
+    login::{Login, Principal, read_file},
+};
+use crate::{
+    arm::{Token, Tokens, stable},
+    cloud::Cloud,
+};
+
+struct Entry {
+    credential: Arc<dyn TokenCredential>,
+    certificate: Option<Arc<Certificate>>,
+    used: Instant,
+}
+
+/// A credential, and the certificate it signs with.
+type Held = (Arc<dyn TokenCredential>, Option<Arc<Certificate>>);
+
+type Entries = Mutex<HashMap<[u8; 32], Entry>>;
+
+/// Hands out tokens.
+#[derive(Clone)]
+pub struct Credentials {
+    transport: Transport,
+    clock: Clock,
+    entries: Arc<Entries>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Credentials")
+    }
+}
+
+/// A credential nobody asked for in this long is dropped, and its tokens with it.
+const UNUSED: Duration = Duration::from_hours(2);
+
+impl Credentials {
+    pub fn new(transport: Transport, clock: Clock) -> Self {
+        Self {
+            transport,
+            clock,
+            entries: Arc::default(),
+        }
+    }
+
+    /// Tokens for `principal` in `cloud`. Nothing is asked of Entra before the first use.
+    pub fn tokens(
+        &self,
+        permission: &Permission,
+        principal: Principal,
+        cloud: &Cloud,
+        scope: &str,
+    ) -> Result<Arc<dyn Tokens>, CredentialError> {
+        if permission.identity != principal.identity {
+            return Err(CredentialError::NamespaceNotAllowed {
+                identity: principal.identity,
+                namespace: String::new(),
+            });
+        }
+        let fingerprint = principal.fingerprint(cloud.authority_host().as_str());
+        let bound = Bound {
+            credentials: self.clone(),
+            identity: principal.identity.clone(),
+            principal,
+            cloud: cloud.clone(),
+            scope: scope.to_owned(),
+            fingerprint,
+        };
+        bound.entry()?;
+        Ok(Arc::new(bound))
+    }
+
+    fn options(&self, cloud: &Cloud) -> ClientOptions {
+        ClientOptions {
+            retry: RetryOptions::none(),
+            transport: Some(self.transport.clone()),
+            cloud: Some(Arc::new(cloud.configuration())),
+            ..ClientOptions::default()
+        }
+    }
+
+    fn build(&self, principal: &Principal, cloud: &Cloud) -> Result<Entry, CredentialError> {
+        let identity = &principal.identity;
+        let assertion_options = || ClientAssertionCredentialOptions {
+            client_options: self.options(cloud),
+        };
+        let mut certificate = None;
+        let built: azure_core::Result<Arc<dyn TokenCredential>> = match &principal.login {
+            Login::Secret(secret) => ClientSecretCredential::new(
+                &principal.tenant_id,
+                principal.client_id.clone(),
+                Secret::new(secret.expose_secret().to_owned()),
+                Some(ClientSecretCredentialOptions {
+                    client_options: self.options(cloud),
+                }),
+            )
+            .map(|credential| credential as _),
+            Login::Certificate { bytes, password } => {
+                let read = Arc::new(Certificate::read(
+                    identity,
+                    bytes.expose_secret(),
+                    password.expose_secret(),
+                )?);
+                certificate = Some(Arc::clone(&read));
+                self.signed(&principal.tenant_id, &principal.client_id, read, cloud)
+            }
+            Login::IdentityFile(path) => {
+                let file = IdentityFile::read(identity, path)?;
+                let read = Arc::new(file.certificate(identity)?);
+                certificate = Some(Arc::clone(&read));
+                let cloud = file.cloud(identity, cloud)?;
+                self.signed(&file.tenant_id, &file.client_id, read, &cloud)
+            }
+            Login::FederatedFile(path) => {
+                // The SDK reads the file here, and its error does not say why it could not.
+                read_file(identity, "the federated token file", path)?;
+                WorkloadIdentityCredential::new(Some(WorkloadIdentityCredentialOptions {
+                    credential_options: assertion_options(),
+                    client_id: Some(principal.client_id.clone()),
+                    tenant_id: Some(principal.tenant_id.clone()),
+                    token_file_path: Some(path.clone()),
+                }))
+                .map(|credential| credential as _)
+            }
+            Login::ServiceAccount {
+                namespace,
+                name,
+                tokens,
+            } => ClientAssertionCredential::new(
+                principal.tenant_id.clone(),
+                principal.client_id.clone(),
+                Federated {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    tokens: Arc::clone(tokens),
+                },
+                Some(assertion_options()),
+            )
+            .map(|credential| credential as _),
+            Login::ManagedIdentity => {
+                ManagedIdentityCredential::new(Some(ManagedIdentityCredentialOptions {
+                    user_assigned_id: Some(UserAssignedId::ClientId(principal.client_id.clone())),
+                    client_options: ClientOptions {
+                        cloud: None,
+                        ..self.options(cloud)
+                    },
+                }))
+                .map(|credential| credential as _)
+            }
+        };
+        Ok(Entry {
+            credential: built.map_err(|error| explain(principal, &error))?,
+            certificate,
+            used: Instant::now(),
+        })
+    }
+
+    fn signed(
+        &self,
+        tenant_id: &str,
+        client_id: &str,
+        certificate: Arc<Certificate>,
+        cloud: &Cloud,
+    ) -> azure_core::Result<Arc<dyn TokenCredential>> {
+        let authority = cloud.authority_host().as_str().trim_end_matches('/');
+        let assertion = Signed {
+            certificate,
+            client_id: client_id.to_owned(),
+            audience: format!("{authority}/{tenant_id}/oauth2/v2.0/token"),
+            clock: self.clock,
+        };
+        ClientAssertionCredential::new(
+            tenant_id.to_owned(),
+            client_id.to_owned(),
+            assertion,
+            Some(ClientAssertionCredentialOptions {
+                client_options: self.options(cloud),
+            }),
+        )
+        .map(|credential| credential as _)
+    }
+}
+
+/// One principal's tokens for one scope.
+struct Bound {
+    credentials: Credentials,
+    identity: String,
+    principal: Principal,
+    cloud: Cloud,
+    scope: String,
+    fingerprint: [u8; 32],
+}
+
+impl fmt::Debug for Bound {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Bound")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Bound {
+    fn entry(&self) -> Result<Held, CredentialError> {
+        let mut entries = self.credentials.entries.lock();
+        entries.retain(|_, entry| entry.used.elapsed() < UNUSED);
+        let entry = match entries.entry(self.fingerprint) {
+            std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(self.credentials.build(&self.principal, &self.cloud)?)
+            }
+        };
+        entry.used = Instant::now();
+        Ok((Arc::clone(&entry.credential), entry.certificate.clone()))
+    }
+}
+
+#[async_trait::async_trait]
+impl Tokens for Bound {
+    async fn token(&self) -> Result<Token, CredentialError> {
+        let (credential, certificate) = self.entry()?;
+        if let Some(certificate) = certificate {
+            certificate.check(&self.identity, self.credentials.clock.now())?;
+        }
+        if let Login::FederatedFile(path) = &self.principal.login {
+            read_file(&self.identity, "the federated token file", path)?;
+        }
+        credential
+            .get_token(&[&self.scope], None)
+            .await
+            .map(|token| Token {
+                secret: SecretString::from(token.token.secret().to_owned()),
+                expires: Timestamp::from_second(token.expires_on.unix_timestamp()).unwrap_or(Timestamp::MIN),
+            })
+            .map_err(|error| explain(&self.principal, &error))
+    }
+
+    fn refused(&self) {
+        self.credentials.entries.lock().remove(&self.fingerprint);
+    }
+}
+
+static ENTRA_MESSAGE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"(AADSTS\d+)[:\s][^"]*"#).expect("the pattern is valid"));
+
+/// Turns the SDK's error into one of ours: what Entra said, without what changes from call to call.
+fn explain(principal: &Principal, error: &azure_core::Error) -> CredentialError {
+    let identity = principal.identity.clone();
+    let text = error.to_string();
+    if let Some((_, reason)) = text.split_once(SERVICE_ACCOUNT) {
+        return CredentialError::ServiceAccount {
+            identity,
+            reason: stable(reason),
+        };
+    }
+    if let Some(found) = ENTRA_MESSAGE.captures(&text) {
+        let code = found[1].to_owned();
+        let whole = found[0]
+            .split("\nTo troubleshoot")
+            .next()
+            .unwrap_or_default()
+            .replace("\\r\\n", " ");
+        return CredentialError::Rejected {
+            identity,
+            advice: advice(&code),
+            code,
+            message: stable(&whole),
+        };
+    }
+    let mut unreachable = false;
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = next {
+        if let Some(inner) = current.downcast_ref::<azure_core::Error>() {
+            unreachable |= match inner.kind() {
+                ErrorKind::Connection | ErrorKind::Io => true,
+                ErrorKind::HttpResponse { status, .. } => {
+                    let status = u16::from(*status);
+                    status == 429 || status >= 500
+                }
+                _ => false,
+            };
+        }
+        next = current.source();
+    }
+    let reason = text
+        .split("\nTo troubleshoot")
+        .next()
+        .unwrap_or_default()
+        .split_once("authentication failed.")
+        .map_or(text.as_str(), |(_, reason)| reason);
+    let reason = stable(reason.split("\nTo troubleshoot").next().unwrap_or_default());
+    match principal.login {
+        Login::ManagedIdentity => CredentialError::ManagedIdentity {
+            identity,
+            message: reason,
+        },
+        _ if unreachable => CredentialError::Unreachable { identity, reason },
+        _ => CredentialError::Rejected {
+            identity,
+            code: String::new(),
+            message: reason,
+            advice: "",
+        },
+    }
+}
+
+/// What the user can do about the refusals that occur in practice.
+fn advice(code: &str) -> &'static str {
+    match code {
+        "AADSTS7000215" => " Check that the Secret holds the client secret's value, not its id.",
+        "AADSTS7000222" => " Create a new client secret and put it into the Secret.",
+        "AADSTS700016" => " Check spec.clientID and spec.tenantID.",
+        "AADSTS90002" | "AADSTS900023" => " Check spec.tenantID.",
+        "AADSTS700027" => " Register this certificate with the application.",
+        "AADSTS70021" | "AADSTS700211" | "AADSTS700212" | "AADSTS700213" | "AADSTS700024" => {
+            " Check the federated credential's issuer, subject and audience."
+        }
+        _ => "",
+    }
+}
+
+/// A user-assigned identity's credentials as the identity data plane hands them out.
+#[derive(Deserialize)]
+struct IdentityFile {
+    client_id: String,
+    tenant_id: String,
+    #[serde(deserialize_with = "secret")]
+    client_secret: SecretString,
+    authentication_endpoint: Option<String>,
+}
+
+fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
+    String::deserialize(deserializer).map(SecretString::from)
+}
+
+impl IdentityFile {
+    fn read(identity: &str, path: &std::path::PathBuf) -> Result<Self, CredentialError> {
+        let what = "the identity's credentials file";
+        let bytes = read_file(identity, what, path)?;
+        serde_json::from_slice(&bytes).map_err(|error| CredentialError::File {
+            identity: identity.to_owned(),
+            what,
+            path: path.display().to_string(),
+            // The position, not the text: the file is a secret.
+            reason: format!(
+                "it is not the expected JSON (line {}, column {})",
+                error.line(),
+                error.column()
+            ),
+        })
+    }
+
+    fn certificate(&self, identity: &str) -> Result<Certificate, CredentialError> {
+        let bytes = BASE64_STANDARD
+            .decode(self.client_secret.expose_secret())
+            .map_err(|_| CredentialError::BadCertificate {
+                identity: identity.to_owned(),
+                reason: "client_secret is not base64".to_owned(),
+            })?;
+        Certificate::read(identity, &bytes, "")
+    }
+
+    fn cloud(&self, identity: &str, cloud: &Cloud) -> Result<Cloud, CredentialError> {
+        match &self.authentication_endpoint {
+            None => Ok(cloud.clone()),
+            Some(text) => match Url::parse(text) {
+                Ok(url) if url.scheme() == "https" => Ok(cloud.clone().with_authority_host(url)),
+                _ => Err(CredentialError::File {
+                    identity: identity.to_owned(),
+                    what: "the identity's credentials file",
+                    path: String::new(),
+                    reason: "authentication_endpoint is not an https URL".to_owned(),
+                }),
+            },
+        }
+    }
+}

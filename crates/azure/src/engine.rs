@@ -1,0 +1,319 @@
+//! What providers use: an [`Arm`] handle for one cluster that observes, ensures and deletes resources. One call is one
+//! step; whatever takes longer is an [`Outcome`], and nothing is remembered that cannot be found out again.
+
+mod ensure;
+mod failures;
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use azure_core::http::Transport;
+use parking_lot::Mutex;
+use serde_json::Value;
+use slipway_runtime::{Clock, Outcome};
+
+pub use ensure::{Desired, Ensured};
+use failures::Failures;
+
+use crate::{
+    arm::{Answer, ArmError, Client, ClientError, Operation, Poll, ResourceId, resource_state},
+    budget::{Budget, Limits, Priority},
+    cloud::Cloud,
+    credential::{CredentialError, Credentials, Permission, Principal},
+    transport::{TransportError, connect},
+    tuning::Tuning,
+    view::{Read, View, Views},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+}
+
+/// Everything this process shares towards one Azure cloud.
+#[derive(Clone)]
+pub struct Azure {
+    cloud: Cloud,
+    transport: Transport,
+    credentials: Credentials,
+    budget: Budget,
+    views: Views,
+    tuning: Tuning,
+    clock: Clock,
+    operations: Arc<Mutex<HashMap<ResourceId, Operation>>>,
+    failures: Failures,
+}
+
+impl fmt::Debug for Azure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Azure")
+            .field("cloud", &self.cloud.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Azure {
+    pub fn new(cloud: Cloud, tuning: Tuning, clock: Clock) -> Result<Self, SetupError> {
+        let transport = connect(&cloud, tuning.call_timeout)?;
+        Ok(Self::over(cloud, tuning, clock, transport))
+    }
+
+    /// With a transport of one's own: a test's, or a simulator's.
+    pub fn over(cloud: Cloud, tuning: Tuning, clock: Clock, transport: Transport) -> Self {
+        Self {
+            credentials: Credentials::new(transport.clone(), clock),
+            budget: Budget::new(Limits::default().scaled(tuning.budget)),
+            views: Views::default(),
+            operations: Arc::default(),
+            failures: Failures::default(),
+            cloud,
+            transport,
+            tuning,
+            clock,
+        }
+    }
+
+    pub fn cloud(&self) -> &Cloud {
+        &self.cloud
+    }
+
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// A handle for one cluster. `permission` proves that the cluster's namespace may use the identity.
+    pub fn arm(
+        &self,
+        permission: &Permission,
+        principal: Principal,
+        subscription: &str,
+        cluster: &str,
+    ) -> Result<Arm, SetupError> {
+        let identity = format!("{}/{}", principal.tenant_id, principal.client_id);
+        let tokens = self
+            .credentials
+            .tokens(permission, principal, &self.cloud, &self.cloud.scope())?;
+        let client = Client::new(
+            self.cloud.clone(),
+            self.transport.clone(),
+            tokens,
+            self.budget.clone(),
+            self.clock,
+            cluster,
+            self.tuning.user_agent_suffix.as_deref(),
+        )?
+        .with_patience(self.tuning.patience);
+        Ok(Arm {
+            client,
+            view: self.views.of(subscription, &identity),
+            azure: self.clone(),
+            subscription: subscription.to_owned(),
+        })
+    }
+}
+
+/// What a resource looks like.
+#[derive(Debug)]
+pub struct Observation {
+    /// As Azure shows it; `None`: it does not exist, or cannot be told yet.
+    pub body: Option<Arc<Value>>,
+    /// Azure's word for what is under way.
+    pub progress: Option<String>,
+    /// Done: what is said here counts. Otherwise: look again after that long.
+    pub outcome: Outcome,
+}
+
+/// Azure for one cluster: its identity, its subscription, its share of the budget.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    client: Client,
+    view: Arc<View>,
+    azure: Azure,
+    subscription: String,
+}
+
+/// What became of an operation we know of.
+enum Followed {
+    Running {
+        progress: String,
+        after: Duration,
+    },
+    /// There was none, or it is over.
+    Over,
+}
+
+impl Arm {
+    pub fn subscription(&self) -> &str {
+        &self.subscription
+    }
+
+    /// The client below, for requests that are neither observe nor ensure nor delete.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn read_age(&self, id: &ResourceId, asked: Option<Duration>) -> Duration {
+        asked.unwrap_or_else(|| {
+            let direct = id.as_str().split('/').count() <= 9;
+            let shown = id.resource_type().to_ascii_lowercase();
+            if direct || shown.ends_with("/agentpools") || shown.ends_with("/subnets") {
+                self.azure.tuning.max_read_age
+            } else {
+                self.azure.tuning.child_read_age
+            }
+        })
+    }
+
+    /// What the resource looks like, read no longer ago than the tuning (or `max_age`) allows.
+    pub async fn observe(
+        &self,
+        id: &ResourceId,
+        api_version: &str,
+        max_age: Option<Duration>,
+    ) -> Result<Observation, ArmError> {
+        if let Followed::Running { progress, after } = self.follow(id).await? {
+            return Ok(Observation {
+                body: None,
+                progress: Some(progress),
+                outcome: Outcome::InProgress(after),
+            });
+        }
+        let read = self
+            .view
+            .read(
+                &self.client,
+                id,
+                api_version,
+                self.read_age(id, max_age),
+                Priority::Refresh,
+            )
+            .await?;
+        Ok(match read {
+            Read::Throttled(after) => Observation {
+                body: None,
+                progress: None,
+                outcome: Outcome::Throttled(after),
+            },
+            Read::Absent { .. } => Observation {
+                body: None,
+                progress: None,
+                outcome: Outcome::Done,
+            },
+            Read::Present { body, .. } => {
+                let progress = moving(&body);
+                Observation {
+                    outcome: progress
+                        .as_ref()
+                        .map_or(Outcome::Done, |_| Outcome::InProgress(self.azure.tuning.requeue)),
+                    progress,
+                    body: Some(body),
+                }
+            }
+        })
+    }
+
+    /// Asks once how the operation on this resource stands, if we started one.
+    async fn follow(&self, id: &ResourceId) -> Result<Followed, ArmError> {
+        let Some(operation) = self.azure.operations.lock().get(id).cloned() else {
+            return Ok(Followed::Over);
+        };
+        let poll = match self.client.poll(&operation).await {
+            Err(ArmError::Budget { after, .. }) => {
+                return Ok(Followed::Running {
+                    progress: String::new(),
+                    after,
+                });
+            }
+            other => other?,
+        };
+        match poll {
+            Poll::Running { progress, after } => Ok(Followed::Running { progress, after }),
+            Poll::Succeeded { remark } => {
+                if let Some(remark) = remark {
+                    tracing::info!(resource = %id, code = remark.code, message = remark.message, "Azure finished the operation with a remark");
+                }
+                self.over(id);
+                self.azure.failures.forget(id);
+                Ok(Followed::Over)
+            }
+            Poll::Canceled | Poll::Forgotten => {
+                self.over(id);
+                Ok(Followed::Over)
+            }
+            Poll::Failed(refusal) => {
+                self.over(id);
+                let error = ArmError::Refused {
+                    doing: "changing",
+                    target: id.to_string(),
+                    refusal,
+                };
+                self.azure.failures.operation_failed(id, &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn over(&self, id: &ResourceId) {
+        self.azure.operations.lock().remove(id);
+        self.view.touch(id);
+    }
+
+    /// Makes the resource go away. Done: it is gone.
+    pub async fn delete(&self, id: &ResourceId, api_version: &str) -> Result<Ensured, ArmError> {
+        match self.follow(id).await {
+            Ok(Followed::Running { progress, after }) => {
+                return Ok(Ensured::waiting(Outcome::InProgress(after), Some(progress)));
+            }
+            // A change that failed is no reason not to delete.
+            Ok(Followed::Over) | Err(ArmError::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let body = match self
+            .view
+            .get(&self.client, id, api_version, Priority::Change)
+            .await?
+        {
+            Read::Throttled(after) => return Ok(Ensured::waiting(Outcome::Throttled(after), None)),
+            Read::Absent { .. } => return Ok(Ensured::done(None)),
+            Read::Present { body, .. } => body,
+        };
+        if let Some(progress) = moving(&body)
+            && (progress.eq_ignore_ascii_case("deleting") || progress.eq_ignore_ascii_case("leaving"))
+        {
+            return Ok(Ensured::waiting(
+                Outcome::InProgress(self.azure.tuning.requeue),
+                Some(progress),
+            ));
+        }
+        let answer = self.client.delete(id, api_version).await;
+        self.view.touch(id);
+        Ok(match answer {
+            // Gone before we came, or deleted at once.
+            Ok(Answer::NotFound | Answer::Done(_)) => Ensured::done(None),
+            Ok(Answer::Accepted { operation, after, .. }) => {
+                self.azure.operations.lock().insert(id.clone(), operation);
+                Ensured::waiting(Outcome::InProgress(after), Some("Deleting".to_owned()))
+            }
+            Ok(Answer::Busy { message, after }) => {
+                Ensured::waiting(Outcome::InProgress(after), Some(message))
+            }
+            Ok(Answer::Throttled(after)) | Err(ArmError::Budget { after, .. }) => {
+                Ensured::waiting(Outcome::Throttled(after), None)
+            }
+            Err(error) => return Err(error),
+        })
+    }
+}
+
+/// What is under way, if the body says so.
+fn moving(body: &Value) -> Option<String> {
+    match resource_state(body) {
+        crate::arm::State::Moving(state) => Some(state.to_owned()),
+        _ => None,
+    }
+}

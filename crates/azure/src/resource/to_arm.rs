@@ -1,0 +1,396 @@
+//! From an ASO-shaped object to the request that makes it so. Pure: what has to be looked up is listed by [`needs`]
+//! and answered by a [`Resolver`].
+
+use std::{collections::BTreeMap, fmt};
+
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
+
+use super::{
+    error::ResourceError,
+    object::{AsoObject, Reference, reference},
+    table::{Field, Form, Mapping, Scope, Struct, Table},
+};
+use crate::arm::{IdError, ResourceId};
+
+/// Something an object refers to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Need {
+    Owner(Reference),
+    Resource(Reference),
+    Secret { name: String, key: String },
+    SecretMap { name: String },
+    ConfigMap { name: String, key: String },
+}
+
+/// Answers what an object refers to.
+pub trait Resolver {
+    fn subscription(&self) -> &str;
+
+    /// The ARM id of a resource named by its Kubernetes object.
+    fn resource(&self, reference: &Reference) -> Option<String>;
+
+    fn secret(&self, _name: &str, _key: &str) -> Option<SecretString> {
+        None
+    }
+
+    fn secret_map(&self, _name: &str) -> Option<BTreeMap<String, SecretString>> {
+        None
+    }
+
+    fn config(&self, _name: &str, _key: &str) -> Option<String> {
+        None
+    }
+}
+
+/// The request an object stands for.
+#[derive(Clone)]
+pub struct Put {
+    pub id: ResourceId,
+    pub mapping: Mapping,
+    pub body: Value,
+    /// JSON pointers of the body's secrets.
+    pub secrets: Vec<String>,
+}
+
+impl fmt::Debug for Put {
+    /// The body may hold secrets.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Put")
+            .field("id", &self.id)
+            .field("api_version", &self.mapping.api_version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Members of a spec that steer the operator and have no place in a body.
+const NOT_SENT: &[&str] = &["azureName", "owner", "operatorSpec", "originalVersion"];
+
+/// The ARM id of an object, given its owner's.
+pub fn id_of(
+    object: &AsoObject,
+    owner: Option<&ResourceId>,
+    subscription: &str,
+) -> Result<ResourceId, ResourceError> {
+    let mapping = &object.mapping;
+    let name = object.azure_name();
+    let need_owner = || {
+        owner.ok_or_else(|| ResourceError::Missing {
+            object: object.display(),
+            path: "spec.owner",
+        })
+    };
+    Ok(match mapping.scope {
+        Scope::Subscription => ResourceId::resource_group(subscription, &name)?,
+        Scope::Tenant => return Err(IdError::Malformed(name).into()),
+        Scope::Extension => need_owner()?.provided(mapping.arm_type, &name)?,
+        Scope::ResourceGroup => {
+            let owner = need_owner()?;
+            // A child's type names its parents': only the last part is new.
+            match mapping.arm_type.split('/').count() {
+                0..=2 => owner.provided(mapping.arm_type, &name)?,
+                _ => owner.child(mapping.arm_type.rsplit('/').next().unwrap_or_default(), &name)?,
+            }
+        }
+    })
+}
+
+/// Everything the object refers to that has to be looked up.
+pub fn needs(object: &AsoObject) -> Result<Vec<Need>, ResourceError> {
+    let mut found = Vec::new();
+    if let Some(owner) = object.owner()
+        && owner.arm_id.is_none()
+    {
+        found.push(Need::Owner(owner));
+    }
+    let mut walk = Walk {
+        object,
+        resolve: &mut |_, need| {
+            let placeholder = match &need {
+                Need::SecretMap { .. } => json!({}),
+                _ => Value::String(String::new()),
+            };
+            if !matches!(&need, Need::Resource(Reference { arm_id: Some(_), .. })) {
+                found.push(need);
+            }
+            Ok(placeholder)
+        },
+        secrets: Vec::new(),
+    };
+    walk.spec()?;
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+/// The request the object stands for.
+pub fn to_arm(object: &AsoObject, resolver: &dyn Resolver) -> Result<Put, ResourceError> {
+    let owner = match object.owner() {
+        None => None,
+        Some(Reference { arm_id: Some(id), .. }) => Some(ResourceId::parse(&id)?),
+        Some(named) => match resolver.resource(&named) {
+            Some(id) => Some(ResourceId::parse(&id)?),
+            None => {
+                return Err(ResourceError::WaitingForOwner {
+                    object: object.display(),
+                    owner: named.to_string(),
+                });
+            }
+        },
+    };
+    let id = id_of(object, owner.as_ref(), resolver.subscription())?;
+    let mut resolve = |path: &str, need: Need| resolved(object, resolver, path, need);
+    let mut walk = Walk {
+        object,
+        resolve: &mut resolve,
+        secrets: Vec::new(),
+    };
+    let mut body = walk.spec()?;
+    let secrets = walk.secrets;
+    body.insert("name".to_owned(), Value::String(object.azure_name()));
+    Ok(Put {
+        id,
+        mapping: object.mapping.clone(),
+        body: Value::Object(body),
+        secrets,
+    })
+}
+
+fn resolved(
+    object: &AsoObject,
+    resolver: &dyn Resolver,
+    path: &str,
+    need: Need,
+) -> Result<Value, ResourceError> {
+    let object = object.display();
+    let path = path.to_owned();
+    match need {
+        Need::Owner(reference) | Need::Resource(reference) => match &reference.arm_id {
+            Some(id) => Ok(Value::String(id.clone())),
+            None => resolver.resource(&reference).map(Value::String).ok_or_else(|| {
+                ResourceError::ReferenceNotFound {
+                    object,
+                    path,
+                    target: reference.to_string(),
+                }
+            }),
+        },
+        Need::Secret { name, key } => match resolver.secret(&name, &key) {
+            Some(secret) => Ok(Value::String(secret.expose_secret().to_owned())),
+            None => Err(ResourceError::SecretNotFound {
+                object,
+                path,
+                name,
+                key,
+            }),
+        },
+        Need::SecretMap { name } => match resolver.secret_map(&name) {
+            Some(map) => Ok(map
+                .into_iter()
+                .map(|(key, secret)| (key, Value::String(secret.expose_secret().to_owned())))
+                .collect::<Map<_, _>>()
+                .into()),
+            None => Err(ResourceError::SecretNotFound {
+                object,
+                path,
+                name,
+                key: "*".to_owned(),
+            }),
+        },
+        Need::ConfigMap { name, key } => {
+            resolver
+                .config(&name, &key)
+                .map(Value::String)
+                .ok_or(ResourceError::ConfigMapNotFound {
+                    object,
+                    path,
+                    name,
+                    key,
+                })
+        }
+    }
+}
+
+type Resolve<'a> = dyn FnMut(&str, Need) -> Result<Value, ResourceError> + 'a;
+
+/// One pass over a spec. `path` is where we are in the object, `pointer` where in the body.
+struct Walk<'a> {
+    object: &'a AsoObject,
+    resolve: &'a mut Resolve<'a>,
+    secrets: Vec<String>,
+}
+
+fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+impl Walk<'_> {
+    fn spec(&mut self) -> Result<Map<String, Value>, ResourceError> {
+        let structure = Table::get().structure(self.object.mapping.spec);
+        let spec: Map<String, Value> = self
+            .object
+            .spec
+            .iter()
+            .filter(|(key, _)| !NOT_SENT.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        self.structure(structure, &spec, "spec", "")
+    }
+
+    fn wrong(&self, path: &str, expected: &'static str) -> ResourceError {
+        ResourceError::WrongType {
+            object: self.object.display(),
+            path: path.to_owned(),
+            expected,
+        }
+    }
+
+    fn structure(
+        &mut self,
+        structure: &Struct,
+        members: &Map<String, Value>,
+        path: &str,
+        pointer: &str,
+    ) -> Result<Map<String, Value>, ResourceError> {
+        let mut body = Map::new();
+        for (key, value) in members {
+            if value.is_null() {
+                continue;
+            }
+            let here = format!("{path}.{key}");
+            let (target, nested, value) = match structure.field(key) {
+                Some(Field {
+                    target, nested, form, ..
+                }) => {
+                    let properties = structure.properties.as_deref().unwrap_or_default();
+                    let below = if *nested {
+                        format!("{pointer}/{properties}/{}", escape(target))
+                    } else {
+                        format!("{pointer}/{}", escape(target))
+                    };
+                    (target.as_str(), *nested, self.value(form, value, &here, &below)?)
+                }
+                None if self.object.mapping.exact || looks_like_reference(key, value) => {
+                    return Err(ResourceError::UnknownField {
+                        object: self.object.display(),
+                        path: here,
+                        version: self.object.mapping.version.clone(),
+                    });
+                }
+                None => (key.as_str(), structure.properties.is_some(), value.clone()),
+            };
+            let place = if nested {
+                let properties = structure.properties.clone().unwrap_or_default();
+                body.entry(properties)
+                    .or_insert_with(|| json!({}))
+                    .as_object_mut()
+                    .expect("properties is an object")
+            } else {
+                &mut body
+            };
+            place.insert(target.to_owned(), value);
+        }
+        Ok(body)
+    }
+
+    fn value(
+        &mut self,
+        form: &Form,
+        value: &Value,
+        path: &str,
+        pointer: &str,
+    ) -> Result<Value, ResourceError> {
+        let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        Ok(match form {
+            Form::Plain => value.clone(),
+            Form::Enum(_) => match value {
+                Value::String(_) => value.clone(),
+                _ => return Err(self.wrong(path, "text")),
+            },
+            Form::Struct(index) => match value {
+                Value::Object(members) => {
+                    Value::Object(self.structure(Table::get().structure(*index), members, path, pointer)?)
+                }
+                _ => return Err(self.wrong(path, "an object")),
+            },
+            Form::List(inner) => match value {
+                Value::Array(items) => Value::Array(
+                    items
+                        .iter()
+                        .enumerate()
+                        .map(|(index, item)| {
+                            self.value(
+                                inner,
+                                item,
+                                &format!("{path}[{index}]"),
+                                &format!("{pointer}/{index}"),
+                            )
+                        })
+                        .collect::<Result<_, _>>()?,
+                ),
+                _ => return Err(self.wrong(path, "a list")),
+            },
+            Form::Map(inner) => match value {
+                Value::Object(members) => Value::Object(
+                    members
+                        .iter()
+                        .map(|(key, member)| {
+                            let below = format!("{pointer}/{}", escape(key));
+                            Ok((
+                                key.clone(),
+                                self.value(inner, member, &format!("{path}.{key}"), &below)?,
+                            ))
+                        })
+                        .collect::<Result<_, ResourceError>>()?,
+                ),
+                _ => return Err(self.wrong(path, "an object")),
+            },
+            Form::Reference => {
+                let reference = reference(value)
+                    .ok_or_else(|| self.wrong(path, "a reference: either group, kind and name, or armId"))?;
+                (self.resolve)(path, Need::Resource(reference))?
+            }
+            Form::Secret | Form::Config => {
+                let (Some(name), Some(key)) = (text("name"), text("key")) else {
+                    return Err(self.wrong(path, "an object with name and key"));
+                };
+                if *form == Form::Secret {
+                    self.secrets.push(pointer.to_owned());
+                    (self.resolve)(path, Need::Secret { name, key })?
+                } else {
+                    (self.resolve)(path, Need::ConfigMap { name, key })?
+                }
+            }
+            Form::SecretMap => {
+                let Some(name) = text("name") else {
+                    return Err(self.wrong(path, "an object with a name"));
+                };
+                self.secrets.push(pointer.to_owned());
+                (self.resolve)(path, Need::SecretMap { name })?
+            }
+            Form::Identities => {
+                let Value::Array(items) = value else {
+                    return Err(self.wrong(path, "a list of references"));
+                };
+                let mut identities = Map::new();
+                for (index, item) in items.iter().enumerate() {
+                    let here = format!("{path}[{index}].reference");
+                    let reference = item.get("reference").and_then(reference).ok_or_else(|| {
+                        self.wrong(&here, "a reference: either group, kind and name, or armId")
+                    })?;
+                    if let Value::String(id) = (self.resolve)(&here, Need::Resource(reference))? {
+                        identities.insert(id, json!({}));
+                    }
+                }
+                Value::Object(identities)
+            }
+        })
+    }
+}
+
+/// In a version that is not in the table, a reference's ARM name cannot be guessed.
+fn looks_like_reference(key: &str, value: &Value) -> bool {
+    (key.ends_with("Reference") || key.ends_with("References") || key.ends_with("FromConfig"))
+        && (value.is_object() || value.is_array())
+}

@@ -1,0 +1,14 @@
+//! Tests against real ARM traffic recorded by the pinned azure-service-operator module, and against the simulator.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it stands"
+)]
+
+mod credentials;
+mod faults;
+mod mapper;
+mod properties;
+mod recordings;
+mod rest;
+mod world;
