@@ -31,6 +31,7 @@ const PROVIDERS: &[&str] = &[
 /// Crates for tests and local runs: never linked into what ships.
 const NOT_SHIPPED: &[&str] = &[
     "slipway-azure-sim",
+    "slipway-k3s-sim",
     "slipway-testbed",
     "slipway-tests",
     "slipway-xtask",

@@ -1,0 +1,54 @@
+//! The CRDs: both versions of a kind in one definition, with the labels by which Cluster API finds the version
+//! that speaks its contract and clusterctl finds what to move.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceSubresourceStatus, CustomResourceSubresources,
+};
+use kube::{CustomResourceExt, core::crd::merge_crds};
+
+use super::{VERSION, config, control_plane, v1beta1};
+
+fn merged(
+    newer: CustomResourceDefinition,
+    older: Option<CustomResourceDefinition>,
+) -> CustomResourceDefinition {
+    let mut crds = vec![newer];
+    crds.extend(older);
+    let mut crd = merge_crds(crds, VERSION).expect("the versions agree on group, kind and scope");
+    let labels = crd.metadata.labels.get_or_insert_default();
+    // The API version v1beta2 carries the fields of both contracts, and each contract finds it by its label.
+    labels.insert("cluster.x-k8s.io/v1beta1".into(), "v1beta1_v1beta2".into());
+    labels.insert("cluster.x-k8s.io/v1beta2".into(), VERSION.into());
+    labels.insert("clusterctl.cluster.x-k8s.io".into(), String::new());
+    crd
+}
+
+/// The kinds of `bootstrap-k3s`.
+pub fn bootstrap() -> Vec<CustomResourceDefinition> {
+    vec![
+        merged(config::KThreesConfig::crd(), Some(v1beta1::KThreesConfig::crd())),
+        merged(
+            config::KThreesConfigTemplate::crd(),
+            Some(v1beta1::KThreesConfigTemplate::crd()),
+        ),
+    ]
+}
+
+/// The kinds of `control-plane-k3s`.
+pub fn control_plane() -> Vec<CustomResourceDefinition> {
+    let mut template = merged(control_plane::KThreesControlPlaneTemplate::crd(), None);
+    for version in &mut template.spec.versions {
+        // cluster-api-k3s declares the subresource although the kind has no status.
+        version.subresources = Some(CustomResourceSubresources {
+            status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
+            ..CustomResourceSubresources::default()
+        });
+    }
+    vec![
+        merged(
+            control_plane::KThreesControlPlane::crd(),
+            Some(v1beta1::KThreesControlPlane::crd()),
+        ),
+        template,
+    ]
+}

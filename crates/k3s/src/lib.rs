@@ -1,0 +1,9 @@
+//! K3s on Cluster API: bootstrap (KThreesConfig) and control plane (KThreesControlPlane), a drop-in for
+//! cluster-api-k3s that can be trusted with etcd.
+
+pub mod api;
+pub mod bootstrap;
+pub mod control_plane;
+pub mod conversion;
+pub mod duration;
+pub mod version;

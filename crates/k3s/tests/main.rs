@@ -1,0 +1,12 @@
+//! One test program for the crate's pure parts: API, admission, conversion, userdata, plans and quorum.
+
+mod acceptance;
+mod admission;
+mod api;
+mod conversion;
+mod hostile_userdata;
+mod plans;
+mod quorum;
+mod rollout;
+mod userdata;
+mod world;
