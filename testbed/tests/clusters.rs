@@ -130,4 +130,5 @@ async fn a_part_can_be_killed_and_started_again() {
     assert!(maps.get("kept").await.is_err());
     cluster.restart("kube-apiserver").await.unwrap();
     assert_eq!(maps.get("kept").await.unwrap().name_any(), "kept");
+    cluster.stop();
 }

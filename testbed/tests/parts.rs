@@ -1,6 +1,6 @@
 //! Everything that can keep the parts from being built says what to do. `go` is played by a script.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 
 use slipway_testbed::{Part, PartsError, parts::Builder};
 use tempfile::TempDir;
@@ -14,9 +14,7 @@ impl FakeGo {
     fn new(version: &str, rest: &str) -> FakeGo {
         let directory = tempfile::tempdir().unwrap();
         let script = format!("#!/bin/sh\nif [ \"$1\" = env ]; then echo {version}; exit 0; fi\n{rest}\n");
-        let path = directory.path().join("go");
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        crate::script(&directory.path().join("go"), &script);
         FakeGo { directory }
     }
 
