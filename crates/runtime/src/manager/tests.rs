@@ -140,3 +140,29 @@ fn the_command_is_consistent() {
     command(&providers()).debug_assert();
     command(&[]).debug_assert();
 }
+
+/// docs/manager.md lists the flags that every manager has, and no other.
+#[test]
+fn the_page_lists_the_flags_that_exist() {
+    let page = include_str!("../../../../docs/manager.md");
+    let table = page
+        .split("## Flags")
+        .nth(1)
+        .and_then(|rest| rest.split("\n## ").next())
+        .unwrap();
+    let mut listed: Vec<String> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split(" | ").next())
+        .flat_map(|cell| cell.split('`'))
+        .filter_map(|word| word.strip_prefix("--").or_else(|| word.strip_prefix('-')))
+        .filter(|name| !name.starts_with("<kind>"))
+        .map(|name| name.trim_end_matches([',', ' ']).to_owned())
+        .collect();
+    let mut known: Vec<String> = command(&[])
+        .get_arguments()
+        .filter_map(|argument| argument.get_long().map(str::to_owned))
+        .collect();
+    listed.sort();
+    known.sort();
+    assert_eq!(listed, known);
+}
