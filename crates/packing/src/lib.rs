@@ -3,6 +3,7 @@
 
 mod bits;
 mod default_spread;
+pub mod disrupt;
 mod engine;
 mod host_ports;
 pub mod labels;

@@ -444,7 +444,6 @@ fn matches(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
 }
 
 fn term_selects(term: &PodAffinityTerm, owner: &Pod, pod: &Pod) -> bool {
-    // Terms with a namespace selector are left to the cases that test them.
     let namespaces_match = if term.namespaces.is_empty() {
         owner.metadata.namespace == pod.metadata.namespace
     } else {

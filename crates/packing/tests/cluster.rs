@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use slipway_packing::labels;
 use slipway_packing::model::{
-    Container, InstanceType, Node, NodeClaim, NodePool, ObjectMeta, Offering, Overhead, Plan, Pod,
-    ResourceList, Snapshot,
+    Condition, Container, InstanceType, NewClaim, Node, NodeClaim, NodePool, ObjectMeta, Offering, Overhead,
+    Plan, Pod, ResourceList, Snapshot,
 };
 use slipway_packing::quantity::Quantity;
 use slipway_packing::requirement::{Operator, RequirementSpec};
@@ -214,6 +214,15 @@ pub fn copies(prefix: &str, count: usize, example: &Pod) -> Vec<Pod> {
         .collect()
 }
 
+pub fn condition(kind: &str, status: &str) -> Condition {
+    Condition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        last_transition_time: Some("2026-01-01T00:00:00Z".to_owned()),
+        ..Condition::default()
+    }
+}
+
 pub struct Cluster {
     pub snapshot: Snapshot,
     launched: usize,
@@ -278,7 +287,7 @@ impl Cluster {
     }
 
     /// Makes a node of the cheapest type a claim lists.
-    fn launch(&mut self, claim: &slipway_packing::model::NewClaim) -> String {
+    fn launch(&mut self, claim: &NewClaim) -> String {
         self.launched += 1;
         let name = format!("node-{:04}", self.launched);
         let kind = self.snapshot.instance_types[&claim.node_pool]
@@ -328,14 +337,35 @@ impl Cluster {
         node.spec.taints.clone_from(&pool.spec.template.spec.taints);
         node.status.capacity = kind.capacity.clone();
         node.status.allocatable = checker::allocatable(&kind);
+        node.status.conditions.push(condition("Ready", "True"));
         let mut made = NodeClaim::default();
         made.metadata.name = format!("claim-{:04}", self.launched);
         made.metadata.labels = node_labels;
         made.status.provider_id.clone_from(&node.spec.provider_id);
         made.status.node_name.clone_from(&name);
+        made.status.conditions.push(condition("Initialized", "True"));
+        made.status.conditions.push(condition("Consolidatable", "True"));
         self.snapshot.nodes.push(node);
         self.snapshot.node_claims.push(made);
         name
+    }
+
+    /// A node that stands already.
+    pub fn add_node(&mut self, pool: &str, kind: &str, zone: &str, capacity_type: &str) -> String {
+        self.launch(&NewClaim {
+            node_pool: pool.to_owned(),
+            instance_types: vec![kind.to_owned()],
+            cheapest_zone: zone.to_owned(),
+            cheapest_capacity_type: capacity_type.to_owned(),
+            ..NewClaim::default()
+        })
+    }
+
+    /// A pod that runs already, owned by a ReplicaSet.
+    pub fn run(&mut self, mut pod: Pod, node: &str) {
+        pod.spec.node_name = node.to_owned();
+        pod.status.phase = "Running".to_owned();
+        self.snapshot.bound_pods.push(pod);
     }
 
     pub fn node_of(&self, pod: &str) -> &Node {

@@ -10,7 +10,10 @@
 mod checker;
 mod cluster;
 mod constraints;
+mod named_disruption;
 mod named_scheduling;
+mod named_topology;
+mod properties;
 mod report;
 mod requirement_table;
 mod workload_format;

@@ -1,8 +1,5 @@
 //! The scheduler's inside: labels and types as integers and bit sets, pods as shapes, topology as counters.
 
-// Taking a run back is for simulations over one world.
-#![allow(dead_code)]
-
 pub(crate) mod catalog;
 pub(crate) mod choice;
 pub(crate) mod claim;

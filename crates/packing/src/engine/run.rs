@@ -135,11 +135,11 @@ impl<'w, 'a> Run<'w, 'a> {
     }
 
     fn try_variant(&mut self, item: Item, variant: usize) -> Result<(), Refused> {
+        self.touched.push((item.shape, variant));
         let choice = match self.world.choose(item.shape, variant, self.claims.len()) {
             Ok(choice) => choice,
             Err(NoDomain(_)) => return Err(Refused::Unschedulable),
         };
-        self.touched.push((item.shape, variant));
         if self.try_nodes(item, variant, &choice) || self.try_claims(item, variant, &choice) {
             return Ok(());
         }

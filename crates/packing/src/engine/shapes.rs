@@ -208,8 +208,13 @@ impl<'a> World<'a> {
         for term in state.anti_affinity_terms(policy) {
             groups.push(self.affinity_group(pod, term, GroupKind::AntiAffinity));
         }
-        groups.sort_unstable();
-        groups.dedup();
+        // In the pod's own order, each once: ties are settled by the constraint that comes first.
+        let mut known = BitSet::default();
+        groups.retain(|group| {
+            let fresh = !known.contains(*group);
+            known.insert(*group);
+            fresh
+        });
         Variant {
             requirements,
             strict,

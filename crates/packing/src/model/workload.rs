@@ -34,6 +34,9 @@ pub struct Snapshot {
     /// Names of nodes that are already being taken away, beyond those that carry a deletion timestamp.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deleting_nodes: Vec<String>,
+    /// Names of nodes that pods were promised to lately: they are left alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nominated_nodes: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bound_pods: Vec<Pod>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -210,8 +213,7 @@ pub struct Improvements {
     pub exact_node_limits: bool,
     /// Among pools of equal weight take the one whose cheapest offering costs least.
     pub price_aware: bool,
-    /// Fill the fullest claim that fits instead of the emptiest, and do not grow a claim past the cheapest price per
-    /// amount.
+    /// Fill the fullest claim that fits instead of the emptiest.
     pub tighter_packing: bool,
     /// The emptiest existing host counts for hostname spread, as it does for the kube-scheduler.
     pub hostname_spread_as_kube_scheduler: bool,

@@ -1,0 +1,306 @@
+//! Nodes that could be given up: what they cost, what moving their pods costs, and what protects them.
+
+use ahash::AHashMap;
+
+use super::budget::{Reason, allowed_disruptions};
+use super::score::{BASE_COST, Totals, reschedule_cost};
+use crate::engine::run::Item;
+use crate::engine::world::World;
+use crate::labels;
+use crate::model::{NodePool, Pod, PodDisruptionBudget, Snapshot};
+use crate::time::{duration_seconds, epoch_seconds};
+
+/// How strict a method is about pods that must not be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Never moves them.
+    Graceful,
+    /// Moves them in the end where the claim has a termination grace period.
+    Eventual,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate<'a> {
+    /// Among the world's nodes.
+    pub node: usize,
+    pub name: &'a str,
+    pub pool: &'a NodePool,
+    pub pool_index: Option<usize>,
+    pub type_index: Option<usize>,
+    pub capacity_type: &'a str,
+    pub zone: &'a str,
+    pub price: f64,
+    pub cost: f64,
+    /// Pods that would move.
+    pub items: Vec<Item>,
+    pub consolidatable: bool,
+    pub drifted_since: Option<i64>,
+}
+
+impl Candidate<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.cost <= BASE_COST
+    }
+
+    /// Savings for what it costs to disrupt.
+    pub fn ratio(&self) -> f64 {
+        self.price / self.cost
+    }
+
+    pub fn is_static(&self) -> bool {
+        self.pool.spec.replicas.is_some()
+    }
+}
+
+/// A node and why it stays.
+pub(crate) type Blocked = (String, String);
+
+/// `item_of` are the world's shapes for running pods, by their place among the bound ones.
+pub(crate) fn candidates<'a>(
+    world: &World<'a>,
+    item_of: &AHashMap<usize, Item>,
+    class: Class,
+) -> (Vec<Candidate<'a>>, Vec<Blocked>) {
+    let snapshot = world.snapshot;
+    let mut found = Vec::new();
+    let mut blocked = Vec::new();
+    for (index, node) in world.nodes.iter().enumerate() {
+        let Some(claim) = node.state.claim else { continue };
+        let mut refuse = |why: &str| blocked.push((node.name.to_owned(), why.to_owned()));
+        let Some(own) = node.state.node else {
+            refuse("nodeclaim does not have an associated node");
+            continue;
+        };
+        if node.state.rebooting() {
+            refuse("node is rebooting");
+            continue;
+        }
+        if !node.initialized {
+            refuse("node isn't initialized");
+            continue;
+        }
+        if snapshot.nominated_nodes.iter().any(|name| name == node.name) {
+            refuse("node is nominated for a pending pod");
+            continue;
+        }
+        if own
+            .metadata
+            .annotations
+            .get(labels::DO_NOT_DISRUPT)
+            .is_some_and(|value| value == "true")
+        {
+            refuse("disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation");
+            continue;
+        }
+        let labels_of = node.state.labels();
+        let label = |key: &str| labels_of.get(key).map_or("", String::as_str);
+        let pool_name = label(labels::NODE_POOL);
+        let pool = snapshot
+            .node_pools
+            .iter()
+            .find(|pool| pool.metadata.name == pool_name);
+        let types = snapshot.instance_types.get(pool_name);
+        let (Some(pool), Some(types)) = (pool, types) else {
+            refuse(&format!("NodePool not found (NodePool={pool_name})"));
+            continue;
+        };
+        let pods: Vec<(usize, &Pod)> = node
+            .pods
+            .iter()
+            .map(|bound| (*bound, world.bound[*bound].pod))
+            .collect();
+        let bounded = class == Class::Eventual && claim.spec.termination_grace_period.is_some();
+        if !bounded && let Some(why) = pods.iter().find_map(|(_, pod)| pod_blocker(snapshot, pod)) {
+            refuse(&why);
+            continue;
+        }
+        let moving: Vec<(usize, &Pod)> = pods
+            .into_iter()
+            .filter(|(_, pod)| pod.is_reschedulable())
+            .collect();
+        let kind = types
+            .iter()
+            .find(|kind| kind.name == label(labels::INSTANCE_TYPE));
+        let (zone, capacity_type) = (label(labels::ZONE), label(labels::CAPACITY_TYPE));
+        let offered = |offering: &&crate::model::Offering| {
+            let has = |key: &str, value: &str| {
+                offering
+                    .requirements
+                    .iter()
+                    .any(|own| own.key == key && own.values.first().is_some_and(|own| own == value))
+            };
+            has(labels::ZONE, zone) && has(labels::CAPACITY_TYPE, capacity_type)
+        };
+        let price = kind
+            .and_then(|kind| kind.offerings.iter().find(offered))
+            .map_or(0.0, |offering| offering.price);
+        let type_index = node.pool.and_then(|pool| {
+            world.pools[pool]
+                .types
+                .iter()
+                .position(|own| own.name == label(labels::INSTANCE_TYPE))
+        });
+        let drifted = claim
+            .condition("Drifted")
+            .filter(|condition| condition.status == "True");
+        found.push(Candidate {
+            node: index,
+            name: node.name,
+            pool,
+            pool_index: node.pool,
+            type_index,
+            capacity_type,
+            zone,
+            price,
+            cost: reschedule_cost(moving.iter().map(|(_, pod)| *pod)),
+            items: moving
+                .iter()
+                .filter_map(|(bound, _)| item_of.get(bound).copied())
+                .collect(),
+            consolidatable: claim.is_true("Consolidatable"),
+            drifted_since: drifted.map(|condition| {
+                condition
+                    .last_transition_time
+                    .as_deref()
+                    .and_then(epoch_seconds)
+                    .unwrap_or(0)
+            }),
+        });
+    }
+    (found, blocked)
+}
+
+/// Why a pod keeps its node, if it does.
+fn pod_blocker(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
+    if !pod.is_active() {
+        return None;
+    }
+    if do_not_disrupt(pod, snapshot.options.now.as_deref()) {
+        return Some(format!(
+            "pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod={})",
+            pod.metadata.reference()
+        ));
+    }
+    if pod.is_mirror() {
+        return None;
+    }
+    let matching: Vec<&PodDisruptionBudget> = snapshot
+        .pod_disruption_budgets
+        .iter()
+        .filter(|budget| guards(budget, pod))
+        .collect();
+    if matching.len() > 1 {
+        return Some(format!(
+            "eviction does not support multiple PDBs (Pod={})",
+            pod.metadata.reference()
+        ));
+    }
+    let budget = matching.first()?;
+    let always = budget.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow");
+    let ready = pod
+        .status
+        .conditions
+        .iter()
+        .any(|condition| condition.kind == "Ready" && condition.status == "True");
+    ((ready || !always) && budget.status.disruptions_allowed == 0).then(|| {
+        format!(
+            "pdb prevents pod evictions (PodDisruptionBudget={})",
+            budget.metadata.reference()
+        )
+    })
+}
+
+fn guards(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
+    budget.metadata.namespace == pod.metadata.namespace
+        && budget
+            .spec
+            .selector
+            .as_ref()
+            .is_some_and(|selector| selector.matches(&pod.metadata.labels))
+}
+
+/// `true`, or a duration from the pod's start.
+fn do_not_disrupt(pod: &Pod, now: Option<&str>) -> bool {
+    let Some(value) = pod.metadata.annotations.get(labels::DO_NOT_DISRUPT) else {
+        return false;
+    };
+    if value == "true" {
+        return true;
+    }
+    let Some(period) = duration_seconds(value).filter(|period| *period > 0.0) else {
+        return false;
+    };
+    let Some(start) = pod.status.start_time.as_deref().and_then(epoch_seconds) else {
+        return true;
+    };
+    now.and_then(epoch_seconds)
+        .is_none_or(|now| ((now - start) as f64) < period)
+}
+
+/// How many nodes of each pool may go for this reason, after those that are already going.
+pub(crate) fn budgets(world: &World<'_>, reason: Reason) -> AHashMap<String, usize> {
+    let mut counts: AHashMap<&str, (usize, usize)> = AHashMap::new();
+    for (state, ..) in &world.all_nodes {
+        let (Some(claim), Some(node)) = (state.claim, state.node) else {
+            continue;
+        };
+        if (!state.initialized() && !state.rebooting()) || claim.is_true("InstanceTerminating") {
+            continue;
+        }
+        let Some(pool) = state.labels().get(labels::NODE_POOL) else {
+            continue;
+        };
+        let ready = node
+            .status
+            .conditions
+            .iter()
+            .any(|own| own.kind == "Ready" && own.status == "True");
+        let (total, going) = counts.entry(pool).or_default();
+        *total += 1;
+        if state.deleting() || state.rebooting() || (!ready && reason != Reason::Unhealthy) {
+            *going += 1;
+        }
+    }
+    let now = world.options.now.as_deref();
+    world
+        .snapshot
+        .node_pools
+        .iter()
+        .map(|pool| {
+            let (total, going) = counts
+                .get(pool.metadata.name.as_str())
+                .copied()
+                .unwrap_or_default();
+            let allowed = allowed_disruptions(pool, total, reason, now).saturating_sub(going);
+            (pool.metadata.name.clone(), allowed)
+        })
+        .collect()
+}
+
+/// Cost and disruption of whole pools, candidates or not.
+pub(crate) fn totals(world: &World<'_>, candidates: &[Candidate<'_>]) -> AHashMap<String, Totals> {
+    let mut totals: AHashMap<String, Totals> = AHashMap::new();
+    for candidate in candidates {
+        totals
+            .entry(candidate.pool.metadata.name.clone())
+            .or_default()
+            .cost += candidate.price;
+    }
+    for (index, node) in world.nodes.iter().enumerate() {
+        let Some(pool) = node.state.labels().get(labels::NODE_POOL) else {
+            continue;
+        };
+        let cost = candidates
+            .iter()
+            .find(|candidate| candidate.node == index)
+            .map_or_else(
+                || {
+                    let pods = node.pods.iter().map(|bound| world.bound[*bound].pod);
+                    reschedule_cost(pods.filter(|pod| !pod.is_owned_by_daemon_set()))
+                },
+                |candidate| candidate.cost,
+            );
+        totals.entry(pool.clone()).or_default().disruption += cost;
+    }
+    totals
+}

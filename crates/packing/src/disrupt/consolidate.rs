@@ -1,0 +1,290 @@
+//! One probe: what would become of the pods if these nodes went away.
+
+use super::candidates::Candidate;
+use crate::engine::catalog::Pool;
+use crate::engine::finish::Finished;
+use crate::engine::intern::{Interner, ReqVec, find};
+use crate::engine::run::{Item, Run, RunOptions};
+use crate::engine::world::World;
+use crate::labels;
+use crate::model::{NewClaim, ReservedOfferingMode};
+use crate::requirement::Requirement;
+
+/// The fewest cheaper types that make replacing spot by spot worth it: fewer would be repeated again and again.
+const SPOT_TO_SPOT_TYPES: usize = 15;
+
+/// The pods a probe places besides those of its candidates.
+pub(crate) struct Others {
+    /// Pods that wait anyway; they may go on waiting.
+    pub pending: Vec<Item>,
+    /// Pods of nodes that are going away already.
+    pub leaving: Vec<Item>,
+}
+
+/// What a probe found.
+pub(crate) enum Found {
+    /// The nodes can go; these take over.
+    Command(Vec<Replacement>),
+    Nothing(String),
+}
+
+pub(crate) struct Replacement {
+    pub finished: Finished,
+}
+
+impl Replacement {
+    pub fn claim(&self, world: &World<'_>) -> NewClaim {
+        let mut claim = self.finished.claim.clone();
+        let pool = &world.pools[self.finished.pool];
+        claim.instance_types = self
+            .finished
+            .types
+            .iter()
+            .map(|index| pool.types[*index].name.clone())
+            .collect();
+        claim.requirements = world
+            .interner
+            .to_requirements(&self.finished.requirements)
+            .to_specs();
+        claim
+    }
+
+    /// The price it would be launched at.
+    pub fn price(&self, world: &mut World<'_>) -> f64 {
+        let pool = &world.pools[self.finished.pool];
+        let cheapest = self.finished.types.first();
+        cheapest
+            .and_then(|index| pool.cheapest(&mut world.interner, &self.finished.requirements, *index))
+            .map_or(0.0, |offer| offer.price)
+    }
+}
+
+/// Simulates life without the candidates. `consolidating` spares busy nodes as destinations.
+pub(crate) fn simulate(
+    world: &mut World<'_>,
+    candidates: &[&Candidate<'_>],
+    others: &Others,
+    consolidating: bool,
+    order: &dyn Fn(&World<'_>, &mut Vec<Item>),
+) -> Result<Vec<Finished>, String> {
+    let mut items: Vec<Item> = Vec::new();
+    items.extend(&others.pending);
+    items.extend(&others.leaving);
+    items.extend(candidates.iter().flat_map(|candidate| &candidate.items));
+    order(world, &mut items);
+    let options = RunOptions {
+        reserved: ReservedOfferingMode::Fallback,
+        spare_busy_nodes: consolidating,
+    };
+    let mut run = Run::new(world, options);
+    for candidate in candidates {
+        run.excluded.insert(candidate.node);
+        if let Some(pool) = candidate.pool_index {
+            let mut capacity = run.world.nodes[candidate.node].state.capacity();
+            capacity.insert(crate::resources::NODES.to_owned(), crate::resources::ONE);
+            let capacity = run.world.resources.amounts(&capacity);
+            if let Some(limits) = &mut run.limits[pool] {
+                for (resource, left) in limits {
+                    *left += crate::resources::amount(&capacity, *resource);
+                }
+            }
+        }
+        for item in &candidate.items {
+            if !run.world.shapes[item.shape].example.is_terminating() {
+                run.count_on_node(candidate.node, item.shape, -1);
+            }
+        }
+    }
+    let left = run.solve(items);
+    let is_pending = |item: &Item| others.pending.iter().any(|pending| pending.pod == item.pod);
+    let stranded: Vec<&Item> = left
+        .iter()
+        .map(|(item, _)| item)
+        .filter(|item| !is_pending(item))
+        .collect();
+    let problem = if let Some(item) = stranded.first() {
+        let (message, _) = run.explain(item.shape);
+        Some(format!(
+            "not all pods would schedule, {} => {message}",
+            run.world.shapes[item.shape].example.metadata.reference()
+        ))
+    } else {
+        // A node that has not come up yet is no place to count on.
+        let from_leaving = |item: &Item| others.leaving.iter().any(|leaving| leaving.pod == item.pod);
+        run.on_nodes
+            .iter()
+            .find(|(node, item)| {
+                let data = &run.world.nodes[*node];
+                !data.initialized && data.state.claim.is_some() && !from_leaving(item) && !is_pending(item)
+            })
+            .map(|(node, _)| {
+                format!(
+                    "would schedule against uninitialized {}",
+                    run.world.nodes[*node].name
+                )
+            })
+    };
+    let result = match problem {
+        Some(problem) => Err(problem),
+        None => Ok(run.finish_claims(&|item| format!("{}", item.pod))),
+    };
+    run.undo();
+    result
+}
+
+/// Whether giving up these nodes saves money, and what replaces them.
+pub(crate) fn consolidate(
+    world: &mut World<'_>,
+    candidates: &[&Candidate<'_>],
+    others: &Others,
+    order: &dyn Fn(&World<'_>, &mut Vec<Item>),
+) -> Found {
+    let claims = match simulate(world, candidates, others, true, order) {
+        Ok(claims) => claims,
+        Err(problem) => return Found::Nothing(problem),
+    };
+    let budget: f64 = candidates.iter().map(|candidate| candidate.price).sum();
+    let many = world.options.improvements.many_to_many_consolidation && candidates.len() > claims.len();
+    match claims.len() {
+        0 => return Found::Command(Vec::new()),
+        1 => {}
+        _ if many => return many_to_many(world, claims, budget),
+        count => return Found::Nothing(format!("Can't remove without creating {count} candidates")),
+    }
+    let mut finished = claims.into_iter().next().expect("there is one");
+    let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
+    let allows = |interner: &Interner, requirements: &ReqVec, value: &str| {
+        find(requirements, capacity_type).is_none_or(|id| interner.get(id).has(value))
+    };
+    let all_spot = candidates
+        .iter()
+        .all(|candidate| candidate.capacity_type == labels::CAPACITY_SPOT);
+    let spot_allowed = allows(&world.interner, &finished.requirements, labels::CAPACITY_SPOT);
+    let spot = world.interner.requirement(Requirement::one_of(
+        labels::CAPACITY_TYPE,
+        [labels::CAPACITY_SPOT],
+    ));
+    if all_spot && spot_allowed {
+        return spot_to_spot(world, candidates, finished, budget, spot);
+    }
+    if let Err(problem) = keep_cheaper(world, &mut finished, budget) {
+        return Found::Nothing(problem);
+    }
+    if spot_allowed
+        && allows(
+            &world.interner,
+            &finished.requirements,
+            labels::CAPACITY_ON_DEMAND,
+        )
+    {
+        // The saving was worked out for spot: if there is none, nothing should be launched in its place.
+        world
+            .interner
+            .narrow(&mut finished.requirements, capacity_type, spot);
+    }
+    Found::Command(vec![Replacement { finished }])
+}
+
+/// Several replacements, as long as together they cost less in the worst case.
+fn many_to_many(world: &mut World<'_>, claims: Vec<Finished>, budget: f64) -> Found {
+    let mut total = 0.0;
+    let mut kept = Vec::new();
+    for mut finished in claims {
+        // The cheapest type of each, so that the sum is what it will be.
+        finished.types.truncate(1);
+        let pool = &world.pools[finished.pool];
+        total += finished.types.first().map_or(f64::MAX, |index| {
+            worst_price(pool, &mut world.interner, &finished.requirements, *index)
+        });
+        kept.push(Replacement { finished });
+    }
+    if total < budget {
+        Found::Command(kept)
+    } else {
+        Found::Nothing("Can't replace with cheaper nodes".to_owned())
+    }
+}
+
+fn spot_to_spot(
+    world: &mut World<'_>,
+    candidates: &[&Candidate<'_>],
+    mut finished: Finished,
+    budget: f64,
+    spot: crate::engine::intern::ReqId,
+) -> Found {
+    if !world.options.spot_to_spot_consolidation {
+        let why = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node";
+        return Found::Nothing(why.to_owned());
+    }
+    let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
+    world
+        .interner
+        .narrow(&mut finished.requirements, capacity_type, spot);
+    if let Err(problem) = keep_cheaper(world, &mut finished, budget) {
+        return Found::Nothing(problem);
+    }
+    if candidates.len() == 1 {
+        if finished.types.len() < SPOT_TO_SPOT_TYPES {
+            return Found::Nothing(format!(
+                "SpotToSpotConsolidation requires {SPOT_TO_SPOT_TYPES} cheaper instance type options than the current \
+                 candidate to consolidate, got {}",
+                finished.types.len()
+            ));
+        }
+        let pool = &world.pools[finished.pool];
+        let needed = if pool.has_min_values {
+            pool.needed_for_min_values(&world.interner, &finished.requirements, &finished.types)
+        } else {
+            0
+        };
+        finished.types.truncate(needed.max(SPOT_TO_SPOT_TYPES));
+    }
+    Found::Command(vec![Replacement { finished }])
+}
+
+/// Keeps types whose worst launch price is below `budget`.
+pub(crate) fn keep_cheaper(
+    world: &mut World<'_>,
+    finished: &mut Finished,
+    budget: f64,
+) -> Result<(), String> {
+    let pool = &world.pools[finished.pool];
+    let requirements = finished.requirements.clone();
+    finished
+        .types
+        .retain(|index| worst_price(pool, &mut world.interner, &requirements, *index) < budget);
+    let unmet = pool.unmet_min_values_of(&world.interner, &requirements, &finished.types);
+    if !unmet.is_empty() {
+        return Err("Filtering by price: minValues requirement is not met".to_owned());
+    }
+    if finished.types.is_empty() {
+        return Err("Can't replace with a cheaper node".to_owned());
+    }
+    Ok(())
+}
+
+/// What a type costs at most, in the capacity type it would be launched as: reserved, else spot, else on demand.
+pub(crate) fn worst_price(
+    pool: &Pool,
+    interner: &mut Interner,
+    requirements: &ReqVec,
+    type_index: usize,
+) -> f64 {
+    let mut worst: [Option<f64>; 3] = [None; 3];
+    for offer in &pool.types[type_index].offers {
+        if !offer.launchable() || !interner.compatible(requirements, &offer.requirements, true) {
+            continue;
+        }
+        let rank = if offer.reserved {
+            0
+        } else if offer.spot {
+            1
+        } else if offer.on_demand {
+            2
+        } else {
+            continue;
+        };
+        worst[rank] = Some(worst[rank].map_or(offer.price, |price: f64| price.max(offer.price)));
+    }
+    worst.into_iter().flatten().next().unwrap_or(f64::MAX)
+}

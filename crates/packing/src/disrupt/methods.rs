@@ -1,0 +1,502 @@
+//! The methods in their order: empty nodes, drifted nodes, many nodes at once, one node at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ahash::{AHashMap, AHashSet};
+use serde::{Deserialize, Serialize};
+
+use super::budget::Reason;
+use super::candidates::{self, Candidate, Class};
+use super::consolidate::{Found, Others, Replacement, consolidate, keep_cheaper, simulate};
+use super::score::{Totals, is_worth_it};
+use crate::default_spread;
+use crate::engine::run::Item;
+use crate::engine::world::World;
+use crate::model::{NewClaim, Pod, Snapshot};
+use crate::schedule::prepare;
+
+/// At most this many nodes are considered together.
+const MOST_TOGETHER: usize = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Method {
+    Emptiness,
+    Drift,
+    MultiNodeConsolidation,
+    SingleNodeConsolidation,
+}
+
+impl Method {
+    /// The order in which they are tried; the first that finds something ends the round.
+    pub const ALL: [Method; 4] = [
+        Method::Emptiness,
+        Method::Drift,
+        Method::MultiNodeConsolidation,
+        Method::SingleNodeConsolidation,
+    ];
+
+    pub const fn reason(self) -> Reason {
+        match self {
+            Method::Emptiness => Reason::Empty,
+            Method::Drift => Reason::Drifted,
+            Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => Reason::Underutilized,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decision {
+    Delete,
+    Replace,
+}
+
+/// Nodes to give up, and what to create first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Command {
+    pub method: Method,
+    pub reason: Reason,
+    pub decision: Decision,
+    pub nodes: Vec<String>,
+    pub replacements: Vec<NewClaim>,
+    /// Per hour.
+    pub savings: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    pub command: Option<Command>,
+    /// Why nodes stay, by node.
+    pub blocked: BTreeMap<String, String>,
+    /// How many nodes of each pool could have gone.
+    pub allowed: BTreeMap<String, usize>,
+    /// A budget kept a candidate: ask again even if nothing changes.
+    pub constrained_by_budgets: bool,
+}
+
+/// Runs the methods in order and returns what the first one that found something decided.
+pub fn next_command(snapshot: &Snapshot, pending: &[Pod]) -> Outcome {
+    let mut last = Outcome::default();
+    for method in Method::ALL {
+        let outcome = disrupt(snapshot, pending, method);
+        if outcome.command.is_some() {
+            return outcome;
+        }
+        last.blocked.extend(outcome.blocked);
+        last.constrained_by_budgets |= outcome.constrained_by_budgets;
+        last.allowed = outcome.allowed;
+    }
+    last
+}
+
+/// What one method would do now.
+pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome {
+    let leaving_nodes: BTreeSet<&str> = crate::engine::nodes::join(snapshot)
+        .iter()
+        .filter(|state| state.deleting())
+        .filter_map(|state| Some(state.node?.metadata.name.as_str()))
+        .collect();
+    let is_leaving = |pod: &Pod| leaving_nodes.contains(pod.spec.node_name.as_str());
+    let leaving: Vec<&Pod> = snapshot
+        .bound_pods
+        .iter()
+        .filter(|pod| is_leaving(pod) && pod.is_reschedulable())
+        .collect();
+    let moving: AHashSet<&str> = leaving
+        .iter()
+        .copied()
+        .chain(pending)
+        .map(|pod| pod.metadata.uid.as_str())
+        .collect();
+    let movable: Vec<&Pod> = snapshot
+        .bound_pods
+        .iter()
+        .filter(|pod| pod.is_reschedulable() && !moving.contains(pod.metadata.uid.as_str()))
+        .collect();
+    let mut pods: Vec<&Pod> = pending.iter().chain(leaving.iter().copied()).collect();
+    pods.extend(&movable);
+    let defaults = default_spread::constraints(snapshot, &pods);
+    let mut world = World::build(snapshot, &moving);
+    // Every pod that could move gets a shape now: the world is built once for all probes.
+    let items = prepare(&mut world, &pods, &defaults);
+    let mut rank: Vec<usize> = vec![0; pods.len()];
+    let mut by_pod: Vec<Option<Item>> = vec![None; pods.len()];
+    for (position, item) in items.iter().enumerate() {
+        rank[item.pod] = position;
+        by_pod[item.pod] = Some(*item);
+    }
+    let item = |index: usize| by_pod[index].expect("every pod has an item");
+    let others = Others {
+        pending: (0..pending.len()).map(item).collect(),
+        leaving: (pending.len()..pending.len() + leaving.len()).map(item).collect(),
+    };
+    let first_bound = pending.len() + leaving.len();
+    let place: AHashMap<&str, usize> = movable
+        .iter()
+        .enumerate()
+        .map(|(index, pod)| (pod.metadata.uid.as_str(), index))
+        .collect();
+    let item_of: AHashMap<usize, Item> = world
+        .bound
+        .iter()
+        .enumerate()
+        .filter_map(|(bound, data)| {
+            let index = place.get(data.pod.metadata.uid.as_str())?;
+            Some((bound, item(first_bound + index)))
+        })
+        .collect();
+    let order = |_: &World<'_>, items: &mut Vec<Item>| items.sort_by_key(|item| rank[item.pod]);
+
+    let class = if method == Method::Drift {
+        Class::Eventual
+    } else {
+        Class::Graceful
+    };
+    let (found, blocked) = candidates::candidates(&world, &item_of, class);
+    let allowed = candidates::budgets(&world, method.reason());
+    let totals = candidates::totals(&world, &found);
+    let mut outcome = Outcome {
+        blocked: blocked.into_iter().collect(),
+        allowed: allowed
+            .iter()
+            .map(|(pool, count)| (pool.clone(), *count))
+            .collect(),
+        ..Outcome::default()
+    };
+    let name_of = |item: &str| {
+        pods[item.parse::<usize>().expect("an index")]
+            .metadata
+            .reference()
+    };
+    let mut round = Round {
+        world: &mut world,
+        others: &others,
+        order: &order,
+        allowed,
+        totals,
+        outcome: &mut outcome,
+    };
+    let command = match method {
+        Method::Emptiness => round.emptiness(found),
+        Method::Drift => round.drift(&found),
+        Method::MultiNodeConsolidation => round.many(found),
+        Method::SingleNodeConsolidation => round.one(found),
+    };
+    outcome.command = command.map(|mut command| {
+        for claim in &mut command.replacements {
+            claim.pods = claim.pods.iter().map(|pod| name_of(pod)).collect();
+        }
+        command
+    });
+    outcome
+}
+
+struct Round<'r, 'a> {
+    world: &'r mut World<'a>,
+    others: &'r Others,
+    order: &'r dyn Fn(&World<'_>, &mut Vec<Item>),
+    allowed: AHashMap<String, usize>,
+    totals: AHashMap<String, Totals>,
+    outcome: &'r mut Outcome,
+}
+
+impl<'a> Round<'_, 'a> {
+    /// Takes one off the pool's budget, if anything is left of it.
+    fn spend(&mut self, candidate: &Candidate<'_>) -> bool {
+        let left = self
+            .allowed
+            .entry(candidate.pool.metadata.name.clone())
+            .or_default();
+        if *left == 0 {
+            self.outcome.constrained_by_budgets = true;
+            return false;
+        }
+        *left -= 1;
+        true
+    }
+
+    fn has_budget(&mut self, candidate: &Candidate<'_>) -> bool {
+        let left = self
+            .allowed
+            .get(&candidate.pool.metadata.name)
+            .copied()
+            .unwrap_or(0);
+        self.outcome.constrained_by_budgets |= left == 0;
+        left > 0
+    }
+
+    fn block(&mut self, candidate: &Candidate<'_>, why: &str) {
+        self.outcome
+            .blocked
+            .insert(candidate.name.to_owned(), why.to_owned());
+    }
+
+    fn command(&mut self, method: Method, nodes: &[&Candidate<'_>], replacements: &[Replacement]) -> Command {
+        let mut savings: f64 = nodes.iter().map(|candidate| candidate.price).sum();
+        for replacement in replacements {
+            savings -= replacement.price(self.world);
+        }
+        Command {
+            method,
+            reason: method.reason(),
+            decision: if replacements.is_empty() {
+                Decision::Delete
+            } else {
+                Decision::Replace
+            },
+            nodes: nodes.iter().map(|candidate| candidate.name.to_owned()).collect(),
+            replacements: replacements
+                .iter()
+                .map(|replacement| replacement.claim(self.world))
+                .collect(),
+            savings,
+        }
+    }
+
+    fn emptiness(&mut self, mut found: Vec<Candidate<'a>>) -> Option<Command> {
+        sort_by_ratio(&mut found);
+        let mut empty = Vec::new();
+        for candidate in &found {
+            if candidate.is_static() {
+                continue;
+            }
+            if consolidation_disabled(candidate) {
+                self.block(
+                    candidate,
+                    &format!(
+                        "NodePool {:?} has consolidation disabled",
+                        candidate.pool.metadata.name
+                    ),
+                );
+            } else if candidate.is_empty() && candidate.consolidatable && self.spend(candidate) {
+                empty.push(candidate);
+            }
+        }
+        (!empty.is_empty()).then(|| self.command(Method::Emptiness, &empty, &[]))
+    }
+
+    fn drift(&mut self, found: &[Candidate<'a>]) -> Option<Command> {
+        let mut drifted: Vec<&Candidate<'_>> = found
+            .iter()
+            .filter(|candidate| !candidate.is_static() && candidate.drifted_since.is_some())
+            .collect();
+        // Empty ones first: pods that move now might move onto them.
+        drifted.sort_by_key(|candidate| {
+            (
+                !candidate.items.is_empty(),
+                candidate.drifted_since,
+                candidate.name,
+            )
+        });
+        for candidate in drifted {
+            if !self.has_budget(candidate) {
+                continue;
+            }
+            match simulate(self.world, &[candidate], self.others, false, self.order) {
+                Err(problem) => self.block(candidate, &problem),
+                Ok(claims) => {
+                    let replacements: Vec<Replacement> = claims
+                        .into_iter()
+                        .map(|finished| Replacement { finished })
+                        .collect();
+                    return Some(self.command(Method::Drift, &[candidate], &replacements));
+                }
+            }
+        }
+        None
+    }
+
+    fn consolidatable(&mut self, found: Vec<Candidate<'a>>) -> Vec<Candidate<'a>> {
+        let mut kept: Vec<Candidate<'a>> = found
+            .into_iter()
+            .filter(|candidate| {
+                if candidate.is_static() || candidate.is_empty() {
+                    return false;
+                }
+                let pool = &candidate.pool.metadata.name;
+                let problem = if candidate.type_index.is_none() {
+                    Some("its instance type is not found".to_owned())
+                } else if candidate.capacity_type.is_empty() {
+                    Some("Node does not have label \"karpenter.sh/capacity-type\"".to_owned())
+                } else if candidate.zone.is_empty() {
+                    Some("Node does not have label \"topology.kubernetes.io/zone\"".to_owned())
+                } else if consolidation_disabled(candidate) {
+                    Some(format!("NodePool {pool:?} has consolidation disabled"))
+                } else if candidate.pool.spec.disruption.consolidation_policy == "WhenEmpty" {
+                    Some(format!(
+                        "NodePool {pool:?} has consolidation policy WhenEmpty, but node is not empty"
+                    ))
+                } else {
+                    None
+                };
+                if let Some(problem) = &problem {
+                    self.block(candidate, problem);
+                }
+                problem.is_none() && candidate.consolidatable
+            })
+            .collect();
+        sort_by_ratio(&mut kept);
+        kept
+    }
+
+    /// Pools that want a balance between savings and disruption have a say.
+    fn is_worth_it(&mut self, nodes: &[&Candidate<'_>], replacements: &[Replacement]) -> bool {
+        let source: f64 = nodes.iter().map(|candidate| candidate.price).sum();
+        let target: f64 = replacements
+            .iter()
+            .map(|replacement| replacement.price(self.world))
+            .sum();
+        let savings = source - target;
+        let pools: BTreeSet<&str> = nodes
+            .iter()
+            .map(|candidate| candidate.pool.metadata.name.as_str())
+            .collect();
+        pools.iter().all(|pool| {
+            let own: Vec<&&Candidate<'_>> = nodes
+                .iter()
+                .filter(|candidate| candidate.pool.metadata.name == *pool)
+                .collect();
+            if own[0].pool.spec.disruption.consolidation_policy != "Balanced" {
+                return true;
+            }
+            let cost: f64 = own.iter().map(|candidate| candidate.price).sum();
+            let share = if pools.len() > 1 && source > 0.0 {
+                savings * cost / source
+            } else {
+                savings
+            };
+            let disruption = own.iter().map(|candidate| candidate.cost).sum();
+            is_worth_it(
+                share,
+                disruption,
+                self.totals.get(*pool).copied().unwrap_or_default(),
+            )
+        })
+    }
+
+    fn one(&mut self, found: Vec<Candidate<'a>>) -> Option<Command> {
+        let found = self.consolidatable(found);
+        for candidate in interleaved(&found) {
+            if !self.has_budget(candidate) || !self.could_be_worth_it(candidate) {
+                continue;
+            }
+            match consolidate(self.world, &[candidate], self.others, self.order) {
+                Found::Nothing(why) => self.block(candidate, &why),
+                Found::Command(replacements) => {
+                    if self.is_worth_it(&[candidate], &replacements) {
+                        return Some(self.command(
+                            Method::SingleNodeConsolidation,
+                            &[candidate],
+                            &replacements,
+                        ));
+                    }
+                    self.block(candidate, "the move saves too little for what it disrupts");
+                }
+            }
+        }
+        None
+    }
+
+    /// Deleting is the best a move can do; if that is not worth it, nothing is.
+    fn could_be_worth_it(&self, candidate: &Candidate<'_>) -> bool {
+        let totals = self
+            .totals
+            .get(&candidate.pool.metadata.name)
+            .copied()
+            .unwrap_or_default();
+        candidate.pool.spec.disruption.consolidation_policy != "Balanced"
+            || totals.cost <= 0.0
+            || is_worth_it(candidate.price, candidate.cost, totals)
+    }
+
+    fn many(&mut self, found: Vec<Candidate<'a>>) -> Option<Command> {
+        let found = self.consolidatable(found);
+        let mut within = Vec::new();
+        for candidate in &found {
+            if self.spend(candidate) {
+                within.push(candidate);
+            }
+        }
+        if within.len() < 2 {
+            return None;
+        }
+        let (mut low, mut high) = (1, within.len().min(MOST_TOGETHER + 1) - 1);
+        let mut best = None;
+        while low <= high {
+            let middle = usize::midpoint(low, high);
+            let nodes = &within[..=middle];
+            let replacements = match consolidate(self.world, nodes, self.others, self.order) {
+                Found::Nothing(_) => None,
+                Found::Command(replacements) => self.unlike_the_old(nodes, replacements),
+            };
+            let approved = replacements.filter(|replacements| self.is_worth_it(nodes, replacements));
+            if let Some(replacements) = approved {
+                best = Some((middle, replacements));
+                low = middle + 1;
+            } else {
+                high = middle - 1;
+            }
+        }
+        let (middle, replacements) = best?;
+        Some(self.command(Method::MultiNodeConsolidation, &within[..=middle], &replacements))
+    }
+
+    /// A replacement of a type that is being removed would only be the old node again: it has to be cheaper than that.
+    fn unlike_the_old(
+        &mut self,
+        nodes: &[&Candidate<'_>],
+        mut replacements: Vec<Replacement>,
+    ) -> Option<Vec<Replacement>> {
+        if let [replacement] = replacements.as_mut_slice() {
+            let pool = &self.world.pools[replacement.finished.pool];
+            let mut ceiling = f64::MAX;
+            for index in &replacement.finished.types {
+                let name = &pool.types[*index].name;
+                for candidate in nodes {
+                    let own = candidate.pool_index.zip(candidate.type_index);
+                    if own.is_some_and(|(pool, own)| self.world.pools[pool].types[own].name == *name) {
+                        ceiling = ceiling.min(candidate.price);
+                    }
+                }
+            }
+            keep_cheaper(self.world, &mut replacement.finished, ceiling).ok()?;
+        }
+        Some(replacements)
+    }
+}
+
+fn consolidation_disabled(candidate: &Candidate<'_>) -> bool {
+    candidate.pool.spec.disruption.consolidate_after.as_deref() == Some("Never")
+}
+
+/// The most saved for what is disrupted comes first; names settle ties.
+fn sort_by_ratio(candidates: &mut [Candidate<'_>]) {
+    candidates.sort_by(|left, right| {
+        right
+            .ratio()
+            .total_cmp(&left.ratio())
+            .then_with(|| left.name.cmp(right.name))
+    });
+}
+
+/// Takes turns between pools, so that one large pool does not hold up the others.
+fn interleaved<'c, 'a>(candidates: &'c [Candidate<'a>]) -> Vec<&'c Candidate<'a>> {
+    let mut by_pool: BTreeMap<&str, Vec<&Candidate<'a>>> = BTreeMap::new();
+    for candidate in candidates {
+        by_pool
+            .entry(&candidate.pool.metadata.name)
+            .or_default()
+            .push(candidate);
+    }
+    let longest = by_pool.values().map(Vec::len).max().unwrap_or(0);
+    (0..longest)
+        .flat_map(|turn| {
+            by_pool
+                .values()
+                .filter_map(move |own| own.get(turn).copied())
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
