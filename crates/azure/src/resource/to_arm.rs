@@ -394,3 +394,156 @@ fn looks_like_reference(key: &str, value: &Value) -> bool {
     (key.ends_with("Reference") || key.ends_with("References") || key.ends_with("FromConfig"))
         && (value.is_object() || value.is_array())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers every reference with its own name, so that it can be found in the body.
+    struct Echo;
+
+    impl Resolver for Echo {
+        fn subscription(&self) -> &'static str {
+            "s"
+        }
+
+        fn resource(&self, reference: &Reference) -> Option<String> {
+            Some(format!("/subscriptions/s/resourceGroups/{}", reference.name))
+        }
+
+        fn secret(&self, name: &str, _: &str) -> Option<SecretString> {
+            Some(SecretString::from(name.to_owned()))
+        }
+
+        fn secret_map(&self, name: &str) -> Option<BTreeMap<String, SecretString>> {
+            Some([(name.to_owned(), SecretString::from(name.to_owned()))].into())
+        }
+
+        fn config(&self, name: &str, _: &str) -> Option<String> {
+            Some(name.to_owned())
+        }
+    }
+
+    /// A spec in which every leaf is set, each to a word of its own.
+    struct Filled {
+        next: usize,
+        words: Vec<(String, String)>,
+    }
+
+    impl Filled {
+        fn word(&mut self, path: &str) -> String {
+            self.next += 1;
+            let word = format!("w{:05}w", self.next);
+            self.words.push((path.to_owned(), word.clone()));
+            word
+        }
+
+        fn structure(&mut self, index: usize, path: &str) -> Value {
+            let structure = Table::get().structure(index);
+            // A value and the ConfigMap it may come from instead end in the same place: one of them is enough.
+            let fields = structure.fields.iter().filter(|field| {
+                field.form != Form::Config
+                    || !structure
+                        .fields
+                        .iter()
+                        .any(|other| other.form != Form::Config && other.target == field.target)
+            });
+            fields
+                .map(|field| {
+                    (
+                        field.name.clone(),
+                        self.value(&field.form, &format!("{path}.{}", field.name)),
+                    )
+                })
+                .collect::<Map<_, _>>()
+                .into()
+        }
+
+        fn value(&mut self, form: &Form, path: &str) -> Value {
+            match form {
+                Form::Plain | Form::Enum(_) => Value::String(self.word(path)),
+                Form::Struct(index) => self.structure(*index, path),
+                Form::List(inner) => json!([self.value(inner, path)]),
+                Form::Map(inner) => json!({"key": self.value(inner, path)}),
+                Form::Reference => json!({"group": "g", "kind": "K", "name": self.word(path)}),
+                Form::Secret | Form::Config => json!({"name": self.word(path), "key": "k"}),
+                Form::SecretMap => json!({"name": self.word(path)}),
+                Form::Identities => {
+                    json!([{"reference": {"group": "g", "kind": "K", "name": self.word(path)}}])
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_leaf_of_every_kind_and_version_reaches_the_body() {
+        let mut leaves = 0;
+        let mut lost = Vec::new();
+        for mapping in Table::get().all() {
+            let mut filled = Filled {
+                next: 0,
+                words: Vec::new(),
+            };
+            let mut spec = filled.structure(mapping.spec, "spec");
+            spec["owner"] = json!({"armId": "/subscriptions/s/resourceGroups/g"});
+            let manifest = json!({
+                "apiVersion": format!("{}/{}", mapping.group, mapping.version),
+                "kind": mapping.kind, "metadata": {"name": "n", "namespace": "d"}, "spec": spec,
+            });
+            let object = AsoObject::parse(&manifest).unwrap();
+            let put = to_arm(&object, &Echo).unwrap();
+            let body = put.body.to_string();
+            for (path, word) in filled.words {
+                leaves += 1;
+                if !body.contains(&word) {
+                    lost.push(format!("{} {}: {path}", mapping.kind, mapping.version));
+                }
+            }
+            for pointer in &put.secrets {
+                assert!(put.body.pointer(pointer).is_some(), "{} {pointer}", mapping.kind);
+            }
+        }
+        println!(
+            "report: azure mapper: {leaves} leaves of {} kinds and versions, {} lost",
+            Table::get().all().count(),
+            lost.len()
+        );
+        assert!(lost.is_empty(), "{}", lost.join("\n"));
+    }
+
+    #[test]
+    fn what_a_version_does_not_know_is_refused_and_what_is_missing_is_named() {
+        let pool = |version: &str, spec: Value| {
+            let mut spec = spec;
+            spec["owner"] = json!({"name": "c"});
+            let manifest = json!({"apiVersion": format!("containerservice.azure.com/{version}"),
+                "kind": "ManagedClustersAgentPool", "metadata": {"name": "p"}, "spec": spec});
+            to_arm(&AsoObject::parse(&manifest).unwrap(), &Echo)
+        };
+        let error = pool("v1api20240901", json!({"cuont": 3})).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ManagedClustersAgentPool p: spec.cuont is not known in version v1api20240901"
+        );
+        let newer = pool(
+            "v20250801",
+            json!({"gatewayProfile": {"publicIPPrefixSize": 31}, "count": 1}),
+        )
+        .unwrap();
+        assert_eq!(
+            newer.body["properties"],
+            json!({"gatewayProfile": {"publicIPPrefixSize": 31}, "count": 1})
+        );
+        let error = pool("v20250801", json!({"newReference": {"armId": "/x"}})).unwrap_err();
+        assert!(matches!(error, ResourceError::UnknownField { .. }));
+        let error = pool(
+            "v1api20240901",
+            json!({"count": 1, "vnetSubnetReference": {"group": "g"}}),
+        )
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ManagedClustersAgentPool p: spec.vnetSubnetReference must be a reference: either group, kind and name, or armId"
+        );
+    }
+}

@@ -15,7 +15,7 @@ use p12_keystore::{
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, date_time_ymd};
 use serde_json::json;
 use slipway_azure::{
-    ArmError, CredentialError, Tuning,
+    ArmError, Cloud, CredentialError, Tuning,
     arm::{Answer, ResourceId},
     credential::{
         AllowedNamespaces, Identity, IdentityKind, Namespace, Permission, Principal, SecretName,
@@ -459,6 +459,48 @@ async fn no_token_is_asked_for_a_namespace_that_may_not_use_the_identity() {
     let error = refusal(log_in(&world, &permission, principal).await);
     assert!(matches!(error, CredentialError::NamespaceNotAllowed { .. }));
     assert_eq!(world.simulator.azure().requests().count(), 0);
+}
+
+#[tokio::test]
+async fn every_cloud_has_its_own_login_and_endpoint() {
+    for (cloud, login, endpoint) in [
+        (
+            "AzurePublicCloud",
+            "login.microsoftonline.com",
+            "management.azure.com",
+        ),
+        (
+            "AzureUSGovernmentCloud",
+            "login.microsoftonline.us",
+            "management.usgovcloudapi.net",
+        ),
+        (
+            "AzureChinaCloud",
+            "login.chinacloudapi.cn",
+            "management.chinacloudapi.cn",
+        ),
+    ] {
+        let world = World::of(
+            Cloud::by_name(cloud).unwrap(),
+            Settings::default(),
+            Tuning::default(),
+        );
+        with_identity(
+            &world,
+            &identity(IdentityKind::ServicePrincipal),
+            Some(secret(CANARY)),
+            None,
+        )
+        .await
+        .unwrap();
+        let hosts: Vec<String> = world
+            .simulator
+            .azure()
+            .requests()
+            .map(|request| request.host.clone())
+            .collect();
+        assert_eq!(hosts, [login, endpoint]);
+    }
 }
 
 #[tokio::test]

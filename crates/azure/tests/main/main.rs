@@ -5,6 +5,7 @@
     reason = "a test that cannot go on fails where it stands"
 )]
 
+mod connections;
 mod credentials;
 mod faults;
 mod mapper;

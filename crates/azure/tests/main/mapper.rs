@@ -370,3 +370,20 @@ fn a_recorded_put_and_the_get_after_it_show_no_difference() {
     assert!(spurious.is_empty(), "{}", spurious.join("\n"));
     assert!(compared >= 100, "only {compared} pairs found");
 }
+
+#[test]
+fn the_table_is_what_the_pinned_module_says() {
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/src/resource/table.json");
+    let generator = concat!(env!("CARGO_MANIFEST_DIR"), "/../../parts/aso-table");
+    let output = std::process::Command::new("go")
+        .args(["run", ".", "-check", table])
+        .current_dir(generator)
+        .output()
+        .expect("go is installed");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(std::fs::metadata(table).unwrap().len() < 1_000_000);
+}

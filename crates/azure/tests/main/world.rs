@@ -146,13 +146,17 @@ impl World {
     }
 
     pub fn with(settings: Settings, tuning: Tuning) -> Self {
+        Self::of(Cloud::public(), settings, tuning)
+    }
+
+    pub fn of(cloud: Cloud, settings: Settings, tuning: Tuning) -> Self {
         LazyLock::force(&LOGS);
         let clock = Clock::starting_at(Timestamp::now());
         let azure = slipway_azure_sim::Azure::with_state(settings, signed());
         let simulator = Arc::new(Simulator::around(azure, move || clock.now()));
         let transport = Transport::new(Arc::new(Wire(Arc::clone(&simulator))));
         Self {
-            azure: Azure::over(Cloud::public(), tuning, clock, transport),
+            azure: Azure::over(cloud, tuning, clock, transport),
             simulator,
             clock,
         }
