@@ -1,0 +1,74 @@
+//! What of a pool cannot change, and when a system pool may go.
+
+use serde_json::json;
+use slipway_runtime::admission::field::{FieldError, Path};
+
+use super::{
+    OtherSystemPools,
+    immutable::{CHANGED, immutable, immutable_fields},
+    pool,
+};
+use crate::api::{MODE_SYSTEM, PoolClass};
+
+/// Fields that AKS fixes when a pool is made.
+pub const FIXED: &[&str] = &[
+    "name",
+    "osType",
+    "sku",
+    "osDiskSizeGB",
+    "maxPods",
+    "osDiskType",
+    "scaleSetPriority",
+    "enableUltraSSD",
+    "enableNodePublicIP",
+    "nodePublicIPPrefixID",
+    "kubeletConfig",
+    "kubeletDiskType",
+    "linuxOSConfig",
+];
+
+/// Fields that cannot change once they are set.
+pub const FIXED_ONCE_SET: &[&str] = &["subnetName", "enableFIPS", "enableEncryptionAtHost"];
+
+pub const LAST_SYSTEM_POOL: &str = "AKS Cluster must have at least one system pool";
+pub const MODE_PROBLEM: &str =
+    "Cannot change node pool mode to User, you must have at least one System node pool in your cluster";
+
+pub fn validate(root: &Path, old: &PoolClass, new: &PoolClass, others: &OtherSystemPools) -> Vec<FieldError> {
+    let mut errors = immutable_fields(root, FIXED, old, new);
+    let (old_json, new_json) = (json!(old), json!(new));
+    for name in FIXED_ONCE_SET {
+        if !old_json[*name].is_null() {
+            errors.extend(immutable(&root.child(name), &old_json[*name], &new_json[*name]));
+        }
+    }
+    let sorted = |class: &PoolClass| {
+        let mut zones = class.availability_zones.clone();
+        zones.sort();
+        zones
+    };
+    if sorted(old) != sorted(new) {
+        errors.push(FieldError::invalid(
+            &root.child("availabilityZones"),
+            json!(new.availability_zones),
+            CHANGED,
+        ));
+    }
+    errors.extend(pool::node_labels(root, new));
+    if old.mode == MODE_SYSTEM && new.mode != MODE_SYSTEM && keeps_last_system_pool(others).is_err() {
+        errors.push(FieldError::forbidden(&root.child("mode"), MODE_PROBLEM));
+    }
+    errors.extend(pool::always(root, new));
+    errors
+}
+
+/// Whether a system pool may stop being one.
+pub fn keeps_last_system_pool(others: &OtherSystemPools) -> Result<(), String> {
+    match others {
+        OtherSystemPools::Unreadable(problem) => Err(problem.clone()),
+        OtherSystemPools::Count(0) => Err(format!(
+            "{LAST_SYSTEM_POOL}; delete the Cluster to delete them all, or add another system pool first. If the delete was triggered via the owner MachinePool, it goes on by itself once another system pool exists"
+        )),
+        OtherSystemPools::NotNeeded | OtherSystemPools::Count(_) => Ok(()),
+    }
+}

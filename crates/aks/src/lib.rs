@@ -1,0 +1,7 @@
+//! AKS clusters as Cluster API objects: AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool, their
+//! templates and AzureClusterIdentity. Everything here is decided by pure functions over what was observed.
+
+pub mod admit;
+pub mod api;
+pub mod render;
+pub mod version;
