@@ -6,16 +6,17 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     aks,
-    arm_id::{ArmId, Target, parse_path},
+    arm_id::{ArmId, Target},
     azure::Azure,
     collection,
-    entra::{Claims, TokenProblem},
-    kinds::{self, Acceptance, Child, Draft, EtagForm, Kind, Missing, View},
+    entra::Claims,
+    gate,
+    kinds::{self, Acceptance, EtagForm, Kind, Missing, View},
     refusal::Refusal,
     registration, roles,
     store::Resource,
-    throttle::Call,
     wire::{Request, Response},
+    write,
 };
 
 /// A request that passed the gate.
@@ -27,7 +28,7 @@ pub struct Context<'a> {
 }
 
 pub fn answer(azure: &mut Azure, request: &Request, now: Timestamp) -> Response {
-    match admit(azure, request, now) {
+    match gate::admit(azure, request, now) {
         Ok((context, target, limit)) => {
             let response = match dispatch(azure, &context, target.as_ref()) {
                 Ok(response) => response,
@@ -55,109 +56,6 @@ pub fn answer(azure: &mut Azure, request: &Request, now: Timestamp) -> Response 
             }
             response
         }
-    }
-}
-
-type Admitted<'a> = (Context<'a>, Option<Target>, Option<(&'static str, u64)>);
-
-/// The gate: token, API version, request limits.
-fn admit<'a>(azure: &mut Azure, request: &'a Request, now: Timestamp) -> Result<Admitted<'a>, Refusal> {
-    let caller = authenticate(azure, request, now)?;
-    let target = parse_path(&request.path);
-    let Some(api) = request.parameter("api-version").filter(|api| !api.is_empty()) else {
-        return Err(Refusal::missing_api_version());
-    };
-    let limit = match &target {
-        None => None,
-        Some(target) => {
-            let (id, kind, is_list) = match target {
-                Target::Resource(id) => (Some(id), id.type_path().to_ascii_lowercase(), false),
-                Target::Under {
-                    parent,
-                    namespace,
-                    word,
-                } => (
-                    Some(parent),
-                    collection::kind_path(parent, namespace, word).to_ascii_lowercase(),
-                    true,
-                ),
-            };
-            let call = Call {
-                method: &request.method,
-                subscription: id.map_or("", |id| id.subscription.as_str()),
-                id,
-                is_operation: kind.contains("/operations") || kind.contains("/operationresults"),
-                kind: &kind,
-                is_list,
-            };
-            let settings = azure.settings.clone();
-            Some(azure.throttle.admit(&settings, &call, now)?)
-        }
-    };
-    Ok((
-        Context {
-            request,
-            api,
-            now,
-            caller,
-        },
-        target,
-        limit,
-    ))
-}
-
-fn authenticate(azure: &Azure, request: &Request, now: Timestamp) -> Result<Option<Claims>, Refusal> {
-    let token = request
-        .header_text("authorization")
-        .and_then(|header| header.strip_prefix("Bearer "));
-    let Some(token) = token else {
-        if !azure.settings.require_token {
-            return Ok(None);
-        }
-        return Err(Refusal::gateway(
-            401,
-            "AuthenticationFailed",
-            "Authentication failed. The 'Authorization' header is missing.",
-        ));
-    };
-    match azure.state().directory.read_token(token, now) {
-        Ok(claims) => {
-            let audience = claims.audience.trim_end_matches('/');
-            let known = [
-                "management.azure.com",
-                "management.core.windows.net",
-                "management.usgovcloudapi.net",
-                "management.core.usgovcloudapi.net",
-                "management.chinacloudapi.cn",
-                "management.core.chinacloudapi.cn",
-            ];
-            let is_ours =
-                known.iter().any(|host| audience.contains(host)) || audience.contains(&request.authority);
-            if !is_ours {
-                return Err(Refusal::gateway(
-                    401,
-                    "InvalidAuthenticationTokenAudience",
-                    format!(
-                        "The access token has been obtained for wrong audience or resource '{audience}'. It should exactly match with one of the allowed audiences 'https://management.core.windows.net/','https://management.azure.com/'."
-                    ),
-                ));
-            }
-            Ok(Some(claims))
-        }
-        Err(_) if !azure.settings.require_token => Ok(None),
-        Err(TokenProblem::Malformed) => Err(Refusal::gateway(
-            401,
-            "InvalidAuthenticationToken",
-            "The access token is invalid.",
-        )),
-        Err(TokenProblem::Expired { at }) => Err(Refusal::gateway(
-            401,
-            "ExpiredAuthenticationToken",
-            format!(
-                "The access token expiry UTC time '{}' is earlier than current UTC time '{now}'.",
-                Timestamp::from_second(at).unwrap_or(now)
-            ),
-        )),
     }
 }
 
@@ -380,57 +278,12 @@ fn check_preconditions(request: &Request, id: &ArmId, old: Option<&Resource>) ->
     Ok(())
 }
 
-fn check_location(
-    id: &ArmId,
-    kind: &Kind,
-    old: Option<&Resource>,
-    body: &mut Map<String, Value>,
-) -> Result<(), Refusal> {
-    let is_top = id.parent().is_none() && id.providers.len() <= 1;
-    if !kind.located || !is_top || kind.path.is_empty() {
-        return Ok(());
-    }
-    let sent = body
-        .get("location")
-        .and_then(Value::as_str)
-        .map(|location| location.replace(' ', "").to_ascii_lowercase())
-        .filter(|location| !location.is_empty());
-    match (sent, old) {
-        (None, Some(old)) => {
-            body.insert("location".to_owned(), old.location().into());
-        }
-        (None, None) => {
-            return Err(Refusal::gateway(
-                400,
-                "LocationRequired",
-                "The location property is required for this definition.",
-            ));
-        }
-        (Some(sent), Some(old)) if sent != old.location() => {
-            return Err(Refusal::gateway(
-                409,
-                "InvalidResourceLocation",
-                format!(
-                    "The resource '{}' already exists in location '{}' in resource group '{}'. A resource with the same name cannot be created in location '{sent}'. Please select a new resource name.",
-                    id.name(),
-                    old.location(),
-                    id.group.as_deref().unwrap_or_default()
-                ),
-            ));
-        }
-        (Some(sent), _) => {
-            body.insert("location".to_owned(), sent.into());
-        }
-    }
-    Ok(())
-}
-
 fn put(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
     let kind = kinds::find(&id.type_path());
     check_above(azure, kind, id, "write")?;
     let body = read_body(context.request)?;
     check_preconditions(context.request, id, azure.state().resources.get(id))?;
-    write(azure, kind, id, body, context)
+    write::write(azure, kind, id, body, context)
 }
 
 /// PATCH: tags and whatever else is sent, laid over what is there.
@@ -452,183 +305,7 @@ fn patch(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Respons
             body.insert(key, value);
         }
     }
-    write(azure, kind, id, body, context)
-}
-
-fn write(
-    azure: &mut Azure,
-    kind: &'static Kind,
-    id: &ArmId,
-    mut body: Map<String, Value>,
-    context: &Context<'_>,
-) -> Result<Response, Refusal> {
-    for key in ["id", "name", "type", "etag", "eTag", "systemData"] {
-        body.remove(key);
-    }
-    let old = azure.state().resources.get(id).cloned();
-    check_location(id, kind, old.as_ref(), &mut body)?;
-    if kind.exclusive {
-        aks::check_idle(azure, id, "write")?;
-    }
-    if let Some(properties) = body.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.remove("provisioningState");
-    }
-    let embedded = match take_embedded(kind, id, &mut body) {
-        None => None,
-        Some(children) => Some(
-            children
-                .into_iter()
-                .map(|child| completed(azure, child, context))
-                .collect::<Result<Children, Refusal>>()?,
-        ),
-    };
-    let mut draft = Draft {
-        azure,
-        id,
-        old: old.as_ref(),
-        now: context.now,
-        body,
-        hidden: old.as_ref().map(|old| old.hidden.clone()).unwrap_or_default(),
-        verb: if old.is_some() { "update" } else { "create" },
-        state: None,
-        nodes: 0,
-        children: Vec::new(),
-    };
-    (kind.complete)(&mut draft)?;
-    let Draft {
-        body,
-        hidden,
-        verb,
-        state,
-        nodes,
-        mut children,
-        ..
-    } = draft;
-    children.extend(embedded.iter().flatten().cloned());
-    let unchanged = old
-        .as_ref()
-        .is_some_and(|old| same_document(kind, &old.document, &body) && old.state == "Succeeded")
-        && children_same(azure, &children)
-        && embedded_same(azure, kind, id, embedded.as_ref());
-    let acceptance = match (&old, unchanged) {
-        (None, _) => kind.create,
-        (Some(_), true) => kind.unchanged,
-        (Some(_), false) => kind.update,
-    };
-    let state = match (acceptance.runs, verb) {
-        (false, _) => "Succeeded",
-        (true, _) if state.is_some() => state.unwrap_or_default(),
-        (true, "create") => kind.states.creating,
-        (true, _) => kind.states.updating,
-    };
-    if embedded.is_some() {
-        azure.remove_embedded(kind, id, &children);
-    }
-    azure.save(
-        id,
-        kind,
-        old.as_ref(),
-        body,
-        hidden,
-        state,
-        context.now,
-        unchanged,
-    );
-    for child in children {
-        let runs = kinds::find(child.1).create.runs;
-        azure.save_child(child, if runs { state } else { "Succeeded" }, context.now);
-    }
-    Ok(accepted(azure, kind, id, acceptance, verb, nodes, context))
-}
-
-type Children = Vec<Child>;
-
-/// Takes lists of child resources out of a parent's body. `None` when the type has none.
-fn take_embedded(kind: &'static Kind, id: &ArmId, body: &mut Map<String, Value>) -> Option<Children> {
-    if kind.embedded.is_empty() {
-        return None;
-    }
-    let mut children = Vec::new();
-    let properties = crate::store::object_mut(body, "properties");
-    for (property, path) in kind.embedded {
-        let Some(Value::Array(list)) = properties.remove(*property) else {
-            continue;
-        };
-        let word = path.rsplit('/').next().unwrap_or_default();
-        for entry in list {
-            let Value::Object(mut entry) = entry else { continue };
-            let Some(name) = entry.get("name").and_then(Value::as_str).map(str::to_owned) else {
-                continue;
-            };
-            for key in ["id", "name", "type", "etag"] {
-                entry.remove(key);
-            }
-            if let Some(properties) = entry.get_mut("properties").and_then(Value::as_object_mut) {
-                properties.remove("provisioningState");
-            }
-            children.push((id.child(word, &name), *path, entry, Map::new()));
-        }
-    }
-    Some(children)
-}
-
-/// To the network provider tags are nothing that has to be worked on.
-fn same_document(kind: &Kind, old: &Map<String, Value>, new: &Map<String, Value>) -> bool {
-    if kind.style != crate::operation::Style::Network {
-        return old == new;
-    }
-    let without_tags = |document: &Map<String, Value>| {
-        let mut document = document.clone();
-        document.remove("tags");
-        document
-    };
-    without_tags(old) == without_tags(new)
-}
-
-fn children_same(azure: &Azure, children: &Children) -> bool {
-    children.iter().all(|(id, _, body, _)| {
-        azure
-            .state()
-            .resources
-            .get(id)
-            .is_some_and(|old| old.document == *body)
-    })
-}
-
-/// Fills in a child that came in its parent's body, as if it had been written itself.
-fn completed(azure: &Azure, (id, path, body, _): Child, context: &Context<'_>) -> Result<Child, Refusal> {
-    let old = azure.state().resources.get(&id);
-    let mut draft = Draft {
-        azure,
-        id: &id,
-        old,
-        now: context.now,
-        body,
-        hidden: old.map(|old| old.hidden.clone()).unwrap_or_default(),
-        verb: if old.is_some() { "update" } else { "create" },
-        state: None,
-        nodes: 0,
-        children: Vec::new(),
-    };
-    (kinds::find(path).complete)(&mut draft)?;
-    let Draft { body, hidden, .. } = draft;
-    Ok((id, path, body, hidden))
-}
-
-fn embedded_same(azure: &Azure, kind: &Kind, id: &ArmId, embedded: Option<&Children>) -> bool {
-    let Some(embedded) = embedded else { return true };
-    kind.embedded.iter().all(|(_, path)| {
-        azure
-            .state()
-            .resources
-            .of_kind(&id.key(), path)
-            .iter()
-            .all(|old| {
-                embedded
-                    .iter()
-                    .any(|(child, ..)| child.key() == old.id.to_ascii_lowercase())
-            })
-    })
+    write::write(azure, kind, id, body, context)
 }
 
 /// Starts the operation a write asked for and answers.

@@ -10,6 +10,7 @@ mod backing;
 mod collection;
 mod entra;
 mod fault;
+mod gate;
 mod job_name;
 mod kinds;
 mod kubernetes_authorization;
@@ -26,6 +27,7 @@ mod simulator;
 mod store;
 mod throttle;
 mod wire;
+mod write;
 
 pub use aks::Node;
 pub use arm_id::ArmId;

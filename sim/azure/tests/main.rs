@@ -1,5 +1,7 @@
 //! The simulator from outside: what a client sees.
 
+#[path = "main/backing.rs"]
+mod backing;
 #[path = "main/clusters.rs"]
 mod clusters;
 #[path = "main/conformance.rs"]

@@ -1,13 +1,12 @@
-//! Managed clusters: defaults as AKS fills them in, what cannot change, and how API versions show them.
+//! Managed clusters: defaults as AKS fills them in, and what cannot change.
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::{POOL, at, boolean, is_preview, pool, running, since, versions};
+use super::{POOL, at, boolean, network_profile, pool, running, versions};
 use crate::{
     arm_id::ArmId,
-    azure::Azure,
-    kinds::{Child, Draft, View},
+    kinds::{Child, Draft},
     refusal::Refusal,
     store::{Resource, object_mut},
 };
@@ -41,7 +40,7 @@ pub fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     let profiles = take_profiles(draft)?;
     fill_identity(draft);
     fill_version(draft)?;
-    fill_network(draft)?;
+    network_profile::fill(draft)?;
     fill_names(draft);
     fill_features(draft);
     check_accounts(draft)?;
@@ -215,112 +214,6 @@ fn fill_version(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     properties.insert("kubernetesVersion".to_owned(), shown.into());
     properties.insert("currentKubernetesVersion".to_owned(), current.into());
     Ok(())
-}
-
-fn fill_network(draft: &mut Draft<'_>) -> Result<(), Refusal> {
-    let now = draft.now;
-    let kept = draft
-        .old
-        .and_then(|old| at(old.properties(), &["networkProfile"]))
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
-    let network = object_mut(draft.properties(), "networkProfile");
-    for key in ["ipFamilies", "podCidrs", "serviceCidrs"] {
-        if network
-            .get(key)
-            .and_then(Value::as_array)
-            .is_some_and(Vec::is_empty)
-        {
-            network.remove(key);
-        }
-    }
-    if let Some(sku) = network.get_mut("loadBalancerSku")
-        && let Some(text) = sku.as_str()
-    {
-        *sku = text.to_ascii_lowercase().into();
-    }
-    for (key, value) in kept {
-        if key != "loadBalancerProfile" {
-            network.entry(key).or_insert(value);
-        } else if !network.contains_key("loadBalancerProfile") {
-            network.insert(key, value);
-        }
-    }
-    let asked_for_plugin = network.contains_key("networkPlugin");
-    // Azure CNI in overlay mode took the place of kubenet as the default in early 2025.
-    if !asked_for_plugin && since(now, 2025, 1) {
-        network.insert("networkPlugin".to_owned(), "azure".into());
-        network
-            .entry("networkPluginMode")
-            .or_insert_with(|| "overlay".into());
-    }
-    let mut fill = |key: &str, value: Value| {
-        network.entry(key).or_insert(value);
-    };
-    fill("networkPlugin", "kubenet".into());
-    fill("networkPolicy", "none".into());
-    fill("loadBalancerSku", "standard".into());
-    fill("outboundType", "loadBalancer".into());
-    fill("serviceCidr", "10.0.0.0/16".into());
-    let text = |network: &Map<String, Value>, key: &str| {
-        network
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let (plugin, mode) = (text(network, "networkPlugin"), text(network, "networkPluginMode"));
-    if mode == "overlay" && plugin == "kubenet" {
-        return Err(Refusal::invalid_parameter(
-            "networkProfile.networkPluginMode",
-            "networkPluginMode 'overlay' can only be used with networkPlugin 'azure'.",
-        ));
-    }
-    if plugin == "azure" {
-        network
-            .entry("networkDataplane")
-            .or_insert_with(|| "azure".into());
-    }
-    if plugin == "kubenet" || mode == "overlay" {
-        network.entry("podCidr").or_insert_with(|| "10.244.0.0/16".into());
-    }
-    let service = text(network, "serviceCidr");
-    network
-        .entry("dnsServiceIP")
-        .or_insert_with(|| tenth_address(&service).into());
-    network.entry("serviceCidrs").or_insert_with(|| json!([service]));
-    if let Some(pods) = network.get("podCidr").cloned() {
-        network.entry("podCidrs").or_insert_with(|| json!([pods]));
-    }
-    network.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
-    if text(network, "outboundType") == "loadBalancer" {
-        let balancer = object_mut(network, "loadBalancerProfile");
-        let named = balancer.contains_key("outboundIPs") || balancer.contains_key("outboundIPPrefixes");
-        if !named {
-            balancer
-                .entry("managedOutboundIPs")
-                .or_insert_with(|| json!({"count": 1}));
-        }
-        balancer
-            .entry("backendPoolType")
-            .or_insert_with(|| "nodeIPConfiguration".into());
-    }
-    Ok(())
-}
-
-/// `10.0.0.0/16` -> `10.0.0.10`, the address AKS gives cluster DNS.
-fn tenth_address(cidr: &str) -> String {
-    let base = cidr.split('/').next().unwrap_or_default();
-    match base.parse::<std::net::IpAddr>() {
-        Ok(std::net::IpAddr::V4(address)) => {
-            std::net::Ipv4Addr::from(u32::from(address).wrapping_add(10)).to_string()
-        }
-        Ok(std::net::IpAddr::V6(address)) => {
-            std::net::Ipv6Addr::from(u128::from(address).wrapping_add(10)).to_string()
-        }
-        Err(_) => "10.0.0.10".to_owned(),
-    }
 }
 
 fn fill_names(draft: &mut Draft<'_>) {
@@ -571,115 +464,6 @@ fn fill_pools(
         children.push((id, POOL, body, filled.hidden));
     }
     Ok(children)
-}
-
-pub fn present(azure: &Azure, resource: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {
-    document.insert("id".to_owned(), resource.arm_id().aks_spelling().into());
-    document.insert(
-        "type".to_owned(),
-        "Microsoft.ContainerService/ManagedClusters".into(),
-    );
-    let pools: Vec<Value> = azure
-        .state()
-        .resources
-        .of_kind(&resource.id.to_ascii_lowercase(), POOL)
-        .into_iter()
-        .map(|pool| pool::profile(pool, view))
-        .collect();
-    let (api, preview) = (view.api, is_preview(view.api));
-    let current = api >= "2025" || (preview && api >= "2024-04");
-    if !current {
-        document.remove("kind");
-    }
-    // A cluster that is only being created has none yet.
-    if preview && api >= "2024-04" && !(view.written && resource.state == "Creating") {
-        document.insert("eTag".to_owned(), resource.etag.clone().into());
-    }
-    let properties = object_mut(document, "properties");
-    properties.insert("agentPoolProfiles".to_owned(), pools.into());
-    let mut hide = |keys: &[&str], hidden: bool| {
-        if hidden {
-            for key in keys {
-                properties.remove(*key);
-            }
-        }
-    };
-    hide(
-        &[
-            "currentKubernetesVersion",
-            "securityProfile",
-            "storageProfile",
-            "oidcIssuerProfile",
-            "workloadAutoScalerProfile",
-        ],
-        api < "2022",
-    );
-    hide(&["resourceUID", "supportPlan"], api < "2023-06");
-    hide(&["metricsProfile"], api < "2023-11");
-    hide(&["bootstrapProfile"], !current);
-    hide(
-        &["nodeProvisioningProfile"],
-        !(api >= "2025" || (preview && api >= "2023-11")),
-    );
-    if api < "2023-06" {
-        object_mut(properties, "autoUpgradeProfile").remove("nodeOSUpgradeChannel");
-    }
-    if api < "2025"
-        && let Some(nodes) = properties
-            .get_mut("nodeProvisioningProfile")
-            .and_then(Value::as_object_mut)
-    {
-        nodes.remove("defaultNodePools");
-    }
-    if preview && api >= "2023-11" {
-        let mut plugins = json!({"karpenter": {"enableV2": true}});
-        if api >= "2024-04" {
-            plugins["azure-monitor-metrics-ccp"] = json!({"enableV2": true});
-            plugins["live-patching-controller"] = json!({"enableV2": true});
-            if since(view.now, 2025, 1) {
-                plugins["static-egress-controller"] = json!({"enableV2": true});
-            }
-        }
-        properties.insert("controlPlanePluginProfiles".to_owned(), plugins);
-        if let Some(storage) = properties
-            .get_mut("storageProfile")
-            .and_then(Value::as_object_mut)
-        {
-            object_mut(storage, "diskCSIDriver")
-                .entry("version")
-                .or_insert_with(|| "v1".into());
-        }
-    }
-    gate_network(properties, view);
-}
-
-fn gate_network(properties: &mut Map<String, Value>, view: &View<'_>) {
-    let (api, preview) = (view.api, is_preview(view.api));
-    let network = object_mut(properties, "networkProfile");
-    if api < "2022" {
-        for key in ["ipFamilies", "podCidrs", "serviceCidrs"] {
-            network.remove(key);
-        }
-    }
-    if api < "2023-06" {
-        network
-            .entry("dockerBridgeCidr")
-            .or_insert_with(|| "172.17.0.1/16".into());
-        if let Some(balancer) = network
-            .get_mut("loadBalancerProfile")
-            .and_then(Value::as_object_mut)
-        {
-            balancer.remove("backendPoolType");
-        }
-    }
-    if api < "2023-11" && network.get("networkPolicy") == Some(&json!("none")) {
-        network.remove("networkPolicy");
-    }
-    if preview && api >= "2024-04" && since(view.now, 2025, 1) {
-        network
-            .entry("podLinkLocalAccess")
-            .or_insert_with(|| "IMDS".into());
-    }
 }
 
 /// What is only known once the cluster stands: its outbound address and its kubelet identity.

@@ -2,7 +2,9 @@
 
 mod actions;
 mod cluster;
+mod cluster_view;
 mod credentials;
+mod network_profile;
 mod nodes;
 mod pool;
 mod versions;
@@ -39,7 +41,7 @@ pub const KINDS: &[Kind] = &[
         etag: EtagForm::Aks,
         exclusive: true,
         complete: cluster::complete,
-        present: cluster::present,
+        present: cluster_view::present,
         finish: cluster::finish,
         ..PLAIN
     },

@@ -344,3 +344,58 @@ fn roles_decide_who_may_write_and_who_gets_credentials() {
     azure.put(&admin, &role("b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b"));
     assert_eq!(azure.send(&review).body_json()["status"]["allowed"], true);
 }
+
+#[test]
+fn an_api_server_can_check_tokens_with_the_published_keys() {
+    let issuer = format!("https://localhost:8443/{TENANT}/v2.0");
+    let mut azure = Fixture::with(Settings {
+        token_issuer: Some(issuer.clone()),
+        ..Settings::default()
+    });
+    let form = [
+        ("grant_type", "client_credentials"),
+        ("client_id", CLIENT),
+        ("client_secret", "any"),
+        ("scope", "6dae42f8-4368-4678-94ff-3960e28e3630/.default"),
+    ];
+    let address = format!("https://localhost:8443/{TENANT}/oauth2/v2.0/token");
+    let answer = azure
+        .send(&Request::new(Method::POST, &address).form(&form))
+        .body_json();
+    let token = answer["access_token"].as_str().expect("a token");
+    let discovery = azure
+        .send(&Request::new(
+            Method::GET,
+            &format!("{issuer}/.well-known/openid-configuration"),
+        ))
+        .body_json();
+    assert_eq!(discovery["issuer"], issuer);
+    let keys = azure
+        .send(&Request::new(
+            Method::GET,
+            discovery["jwks_uri"].as_str().expect("a link"),
+        ))
+        .body_json();
+    let (signed, signature) = token.rsplit_once('.').expect("three parts");
+    let claims = URL_SAFE_NO_PAD
+        .decode(signed.split_once('.').expect("two parts").1)
+        .expect("base64");
+    let claims: Value = serde_json::from_slice(&claims).expect("JSON");
+    assert_eq!(claims["iss"], issuer);
+    assert_eq!(claims["aud"], "6dae42f8-4368-4678-94ff-3960e28e3630");
+    let part = |name: &str| {
+        URL_SAFE_NO_PAD
+            .decode(keys["keys"][0][name].as_str().expect("a number"))
+            .expect("base64")
+    };
+    aws_lc_rs::signature::RsaPublicKeyComponents {
+        n: part("n"),
+        e: part("e"),
+    }
+    .verify(
+        &aws_lc_rs::signature::RSA_PKCS1_2048_8192_SHA256,
+        signed.as_bytes(),
+        &URL_SAFE_NO_PAD.decode(signature).expect("base64"),
+    )
+    .expect("signed with the published key");
+}
