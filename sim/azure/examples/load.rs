@@ -1,7 +1,7 @@
 //! Loads the `azure-sim` binary on loopback: 1,000 clusters with 3 pools each, then 500 requests a second for twenty
 //! seconds. Prints one JSON object: rates, latencies, and the memory of the process.
 //!
-//! `cargo build -p slipway-azure-sim --bins --examples && target/debug/examples/load`
+//! `cargo build --release -p slipway-azure-sim --bins --examples && target/release/examples/load [AZURE-SIM]`
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -40,11 +40,14 @@ async fn main() -> Result<()> {
         &settings,
         json!({"requireToken": false, "throttling": false, "speed": "instant"}).to_string(),
     )?;
-    let program = std::env::current_exe()?
-        .parent()
-        .and_then(|examples| examples.parent())
-        .context("the example lies beside the binary")?
-        .join("azure-sim");
+    let program = match std::env::args_os().nth(1) {
+        Some(path) => path.into(),
+        None => std::env::current_exe()?
+            .parent()
+            .and_then(|examples| examples.parent())
+            .context("the example lies beside the binary")?
+            .join("azure-sim"),
+    };
     let mut child = Command::new(&program)
         .arg("--settings")
         .arg(&settings)

@@ -160,6 +160,8 @@ pub fn outside_subscriptions(azure: &Azure, context: &Context<'_>) -> Result<Res
                 .iter()
                 .filter_map(|resource| resource.id.split('/').nth(2))
                 .collect();
+            ids.extend(azure.settings.subscriptions.iter().map(String::as_str));
+            ids.sort_unstable();
             ids.dedup();
             let items = ids.into_iter().map(|id| subscription(id, tenant)).collect();
             Ok(page(azure, items, context))

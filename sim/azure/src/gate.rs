@@ -44,8 +44,10 @@ pub fn admit<'a>(azure: &mut Azure, request: &'a Request, now: Timestamp) -> Res
                 kind: &kind,
                 is_list,
             };
-            let settings = azure.settings.clone();
-            Some(azure.throttle.admit(&settings, &call, now)?)
+            let mut throttle = std::mem::take(&mut azure.throttle);
+            let admitted = throttle.admit(&azure.settings, &call, now);
+            azure.throttle = throttle;
+            Some(admitted?)
         }
     };
     Ok((

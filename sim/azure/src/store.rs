@@ -1,9 +1,9 @@
 //! The resources of all subscriptions, kept by id. A resource group is a resource like any other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::arm_id::ArmId;
@@ -77,11 +77,28 @@ pub fn object_mut<'a>(parent: &'a mut Map<String, Value>, key: &str) -> &'a mut 
     }
 }
 
-/// All resources by lower-case id, so that what lies under an id is one range.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
+/// All resources by lower-case id, so that what lies under an id is one range; and their ids by type, so that a LIST
+/// does not look at every resource there is.
+#[derive(Clone, Debug, Default)]
 pub struct Store {
     resources: BTreeMap<String, Resource>,
+    by_kind: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Serialize for Store {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.resources.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Store {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut store = Self::default();
+        for (key, resource) in BTreeMap::<String, Resource>::deserialize(deserializer)? {
+            store.put(key, resource);
+        }
+        Ok(store)
+    }
 }
 
 impl Store {
@@ -102,7 +119,13 @@ impl Store {
     }
 
     pub fn insert(&mut self, id: &ArmId, resource: Resource) {
-        self.resources.insert(id.key(), resource);
+        self.put(id.key(), resource);
+    }
+
+    fn put(&mut self, key: String, resource: Resource) {
+        let kind = resource.kind.to_ascii_lowercase();
+        self.by_kind.entry(kind).or_default().insert(key.clone());
+        self.resources.insert(key, resource);
     }
 
     /// Everything below an id, without the resource itself.
@@ -115,10 +138,14 @@ impl Store {
 
     /// Resources of one type below an id, in order of creation.
     pub fn of_kind<'a>(&'a self, key: &str, kind: &str) -> Vec<&'a Resource> {
-        let mut found: Vec<&Resource> = self
-            .below(key)
-            .filter(|(_, resource)| resource.kind.eq_ignore_ascii_case(kind))
-            .map(|(_, resource)| resource)
+        let prefix = format!("{key}/");
+        let Some(keys) = self.by_kind.get(&kind.to_ascii_lowercase()) else {
+            return Vec::new();
+        };
+        let mut found: Vec<&Resource> = keys
+            .range(prefix.clone()..)
+            .take_while(|key| key.starts_with(&prefix))
+            .filter_map(|key| self.resources.get(key))
             .collect();
         found.sort_by_key(|resource| resource.order);
         found
@@ -128,7 +155,16 @@ impl Store {
     pub fn remove(&mut self, key: &str) -> Vec<Resource> {
         let mut keys: Vec<String> = self.below(key).map(|(key, _)| key.clone()).collect();
         keys.push(key.to_owned());
-        keys.iter().filter_map(|key| self.resources.remove(key)).collect()
+        let mut gone = Vec::new();
+        for key in keys {
+            if let Some(resource) = self.resources.remove(&key) {
+                if let Some(keys) = self.by_kind.get_mut(&resource.kind.to_ascii_lowercase()) {
+                    keys.remove(&key);
+                }
+                gone.push(resource);
+            }
+        }
+        gone
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Resource> {

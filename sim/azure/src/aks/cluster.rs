@@ -36,6 +36,7 @@ pub fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     {
         draft.body.remove("tags");
     }
+    draft.properties().retain(|_, value| value.as_str() != Some(""));
     check_immutable(draft)?;
     let profiles = take_profiles(draft)?;
     fill_identity(draft);

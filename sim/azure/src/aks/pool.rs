@@ -174,6 +174,8 @@ pub fn fill(
     name: &str,
 ) -> Result<Filled, Refusal> {
     let mut properties = sent;
+    // The Azure CLI sends empty text for what it leaves to the service.
+    properties.retain(|_, value| value.as_str() != Some(""));
     for key in [
         "provisioningState",
         "powerState",

@@ -4,14 +4,15 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{Notify, watch};
 
 use crate::{azure::State, simulator::Simulator};
 
-/// Writes at most this often; what changed within it can be lost when the process is killed, not when it is stopped.
+/// Writes at most this often, and spends at most a tenth of the time on it. What changed since the last write is lost
+/// when the process is killed, not when it is stopped.
 const PAUSE: Duration = Duration::from_millis(250);
 
 pub async fn keep(
@@ -21,7 +22,9 @@ pub async fn keep(
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut written = None;
+    let mut pause = PAUSE;
     loop {
+        let began = Instant::now();
         let ends = *stopped.borrow_and_update();
         let (revision, text) = {
             let azure = simulator.azure();
@@ -45,8 +48,13 @@ pub async fn keep(
         if ends {
             return;
         }
+        pause = (began.elapsed() * 9).max(PAUSE).max(pause / 2);
         tokio::select! {
-            () = changed.notified() => tokio::time::sleep(PAUSE).await,
+            () = tokio::time::sleep(pause) => {}
+            _ = stopped.changed() => continue,
+        }
+        tokio::select! {
+            () = changed.notified() => {}
             // Operations end by themselves, without a request.
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
             _ = stopped.changed() => {}

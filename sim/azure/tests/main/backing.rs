@@ -19,7 +19,7 @@ use slipway_azure_sim::{Authority, Options, Request, Response, Server, Settings,
 use crate::fixture::{SUBSCRIPTION, cluster_body, pool_body, request};
 
 /// Only a guard against hanging; the API server answers in milliseconds.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 fn send(simulator: &Simulator, request: &Request) -> Response {
     let response = simulator.handle(request);

@@ -63,6 +63,21 @@ fn a_cluster_is_created_in_the_time_it_took_when_recorded() {
 }
 
 #[test]
+fn empty_text_is_left_to_the_service_as_the_azure_cli_means_it() {
+    let mut azure = Fixture::with_group();
+    let path = "/resourceGroups/rg/providers/Microsoft.ContainerService/managedClusters/one";
+    let mut body = cluster_body();
+    body["properties"]["kubernetesVersion"] = "".into();
+    body["properties"]["agentPoolProfiles"][0]["orchestratorVersion"] = "".into();
+    let created = azure.put(path, &body);
+    assert_eq!(created.status, 201, "{:?}", created.body_json());
+    assert_eq!(
+        created.body_json()["properties"]["agentPoolProfiles"][0]["orchestratorVersion"],
+        "1.33"
+    );
+}
+
+#[test]
 fn an_identical_put_keeps_the_cluster_updating_for_minutes() {
     let mut azure = Fixture::with_group();
     let path = azure.cluster("one");
