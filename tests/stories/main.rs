@@ -6,3 +6,4 @@ mod stock_kubeadm_control_plane;
 mod stock_machine_deployment;
 mod support;
 mod toy_provider;
+mod up;

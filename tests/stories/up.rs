@@ -1,0 +1,131 @@
+//! `slipway up` with the toy provider: everything comes up, and everything goes, however it is stopped.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+use crate::manager_process::BINARY;
+
+/// Nothing a story waits for takes this long, unless it never comes.
+const HANG_GUARD: Duration = Duration::from_mins(3);
+
+/// The testbed program that `up` starts; built where a run of this package alone has not built it.
+fn testbed() -> Result<PathBuf> {
+    let beside = Path::new(BINARY).with_file_name("testbed");
+    if !beside.is_file() {
+        let status = std::process::Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--quiet",
+                "--locked",
+                "--package",
+                "slipway-testbed",
+                "--bin",
+                "testbed",
+            ])
+            .status()?;
+        ensure!(status.success(), "the testbed does not build");
+    }
+    Ok(beside)
+}
+
+fn up() -> Result<Command> {
+    let mut command = Command::new(BINARY);
+    command.arg("up").arg("--testbed").arg(testbed()?);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    Ok(command)
+}
+
+/// Reads what it prints until all is up; answers with the kubeconfig's path.
+async fn until_ready(child: &mut Child) -> Result<PathBuf> {
+    let output = child.stdout.take().context("its output is piped")?;
+    let mut lines = BufReader::new(output).lines();
+    let mut kubeconfig = None;
+    while let Some(line) = lines.next_line().await? {
+        if let Some(path) = line.trim().strip_prefix("kubeconfig ") {
+            kubeconfig = Some(PathBuf::from(path.trim()));
+        }
+        if line.contains("Ctrl-C stops everything") {
+            // Whoever goes on printing must not meet a closed pipe.
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return kubeconfig.context("it says where the kubeconfig is");
+        }
+    }
+    anyhow::bail!("it ended before it was ready")
+}
+
+fn is_alive(process: u64) -> bool {
+    // A zombie has ended; only its parent has not looked yet.
+    std::fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| {
+        !stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .trim_start()
+            .starts_with('Z')
+    })
+}
+
+#[tokio::test]
+async fn up_comes_up_and_goes_by_itself() -> Result<()> {
+    let output = tokio::time::timeout(HANG_GUARD, up()?.arg("--exit-when-ready").output()).await??;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{text}");
+    for wanted in [
+        "[1/3] ",
+        "[3/3] Starting the manager",
+        "Ready after",
+        "providers    toy",
+        "export KUBECONFIG=",
+    ] {
+        ensure!(text.contains(wanted), "it does not say {wanted:?}:\n{text}");
+    }
+    let line = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("kubeconfig "));
+    let kubeconfig = PathBuf::from(line.context("it names the kubeconfig")?.trim());
+    ensure!(!kubeconfig.exists(), "{} was left behind", kubeconfig.display());
+    Ok(())
+}
+
+#[tokio::test]
+async fn killing_up_leaves_no_process() -> Result<()> {
+    let mut child = up()?.spawn()?;
+    let kubeconfig = tokio::time::timeout(HANG_GUARD, until_ready(&mut child)).await??;
+    let description = kubeconfig.with_file_name("description.json");
+    let description: Value = serde_json::from_slice(&std::fs::read(description)?)?;
+    let processes: Vec<u64> = description["processes"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, id)| id.as_u64())
+        .collect();
+    ensure!(
+        processes.len() >= 4 && processes.iter().all(|id| is_alive(*id)),
+        "{description}"
+    );
+    child.start_kill()?;
+    child.wait().await?;
+    // The kernel ends them one after the other; there is nothing to watch but /proc.
+    let gone = async {
+        while processes.iter().any(|id| is_alive(*id)) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(HANG_GUARD, gone)
+        .await
+        .context("processes outlive the one that started them")?;
+    Ok(())
+}
