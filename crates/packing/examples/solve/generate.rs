@@ -255,7 +255,7 @@ pub fn workload(mix: &str, pods: usize, types: usize, seed: u64) -> Option<Workl
     })
 }
 
-/// Nodes of the cheapest type, each three quarters full of pods too large for any other node: nothing can be improved.
+/// Nodes of the cheapest type, each full of pods that fit no other node and no cheaper type: nothing can be improved.
 pub fn standing(nodes: usize, types: usize) -> Snapshot {
     let kinds = instance_types(types);
     let mut pool = NodePool::default();
@@ -308,7 +308,7 @@ pub fn standing(nodes: usize, types: usize) -> Snapshot {
         claim.status.conditions.push(condition("Consolidatable"));
         snapshot.nodes.push(node);
         snapshot.node_claims.push(claim);
-        for (part, cpu) in ["1900m", "600m", "500m"].into_iter().enumerate() {
+        for (part, cpu) in ["1300m", "1300m", "1300m"].into_iter().enumerate() {
             let app = VALUES[part];
             let mut pod = spread(&mut random, index * 3 + part, labels::ZONE, "ScheduleAnyway");
             pod.metadata.labels.insert("app".to_owned(), app.to_owned());
