@@ -2,5 +2,10 @@
 
 mod completeness;
 mod drop_in;
+mod fields;
+mod peer_templates;
+mod plans;
+mod provider;
 mod rendering;
 mod rules;
+mod to_azure;
