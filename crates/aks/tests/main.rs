@@ -6,6 +6,7 @@ mod fields;
 mod peer_templates;
 mod plans;
 mod provider;
+mod real_apiserver;
 mod rendering;
 mod rules;
 mod to_azure;
