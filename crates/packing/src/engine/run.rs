@@ -46,6 +46,9 @@ pub(crate) struct Run<'w, 'a> {
     pub claims: Vec<Claim>,
     /// Claims by how many pods they hold.
     by_size: Vec<BitSet>,
+    /// When each claim got its last pod.
+    grown: Vec<u64>,
+    growths: u64,
     /// Nodes that take no part: candidates of a consolidation.
     pub excluded: BitSet,
     /// Pods put on nodes.
@@ -70,6 +73,8 @@ impl<'w, 'a> Run<'w, 'a> {
             options,
             claims: Vec::new(),
             by_size: Vec::new(),
+            grown: Vec::new(),
+            growths: 0,
             excluded: BitSet::default(),
             on_nodes: Vec::new(),
             limits,
@@ -201,37 +206,80 @@ impl<'w, 'a> Run<'w, 'a> {
     fn try_claims(&mut self, item: Item, variant: usize, choice: &Choice) -> bool {
         let fullest_first = self.world.options.improvements.tighter_packing;
         let sizes = self.by_size.len();
-        let offset = self.world.first_claim_host / 64;
         for position in 0..sizes {
             let size = if fullest_first {
                 sizes - 1 - position
             } else {
                 position
             };
-            for word in 0..self.by_size[size].word_count() {
-                let dead = self.world.shapes[item.shape].variants[variant]
-                    .dead_claims
-                    .word(word);
-                let mut candidates = self.by_size[size].word(word) & !dead;
-                if let Some(mask) = &choice.mask {
-                    candidates &= mask.word(offset + word);
-                }
-                for bit in ones(candidates) {
-                    let claim = word * 64 + bit;
-                    match self.claim_takes(claim, item.shape, variant, choice) {
-                        Ok(settled) => {
-                            self.put_on_claim(claim, item, settled);
-                            return true;
-                        }
-                        Err(refusal) if refusal.for_good => {
-                            self.world.shapes[item.shape].variants[variant]
-                                .dead_claims
-                                .insert(claim);
-                        }
-                        Err(_) => {}
-                    }
+            let taken = if size < 2 || fullest_first {
+                self.try_oldest_first(size, item, variant, choice)
+            } else {
+                self.try_last_grown_first(size, item, variant, choice)
+            };
+            if taken {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Claims of a size that may take the pod, in one word of the set.
+    fn candidates(&self, size: usize, word: usize, item: Item, variant: usize, choice: &Choice) -> u64 {
+        let dead = self.world.shapes[item.shape].variants[variant]
+            .dead_claims
+            .word(word);
+        let candidates = self.by_size[size].word(word) & !dead;
+        match &choice.mask {
+            Some(mask) => candidates & mask.word(self.world.first_claim_host / 64 + word),
+            None => candidates,
+        }
+    }
+
+    fn try_oldest_first(&mut self, size: usize, item: Item, variant: usize, choice: &Choice) -> bool {
+        for word in 0..self.by_size[size].word_count() {
+            for bit in ones(self.candidates(size, word, item, variant, choice)) {
+                if self.try_claim(word * 64 + bit, item, variant, choice) {
+                    return true;
                 }
             }
+        }
+        false
+    }
+
+    /// A claim that grows is put before those that had its new size already: what sorting claims by size before every
+    /// pod comes to, when equal ones keep their order.
+    fn try_last_grown_first(&mut self, size: usize, item: Item, variant: usize, choice: &Choice) -> bool {
+        let mut claims: Vec<usize> = Vec::new();
+        for word in 0..self.by_size[size].word_count() {
+            let candidates = self.candidates(size, word, item, variant, choice);
+            claims.extend(ones(candidates).map(|bit| word * 64 + bit));
+        }
+        let Some(first) = claims.iter().copied().max_by_key(|claim| self.grown[*claim]) else {
+            return false;
+        };
+        if self.try_claim(first, item, variant, choice) {
+            return true;
+        }
+        claims.retain(|claim| *claim != first);
+        claims.sort_unstable_by_key(|claim| std::cmp::Reverse(self.grown[*claim]));
+        claims
+            .into_iter()
+            .any(|claim| self.try_claim(claim, item, variant, choice))
+    }
+
+    fn try_claim(&mut self, claim: usize, item: Item, variant: usize, choice: &Choice) -> bool {
+        match self.claim_takes(claim, item.shape, variant, choice) {
+            Ok(settled) => {
+                self.put_on_claim(claim, item, settled);
+                return true;
+            }
+            Err(refusal) if refusal.for_good => {
+                self.world.shapes[item.shape].variants[variant]
+                    .dead_claims
+                    .insert(claim);
+            }
+            Err(_) => {}
         }
         false
     }
@@ -308,6 +356,7 @@ impl<'w, 'a> Run<'w, 'a> {
     fn open_claim(&mut self, pool: usize, item: Item, settled: super::claim::Settled) {
         let claim = self.claims.len();
         self.claims.push(Claim::new(pool));
+        self.grown.push(0);
         if let Some(limits) = &mut self.limits[pool] {
             let data = &self.world.pools[pool];
             let nodes = self.world.resources.index(crate::resources::NODES);
@@ -341,6 +390,8 @@ impl<'w, 'a> Run<'w, 'a> {
             self.by_size.push(BitSet::default());
         }
         self.by_size[size + 1].insert(claim);
+        self.growths += 1;
+        self.grown[claim] = self.growths;
         let world = &mut *self.world;
         let data = &mut self.claims[claim];
         if data.requirements != settled.requirements {
