@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	_ "sigs.k8s.io/karpenter/kwok/apis/v1alpha1"
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
@@ -93,6 +94,17 @@ func contextFor(ctx context.Context, workload *Workload, threads int) context.Co
 	return options.ToContext(injection.WithControllerName(ctx, "provisioner"), chosen)
 }
 
+// getAsServer reads a volume whatever the namespace asked for: volumes have none, and a server ignores it where the
+// fake client would find nothing.
+func getAsServer(
+	ctx context.Context, inner client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption,
+) error {
+	if _, isVolume := object.(*corev1.PersistentVolume); isVolume {
+		key.Namespace = ""
+	}
+	return inner.Get(ctx, key, object, options...)
+}
+
 // build makes the cluster state as the informers would have.
 func build(ctx context.Context, workload *Workload) (*world, error) {
 	for _, label := range workload.Options.WellKnownLabels {
@@ -108,6 +120,7 @@ func build(ctx context.Context, workload *Workload) (*world, error) {
 		WithIndex(&corev1.Pod{}, "spec.nodeName", nodeName).
 		WithIndex(&corev1.Node{}, "spec.providerID", nodeProvider).
 		WithIndex(&v1.NodeClaim{}, "status.providerID", claimProvider).
+		WithInterceptorFuncs(interceptor.Funcs{Get: getAsServer}).
 		Build()
 	cloud := &provider{types: workload.instanceTypes()}
 	wall := clock.RealClock{}
