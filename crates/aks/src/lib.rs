@@ -3,8 +3,5 @@
 
 pub mod admit;
 pub mod api;
-pub mod plan;
-pub mod provider;
 pub mod render;
-pub mod status;
 pub mod version;

@@ -8,15 +8,13 @@
 )]
 
 mod checker;
-mod checker_amounts;
 mod cluster;
 mod constraints;
-mod improvements;
+mod differential;
 mod named_disruption;
 mod named_scheduling;
 mod named_topology;
 mod properties;
-mod provisioning_cases;
 mod report;
 mod requirement_table;
 mod workload_format;

@@ -9,13 +9,12 @@ use super::{
     health,
     hook::{self, Progress},
     observed::{InPlace, InPlaceAnswer, Observed, RemediationRecord, Server, Workload},
-    ownership,
     preflight::{self, Change},
     quorum::{self, Step},
     remediation::{self, Decision},
     select,
 };
-use crate::api::RolloutStrategyType;
+use crate::{api::RolloutStrategyType, version::Version};
 
 /// How long a member is seen without a machine and without a node before it is taken for a ghost.
 pub const GHOST_GRACE: Duration = Duration::from_mins(2);
@@ -119,12 +118,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub(super) fn act(mut self, action: Action) -> Self {
+    fn act(mut self, action: Action) -> Self {
         self.actions.push(action);
         self
     }
 
-    pub(super) fn wait(mut self, why: impl Into<String>) -> Self {
+    fn wait(mut self, why: impl Into<String>) -> Self {
         self.waiting.push(why.into());
         self
     }
@@ -148,7 +147,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
             .again_in(Duration::from_secs(1));
     }
     if observed.deleting {
-        return ownership::plan_deletion(observed, plan);
+        return plan_deletion(observed, now, plan);
     }
     if !observed.cluster.infrastructure_ready {
         return plan.wait("waiting for the cluster's infrastructure");
@@ -163,7 +162,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         ));
     }
     if !observed.adoptable.is_empty() {
-        return ownership::plan_adoption(observed, plan);
+        return plan_adoption(observed, plan);
     }
     let mut plan = plan;
     for server in &observed.servers {
@@ -543,4 +542,64 @@ fn ghost(observed: &Observed, now: Timestamp) -> Option<Result<Action, String>> 
         Ok(Progress::Wait(why) | Progress::Stuck(why)) | Err(why) => Some(Err(why)),
         Ok(Progress::Idle) => None,
     }
+}
+
+fn plan_adoption(observed: &Observed, plan: Plan) -> Plan {
+    let wanted: Option<Version> = observed.desired.version.parse().ok();
+    let mut plan = plan;
+    for machine in &observed.adoptable {
+        if !machine.is_k3s {
+            return plan.wait(format!(
+                "refusing to adopt machine {}: its bootstrap configuration is not a KThreesConfig",
+                machine.name
+            ));
+        }
+        let version: Option<Version> = machine
+            .version
+            .as_deref()
+            .and_then(|version| version.parse().ok());
+        let near = match (&version, &wanted) {
+            (Some(has), Some(wants)) => has.minors_to(wants).abs() <= 1,
+            _ => false,
+        };
+        if !near {
+            return plan.wait(format!(
+                "refusing to adopt machine {}: its version {} is more than one minor version from {}",
+                machine.name,
+                machine.version.as_deref().unwrap_or("(none)"),
+                observed.desired.version
+            ));
+        }
+        plan = plan.act(Action::Adopt {
+            machine: machine.name.clone(),
+        });
+    }
+    plan
+}
+
+fn plan_deletion(observed: &Observed, now: Timestamp, plan: Plan) -> Plan {
+    if observed.servers.is_empty() {
+        return plan.act(Action::RemoveFinalizer);
+    }
+    if observed.workers > 0 && !observed.servers.iter().any(Server::is_deleting) {
+        return plan.wait(format!(
+            "waiting for {} worker machine(s) and pool(s) to be deleted first",
+            observed.workers
+        ));
+    }
+    let mut plan = plan;
+    for server in &observed.servers {
+        if !server.is_deleting() {
+            plan = plan.act(Action::DeleteServer {
+                machine: server.name.clone(),
+                why: Why::ScaleDown,
+            });
+        } else if server.hooks.ours || server.hooks.legacy {
+            plan = plan.act(Action::ReleaseHook {
+                machine: server.name.clone(),
+            });
+        }
+    }
+    let _ = now;
+    plan.wait("waiting for the servers to be deleted")
 }

@@ -1,0 +1,89 @@
+//! The peer as a process: one workload per line in, one outcome per line out.
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+pub struct Karpenter {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Karpenter {
+    /// Builds and starts the harness; none where there is no Go.
+    pub fn start() -> Option<Karpenter> {
+        let program = match env::var_os("SLIPWAY_KARPENTER_HARNESS") {
+            Some(program) => PathBuf::from(program),
+            None => build()?,
+        };
+        let mut process = Command::new(&program)
+            .args(["stream", "-threads", "1"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("starting {}: {error}", program.display()));
+        let input = process.stdin.take().expect("piped");
+        let output = BufReader::new(process.stdout.take().expect("piped"));
+        Some(Karpenter {
+            process,
+            input,
+            output,
+        })
+    }
+
+    pub fn solve(&mut self, workload: &Value) -> Value {
+        writeln!(self.input, "{workload}").expect("the harness reads");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the harness answers");
+        let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");
+        assert!(
+            answer["error"].is_null(),
+            "the peer does not take the workload: {}",
+            answer["error"]
+        );
+        answer
+    }
+}
+
+impl Drop for Karpenter {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn build() -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/peers/karpenter");
+    let module = std::fs::read_to_string(source.join("go.mod")).expect("the peer's module");
+    let version = module
+        .lines()
+        .find_map(|line| line.strip_prefix("go "))
+        .expect("a Go version");
+    if Command::new("go")
+        .arg("version")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
+        return None;
+    }
+    let cache = env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| env::home_dir().map(|home| home.join(".cache")))?;
+    let program = cache.join("slipway/peers/karpenter");
+    let status = Command::new("go")
+        .current_dir(&source)
+        .env("CGO_ENABLED", "0")
+        .env("GOTOOLCHAIN", format!("go{}+auto", version.trim()))
+        .args(["build", "-trimpath", "-o"])
+        .arg(&program)
+        .arg(".")
+        .status()
+        .ok()?;
+    assert!(status.success(), "the peer does not build; go's message is above");
+    Some(program)
+}

@@ -1,0 +1,90 @@
+//! What two schedulers must agree on, free of the names and orders in which neither promises anything.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use slipway_packing::model::Plan;
+
+/// One line: how many pods on which node, how many per new claim, the sets of instance types, how many claims a zone got,
+/// the cost per hour, and which pods are left.
+pub fn of_plan(plan: &Plan) -> String {
+    of_json(&serde_json::to_value(plan).expect("a plan is JSON"))
+}
+
+/// Of a plan in the form of docs/packing.md, ours or the peer's.
+pub fn of_json(plan: &Value) -> String {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let claims = list(&plan["newClaims"]);
+    let mut sizes: Vec<usize> = claims.iter().map(|claim| list(&claim["pods"]).len()).collect();
+    sizes.sort_unstable();
+    let mut types: Vec<String> = claims
+        .iter()
+        .map(|claim| {
+            let mut names: Vec<String> = list(&claim["instanceTypes"]).iter().map(short).collect();
+            names.sort();
+            format!("{}:{}", short(&claim["nodePool"]), names.join("."))
+        })
+        .collect();
+    types.sort();
+    let mut zones: BTreeMap<String, usize> = BTreeMap::new();
+    for claim in &claims {
+        *zones.entry(zone_values(claim).join("+")).or_default() += 1;
+    }
+    let mut by_zone: Vec<usize> = zones.into_values().collect();
+    by_zone.sort_unstable();
+    let cost: f64 = claims
+        .iter()
+        .filter_map(|claim| claim["cheapestPrice"].as_f64())
+        .fold(0.0, |sum, price| sum + price);
+    let mut existing: Vec<String> = list(&plan["existing"])
+        .iter()
+        .map(|node| format!("{}:{}", short(&node["node"]), list(&node["pods"]).len()))
+        .collect();
+    existing.sort();
+    let mut left: BTreeMap<String, usize> = BTreeMap::new();
+    for refusal in list(&plan["unschedulable"]) {
+        let name = refusal["pod"].as_str().unwrap_or_default();
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let group = name.rsplit_once('-').map_or(name, |(group, _)| group);
+        *left.entry(group.to_owned()).or_default() += 1;
+    }
+    let left: Vec<String> = left
+        .into_iter()
+        .map(|(group, count)| format!("{group}*{count}"))
+        .collect();
+    format!(
+        "nodes[{}] claims{sizes:?} types[{}] zones{by_zone:?} cost[{cost:.4}] left[{}]",
+        existing.join(" "),
+        types.join(" "),
+        left.join(" ")
+    )
+    .replace(", ", ",")
+}
+
+fn short(name: &Value) -> String {
+    let name = name.as_str().unwrap_or_default();
+    name.trim_start_matches("node-")
+        .trim_start_matches("pool-")
+        .trim_start_matches('t')
+        .to_owned()
+}
+
+/// The zones a claim's requirement names, to take or to avoid: the peer prints them, ours are in its requirements.
+fn zone_values(claim: &Value) -> Vec<String> {
+    let listed = match claim.get("zones") {
+        Some(zones) => zones.as_array().cloned().unwrap_or_default(),
+        None => claim["requirements"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|own| own["key"] == super::generator::ZONE)
+            .flat_map(|own| own["values"].as_array().cloned().unwrap_or_default())
+            .collect(),
+    };
+    let mut names: Vec<String> = listed
+        .iter()
+        .filter_map(|zone| zone.as_str().map(str::to_owned))
+        .collect();
+    names.sort();
+    names
+}
