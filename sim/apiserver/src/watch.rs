@@ -93,7 +93,7 @@ pub fn open(
         bookmarks: call.flag("allowWatchBookmarks"),
         deadline: text("timeoutSeconds")
             .and_then(|seconds| seconds.parse().ok())
-            .map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+            .map(|seconds| Instant::now() + Duration::from_secs(seconds) + apart(&kind.resource())),
         next_bookmark: Instant::now() + BOOKMARK_EVERY,
         last: VecDeque::new(),
         repeated: repeats,
@@ -122,6 +122,15 @@ pub fn open(
         let line = watch.next().await?;
         Some((line, watch))
     }))
+}
+
+/// Watches of different kinds that were opened together do not end together: which of them were first would be left to
+/// chance, and no two runs would be the same.
+fn apart(resource: &str) -> Duration {
+    let sum = resource
+        .bytes()
+        .fold(7_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 4999);
+    Duration::from_millis(sum)
 }
 
 fn gone(version: u64, floor: u64) -> Value {
@@ -164,6 +173,8 @@ impl Watch {
             let far = Instant::now() + Duration::from_hours(24 * 365);
             let bookmark_at = if self.bookmarks { self.next_bookmark } else { far };
             tokio::select! {
+                // Two at the same instant are taken in this order, every time.
+                biased;
                 changed = self.control.changed() => if changed.is_err() { return None },
                 () = tokio::time::sleep_until(self.deadline.unwrap_or(far)) => return None,
                 () = tokio::time::sleep_until(bookmark_at) => {
