@@ -2,6 +2,7 @@
 //! loopback, built from pinned Go modules, that die with the process that started them.
 
 pub mod audit;
+pub mod canary;
 pub mod certificates;
 mod cluster;
 mod directory;
@@ -10,6 +11,7 @@ pub mod install;
 pub mod parts;
 mod ports;
 mod process;
+pub mod rights;
 pub mod shared;
 pub mod wait;
 

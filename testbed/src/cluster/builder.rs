@@ -47,6 +47,7 @@ pub struct Builder {
     api_port: Option<u16>,
     base: Option<PathBuf>,
     parts: Option<Parts>,
+    audited: Vec<String>,
 }
 
 impl Builder {
@@ -61,6 +62,7 @@ impl Builder {
             api_port: None,
             base: None,
             parts: None,
+            audited: Vec::new(),
         }
     }
 
@@ -71,6 +73,12 @@ impl Builder {
             scheduler: false,
             ..Builder::management()
         }
+    }
+
+    /// Keeps all requests of this user in the audit log, not only what it writes: what [`crate::rights`] needs.
+    pub fn audit_everything_of(mut self, user: impl Into<String>) -> Self {
+        self.audited.push(user.into());
+        self
     }
 
     /// Names the cluster in messages and paths.
@@ -144,7 +152,7 @@ impl Builder {
         let base = self.base.clone().unwrap_or_else(std::env::temp_dir);
         let directory = Directory::create(&self.name, Some(&base))
             .map_err(|source| StartError::directory(&base, source))?;
-        let authority = prepare(directory.path())?;
+        let authority = prepare(directory.path(), &self.audited)?;
         let mut start = Start {
             directory: directory.path().to_owned(),
             server: format!("https://127.0.0.1:{}", api_port.number),
@@ -169,7 +177,7 @@ impl Builder {
 }
 
 /// Writes certificates and settings.
-fn prepare(directory: &Path) -> Result<Authority, StartError> {
+fn prepare(directory: &Path, audited: &[String]) -> Result<Authority, StartError> {
     let pki = directory.join("pki");
     let authority = Authority::new("slipway-testbed")?;
     let server = authority.server()?;
@@ -182,7 +190,10 @@ fn prepare(directory: &Path) -> Result<Authority, StartError> {
         let webhook = pki.join("webhook");
         fs::create_dir(&webhook)?;
         server.write(&webhook, "tls")?;
-        fs::write(directory.join("audit-policy.json"), audit::POLICY)
+        fs::write(
+            directory.join("audit-policy.json"),
+            audit::policy(audited).to_string(),
+        )
     };
     write().map_err(|source| StartError::directory(directory, source))?;
     Ok(authority)
