@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::{Api, ResourceExt};
+use serde_json::json;
 use slipway_capi::{
     condition::{self, Report, Status},
     finalizer, names, owner,
@@ -11,11 +12,17 @@ use slipway_capi::{
 };
 use slipway_runtime::{Class, Classified, Context, Informers, Next, ObjectKey, Outcome, Reconciler, Scope};
 
-use super::api::{Fleet, FleetStatus, GROUP, Vessel, VesselSpec};
+use super::{
+    api::{Fleet, FleetStatus, GROUP, Vessel, VesselSpec},
+    charter::{self, CharterError},
+};
 
-const FINALIZER: &str = "fleet.toy.slipway.dev";
-/// Misbehaviour on demand.
+pub const FINALIZER: &str = "fleet.toy.slipway.dev";
+/// Misbehaviour on demand: what harms nobody else (`panic`, `hang`), and what the tests' helpers must notice
+/// (`careless` has no finalizer, `restless` writes without need, `leak` tells what is in its charter).
 pub const MISBEHAVE: &str = "toy.slipway.dev/misbehave";
+/// Names the Secret a fleet sails under.
+pub const CHARTER: &str = "toy.slipway.dev/charter";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ToyError {
@@ -23,6 +30,8 @@ pub enum ToyError {
     Kubernetes(#[from] kube::Error),
     #[error(transparent)]
     ClusterApi(#[from] slipway_capi::Error),
+    #[error(transparent)]
+    Charter(#[from] CharterError),
 }
 
 impl Classified for ToyError {
@@ -30,6 +39,7 @@ impl Classified for ToyError {
         match self {
             Self::Kubernetes(error) => error.class(),
             Self::ClusterApi(error) => error.class(),
+            Self::Charter(error) => error.class(),
         }
     }
 }
@@ -52,7 +62,8 @@ impl Reconciler for FleetReconciler {
     type Error = ToyError;
 
     async fn reconcile(&self, fleet: Arc<Fleet>, context: &Context) -> Result<Next, ToyError> {
-        match fleet.annotations().get(MISBEHAVE).map(String::as_str) {
+        let misbehaviour = fleet.annotations().get(MISBEHAVE).map(String::as_str);
+        match misbehaviour {
             Some("panic") => panic!("told to"),
             Some("hang") => std::future::pending().await,
             _ => {}
@@ -98,9 +109,19 @@ impl Reconciler for FleetReconciler {
             }
             return Ok(Next::OnChange);
         }
-        if let Some(stored) = finalizer::ensure(&api, fleet.as_ref(), FINALIZER).await? {
+        if misbehaviour != Some("careless")
+            && let Some(stored) = finalizer::ensure(&api, fleet.as_ref(), FINALIZER).await?
+        {
             context.writes().saw(&stored);
             return Ok(Next::OnChange);
+        }
+        if misbehaviour == Some("restless") {
+            // The same every time: nothing changes, and still it is a write.
+            let patch = json!({"metadata": {"labels": {"toy.slipway.dev/restless": "true"}}});
+            context.patch(fleet.as_ref(), &patch).await?;
+        }
+        if let Some(secret) = fleet.annotations().get(CHARTER) {
+            charter::read(&fleet, secret, misbehaviour == Some("leak"), context).await?;
         }
 
         let wanted = fleet.spec.vessels.unwrap_or(1);

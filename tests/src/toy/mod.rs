@@ -1,9 +1,10 @@
 //! A toy provider that uses every part of the runtime: a Fleet, which is the infrastructure of a Cluster, owns Vessels.
-//! It has two versions with conversion, defaulting, validation, a finalizer, pausing and conditions. Annotations make
-//! a reconcile panic or hang, to show that this harms nobody else.
+//! It has two versions with conversion, defaulting, validation, a finalizer, pausing and conditions, and may sail under
+//! a Secret. Annotations make a reconcile misbehave, to show that this harms nobody else and does not go unnoticed.
 
 mod admit;
 pub mod api;
+mod charter;
 mod convert;
 mod fleet;
 mod vessel;
@@ -18,12 +19,15 @@ use slipway_runtime::{
     manager::duration_flag,
 };
 
+pub use self::fleet::{CHARTER, FINALIZER, MISBEHAVE};
+
 use self::api::{Fleet, GROUP, Vessel, v1beta1};
 
 const RULES: &[Rule] = &[
-    Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
-    Rule::new(GROUP, &["fleets", "vessels"], &["get", "list", "patch", "watch"]),
-    Rule::new(GROUP, &["vessels"], &["create", "delete"]),
+    Rule::new("", &["secrets"], &["get"]),
+    Rule::new("cluster.x-k8s.io", &["clusters"], &["list", "watch"]),
+    Rule::new(GROUP, &["fleets"], &["list", "patch", "watch"]),
+    Rule::new(GROUP, &["vessels"], &["create", "delete", "list", "watch"]),
     Rule::new(GROUP, &["fleets/status", "vessels/status"], &["patch"]),
 ];
 
