@@ -1,7 +1,7 @@
 //! Canary secrets: values that are planted where a manager reads secrets, and looked for in everything it says. Logs,
 //! metrics, events, objects: none may show one, not even in base64.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,6 +14,9 @@ use rand::Rng;
 
 /// Shorter values are found by chance.
 const SHORTEST: usize = 16;
+
+/// An API server that puts a list off more often than this is not well.
+const LONGEST_WAITS: usize = 30;
 
 /// The planted values.
 #[derive(Clone, Default)]
@@ -137,7 +140,7 @@ impl Canaries {
             let gvk = GroupVersionKind::gvk(&group, &version, &kind);
             let api: Api<DynamicObject> =
                 Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, &plural));
-            for object in api.list(&ListParams::default()).await? {
+            for object in list(&api).await? {
                 let place = format!(
                     "{kind} {}/{}",
                     object.metadata.namespace.as_deref().unwrap_or_default(),
@@ -148,6 +151,24 @@ impl Canaries {
             }
         }
         Ok(seen)
+    }
+}
+
+/// Lists, and waits as it is told to: the API server makes a kind's cache when it is first asked for.
+async fn list(api: &Api<DynamicObject>) -> Result<Vec<DynamicObject>, kube::Error> {
+    let mut waits = 0;
+    loop {
+        match api.list(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 429 && waits < LONGEST_WAITS => {
+                waits += 1;
+                let seconds = status
+                    .details
+                    .as_ref()
+                    .map_or(1, |details| details.retry_after_seconds);
+                tokio::time::sleep(Duration::from_secs(u64::from(seconds))).await;
+            }
+            other => return other.map(|found| found.items),
+        }
     }
 }
 

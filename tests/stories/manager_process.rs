@@ -105,12 +105,46 @@ impl ManagerProcess {
         Ok(())
     }
 
+    /// What `/metrics` shows now.
+    pub async fn metrics(&self) -> Result<String> {
+        get(self.metrics, "/metrics").await
+    }
+
+    pub async fn until_logged(&mut self, text: &str) -> Result<()> {
+        let log = self.log.clone();
+        self.until(self.metrics, "/metrics", |_| {
+            std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Waits until each of these controllers has done at least so many reconciles and none has anything left to do. A
+    /// manager that has just started begins with every object once, so it has then looked at all of them.
+    pub async fn until_idle(&mut self, controllers: &[(&str, usize)]) -> Result<()> {
+        self.until(self.metrics, "/metrics", |page| {
+            controllers.iter().all(|(controller, objects)| {
+                let of = |name| value(page, name, &format!("controller=\"{controller}\""));
+                of("controller_runtime_reconcile_total") >= *objects as f64
+                    && of("workqueue_depth") < 0.5
+                    && of("controller_runtime_active_workers") < 0.5
+            })
+        })
+        .await?;
+        Ok(())
+    }
+
     pub fn kill(&mut self) -> Result<()> {
         self.child.start_kill().context("killing the manager")
     }
 
     /// SIGTERM, and how the process ended.
     pub async fn terminate(mut self) -> Result<(ExitStatus, String)> {
+        let status = self.stop().await?;
+        Ok((status, self.log()))
+    }
+
+    pub async fn stop(&mut self) -> Result<ExitStatus> {
         let id = self.child.id().context("the manager runs")?;
         let status = std::process::Command::new("kill")
             .arg("-TERM")
@@ -120,7 +154,7 @@ impl ManagerProcess {
         let status = tokio::time::timeout(HANG_GUARD, self.child.wait())
             .await
             .context("it does not end")??;
-        Ok((status, self.log()))
+        Ok(status)
     }
 }
 

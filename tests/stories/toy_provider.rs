@@ -1,19 +1,34 @@
 //! A provider's whole life through the whole manager, as a real process under the roles it declares: its objects are
 //! created, defaulted, validated, converted, reconciled, paused and deleted together with Cluster API's core. Objects
-//! whose reconcile panics or hangs, and objects that cannot be read, harm nobody else. A killed leader is replaced.
+//! whose reconcile panics or hangs, and objects that cannot be read, harm nobody else. A killed leader is replaced. At
+//! rest nothing is written, no right is declared without need, and no secret is told.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    pin::pin,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::coordination::v1::Lease;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use futures::TryStreamExt;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Event, Node},
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
 use slipway_runtime::manifests::{Bundle, Release};
 use slipway_testbed::{
-    Cluster, ManagementCluster, install,
+    Cluster, ManagementCluster,
+    audit::Request,
+    canary::{Canaries, Sighting},
+    install,
+    rights::{self, Right, Unused},
     wait::{until, until_gone},
 };
 use slipway_tests::toy;
@@ -28,15 +43,38 @@ const OLD: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const NEW: &str = "infrastructure.cluster.x-k8s.io/v1beta2";
 const USER: &str = "toy-manager";
 
-/// Installs the declared roles for the user the manager runs as, and returns that user's kubeconfig.
-async fn roles(cluster: &Cluster, directory: &Path) -> Result<PathBuf> {
+/// Declared, and not used in this story.
+const UNUSED: &[Unused] = &[
+    Unused {
+        group: "",
+        resource: "events",
+        verbs: &["create", "patch"],
+        reason: "the runtime declares it for all and records by events.k8s.io: no manager uses it",
+    },
+    Unused {
+        group: "authentication.k8s.io",
+        resource: "tokenreviews",
+        verbs: &["create"],
+        reason: OPEN_DIAGNOSTICS,
+    },
+    Unused {
+        group: "authorization.k8s.io",
+        resource: "subjectaccessreviews",
+        verbs: &["create"],
+        reason: OPEN_DIAGNOSTICS,
+    },
+];
+const OPEN_DIAGNOSTICS: &str = "this manager's diagnostics are open; guarded ones have a test of their own";
+
+/// The manager's namespace and roles, as they are declared.
+fn declared_roles() -> Result<Vec<Value>> {
     let provider = toy::provider();
     let release = Release {
         version: "v0.1.0".into(),
         image: "none".into(),
     };
     let bundles = Bundle::join(&provider.packages)?;
-    let mut wanted: Vec<Value> = bundles[0]
+    Ok(bundles[0]
         .objects(&release)
         .into_iter()
         .filter(|object| {
@@ -49,7 +87,12 @@ async fn roles(cluster: &Cluster, directory: &Path) -> Result<PathBuf> {
             ]
             .contains(&object["kind"].as_str().unwrap_or_default())
         })
-        .collect();
+        .collect())
+}
+
+/// Installs the declared roles for the user the manager runs as, and returns that user's kubeconfig.
+async fn roles(cluster: &Cluster, directory: &Path) -> Result<PathBuf> {
+    let mut wanted = declared_roles()?;
     for object in &mut wanted {
         if object.get("subjects").is_some() {
             object["subjects"] =
@@ -101,6 +144,7 @@ async fn a_provider_lives_through_the_whole_manager() -> Result<()> {
     let cluster = ManagementCluster::builder()
         .name("toy")
         .cluster_api()
+        .audit_everything_of(USER)
         .start()
         .await?;
     let directory = tempfile::tempdir()?;
@@ -111,29 +155,43 @@ async fn a_provider_lives_through_the_whole_manager() -> Result<()> {
     missing_crds_are_named(directory.path(), &kubeconfig).await?;
     let port = free_port()?;
     install_for(&cluster, directory.path(), &format!("https://127.0.0.1:{port}")).await?;
-    let mut manager = ManagerProcess::start("first", directory.path(), &kubeconfig, port)?;
-    manager.until_ready().await?;
-    manager
-        .until_metric("leader_election_master_status", "capt", |leads| leads > 0.5)
-        .await?;
+    let manager = ManagerProcess::start("first", directory.path(), &kubeconfig, port)?;
 
     let story = Story {
         client: client.clone(),
         namespace: namespace.clone(),
     };
+    let mut process = Replaceable {
+        cluster: &cluster,
+        directory: directory.path(),
+        kubeconfig: &kubeconfig,
+        port,
+        manager,
+    };
+    process.until_leading().await?;
     story.created_defaulted_and_converted().await?;
     story.validated().await?;
     story.reconciled().await?;
     story.paused().await?;
+    story.at_rest_nothing_is_written(&mut process).await?;
+    let mut canaries = planted_in(&kubeconfig)?;
+    let mut manager = process.manager;
+    story.secrets_stay_secret(&mut manager, &mut canaries).await?;
     story.misbehaviour_stays_at_home(&mut manager).await?;
     story.what_cannot_be_read_stops_nobody(&mut manager).await?;
     // The malformed object is still there: the next manager finds it in its first list.
     let manager = story
         .a_killed_leader_is_replaced(&cluster, directory.path(), &kubeconfig, manager)
         .await?;
+    let mut sightings = canaries.sightings_in_cluster(&client).await?;
     story.deleted().await?;
 
+    sightings.extend(canaries.sightings("the metrics", &manager.metrics().await?));
     let (status, log) = manager.terminate().await?;
+    sightings.extend(canaries.sightings_in_cluster(&client).await?);
+    sightings.extend(in_logs(&canaries, directory.path())?);
+    assert_eq!(sightings, [], "secrets are told to nobody");
+    rights_are_those_needed(&cluster).await?;
     assert!(status.success(), "{status}:\n{log}");
     assert!(
         !log.contains("forbidden"),
@@ -188,6 +246,87 @@ async fn install_certificate(directory: &Path) -> Result<()> {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+    Ok(())
+}
+
+/// A manager that another one takes the place of, at the same port because webhooks are called there.
+struct Replaceable<'a> {
+    cluster: &'a Cluster,
+    directory: &'a Path,
+    kubeconfig: &'a Path,
+    port: u16,
+    manager: ManagerProcess,
+}
+
+impl Replaceable<'_> {
+    async fn until_leading(&mut self) -> Result<()> {
+        self.manager.until_ready().await?;
+        self.manager
+            .until_metric("leader_election_master_status", "capt", |leads| leads > 0.5)
+            .await
+    }
+
+    /// What a new manager writes that finds everything as it should be.
+    async fn writes_of_the_next(&mut self, name: &str, objects: &[(&str, usize)]) -> Result<Vec<Request>> {
+        let next = || ManagerProcess::start(name, self.directory, self.kubeconfig, self.port);
+        self.manager.stop().await?;
+        let audit = self.cluster.audit();
+        let mark = audit.mark()?;
+        self.manager = next()?;
+        self.until_leading().await?;
+        self.manager.until_idle(objects).await?;
+        Ok(audit.writes_at_rest(USER, mark)?)
+    }
+}
+
+/// The manager's own secret: its key.
+fn planted_in(kubeconfig: &Path) -> Result<Canaries> {
+    let text = std::fs::read_to_string(kubeconfig)?;
+    let data = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("client-key-data: "))
+        .context("the kubeconfig has a key")?;
+    let mut canaries = Canaries::default();
+    canaries.add("the manager's key, encoded", data);
+    canaries.add(
+        "the manager's key",
+        &String::from_utf8(BASE64_STANDARD.decode(data)?)?,
+    );
+    Ok(canaries)
+}
+
+/// Looks through what every manager of the story wrote to its log.
+fn in_logs(canaries: &Canaries, directory: &Path) -> Result<Vec<Sighting>> {
+    let mut sightings = Vec::new();
+    let mut logs = 0;
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            logs += 1;
+            sightings.extend(canaries.sightings(&path.to_string_lossy(), &std::fs::read_to_string(&path)?));
+        }
+    }
+    assert!(logs >= 4, "each manager has a log");
+    Ok(sightings)
+}
+
+/// Nothing was denied, and nothing is declared that nothing used. A request without a right does not go unnoticed.
+async fn rights_are_those_needed(cluster: &Cluster) -> Result<()> {
+    let declared = rights::declared(&declared_roles()?);
+    let requests = || {
+        cluster
+            .audit()
+            .requests(None, |request| request.username() == USER)
+    };
+    let findings = rights::compare(&declared, &requests()?, UNUSED);
+    assert!(findings.is_empty(), "{findings}");
+
+    let nodes: Api<Node> = Api::all(cluster.client_as(USER, &[]));
+    let refused = nodes.list(&ListParams::default()).await.expect_err("no right");
+    assert_eq!(status_of(&refused).0, 403);
+    let findings = rights::compare(&declared, &requests()?, UNUSED);
+    let denied: Vec<&Right> = findings.denied.keys().collect();
+    assert_eq!(denied, [&Right::new("", "nodes", "list")]);
     Ok(())
 }
 
@@ -338,6 +477,91 @@ impl Story {
         self.until_ready("north", 3).await
     }
 
+    async fn at_rest_nothing_is_written(&self, process: &mut Replaceable<'_>) -> Result<()> {
+        let annotations = json!({toy::MISBEHAVE: "restless"});
+        self.apply(fleet("restless", &json!({"vessels": 1}), &annotations))
+            .await?;
+        self.until_ready("restless", 1).await?;
+        let count = async |kind| {
+            Ok::<_, kube::Error>(self.of(NEW, kind).list(&ListParams::default()).await?.items.len())
+        };
+        let objects = [
+            ("fleet", count("Fleet").await?),
+            ("vessel", count("Vessel").await?),
+        ];
+        assert_eq!(objects, [("fleet", 2), ("vessel", 4)]);
+        // A patch that changes nothing is a write all the same, and is seen.
+        let writes = process.writes_of_the_next("restless", &objects).await?;
+        let shown: Vec<String> = writes.iter().map(ToString::to_string).collect();
+        let expected = format!(
+            "patch fleets.{} {}/restless (200)",
+            toy::api::GROUP,
+            self.namespace
+        );
+        assert!(
+            !shown.is_empty() && shown.iter().all(|one| *one == expected),
+            "{shown:?}"
+        );
+
+        let calm = json!({"metadata": {"annotations": {toy::MISBEHAVE: null}}});
+        merge(&self.of(NEW, "Fleet"), "restless", calm).await?;
+        let writes = process.writes_of_the_next("rested", &objects).await?;
+        let shown: Vec<String> = writes.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown, [""; 0],
+            "at rest a manager writes its lease and nothing else"
+        );
+        Ok(())
+    }
+
+    /// A charter that cannot be read makes an error about a secret. A parser's words would quote it.
+    async fn charter(&self, name: &str, seal: &str, misbehaviour: &str) -> Result<()> {
+        self.apply(
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+            "stringData": {"seal": json!(seal).to_string()}}),
+        )
+        .await?;
+        let annotations = json!({toy::CHARTER: name, toy::MISBEHAVE: misbehaviour});
+        self.apply(fleet(name, &json!({"vessels": 1}), &annotations))
+            .await
+    }
+
+    async fn secrets_stay_secret(&self, manager: &mut ManagerProcess, canaries: &mut Canaries) -> Result<()> {
+        let seal = canaries.hatch("the seal of a charter");
+        self.charter("chartered", &seal, "").await?;
+        manager
+            .until_logged("the charter in Secret chartered has no")
+            .await?;
+
+        // One that tells is found wherever it tells.
+        let mut told = Canaries::default();
+        let seal = told.hatch("the seal that is told");
+        self.charter("leaking", &seal, "leak").await?;
+        manager.until_logged(&seal).await?;
+        assert_ne!(told.sightings("the log", &manager.log()), []);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let of_fleet = watcher::Config::default().fields("involvedObject.name=leaking");
+        let recorded = watcher(events, of_fleet).applied_objects();
+        tokio::time::timeout(Duration::from_mins(1), pin!(recorded).try_next())
+            .await
+            .context("an event of the fleet")??;
+        let seen = told.sightings_in_cluster(&self.client).await?;
+        assert!(
+            seen.iter().any(|sighting| sighting.place.starts_with("Event ")),
+            "{seen:?}"
+        );
+        // Both sail once their charters can be read.
+        for name in ["chartered", "leaking"] {
+            self.apply(
+                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+                "stringData": {"seal": json!({"tonnes": 3}).to_string()}}),
+            )
+            .await?;
+            self.until_ready(name, 1).await?;
+        }
+        Ok(())
+    }
+
     async fn misbehaviour_stays_at_home(&self, manager: &mut ManagerProcess) -> Result<()> {
         let misbehave = |how: &str| json!({"toy.slipway.dev/misbehave": how});
         let spec = json!({"vessels": 1});
@@ -446,7 +670,15 @@ impl Story {
             0,
             "the finalizer held the fleet until its vessels were gone"
         );
-        for name in ["calm", "hanging", "later", "panicking"] {
+        for name in [
+            "calm",
+            "chartered",
+            "hanging",
+            "later",
+            "leaking",
+            "panicking",
+            "restless",
+        ] {
             fleets.delete(name, &DeleteParams::default()).await?;
             until_gone(&fleets, name).await?;
         }
