@@ -7,6 +7,7 @@
     clippy::unnecessary_wraps
 )]
 
+mod brute_force;
 mod checker;
 mod cluster;
 mod constraints;

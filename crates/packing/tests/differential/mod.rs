@@ -5,7 +5,7 @@ mod generator;
 mod karpenter;
 mod outcome;
 mod pods;
-mod random;
+pub mod random;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
