@@ -9,6 +9,7 @@ mod fields;
 mod garbage;
 mod kinds;
 mod managers;
+mod patch;
 mod route;
 mod schema;
 mod select;
