@@ -46,12 +46,6 @@ const USER: &str = "toy-manager";
 /// Declared, and not used in this story.
 const UNUSED: &[Unused] = &[
     Unused {
-        group: "",
-        resource: "events",
-        verbs: &["create", "patch"],
-        reason: "the runtime declares it for all and records by events.k8s.io: no manager uses it",
-    },
-    Unused {
         group: "authentication.k8s.io",
         resource: "tokenreviews",
         verbs: &["create"],

@@ -179,6 +179,7 @@ fn every_fault_ends_the_same() {
     let scenario: Arc<dyn Scenario> = Arc::new(Voyage {
         annotations: json!({}),
     });
+    // Five and the number of faults have no factor in common, so the sample has every fault in it.
     sweep_sampled(&scenario, 5).assert_clean();
 }
 

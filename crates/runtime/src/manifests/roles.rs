@@ -10,7 +10,6 @@ use crate::Rule;
 
 /// What the runtime does for every package: record events, and ask who may read its diagnostics.
 const OWN: &[Rule] = &[
-    Rule::new("", &["events"], &["create", "patch"]),
     Rule::new("authentication.k8s.io", &["tokenreviews"], &["create"]),
     Rule::new("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
