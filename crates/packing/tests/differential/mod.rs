@@ -130,6 +130,14 @@ fn recorded() {
     tally.report("recorded");
 }
 
+/// Workloads that differ are written where `SLIPWAY_DIFFERENTIAL_KEEP` says.
+fn keep(seed: u64, workload: &serde_json::Value) {
+    if let Some(directory) = std::env::var_os("SLIPWAY_DIFFERENTIAL_KEEP") {
+        let file = std::path::Path::new(&directory).join(format!("{seed}.json"));
+        std::fs::write(file, workload.to_string()).expect("the directory is there");
+    }
+}
+
 #[test]
 fn live() {
     let asked = number("SLIPWAY_DIFFERENTIAL_SEEDS");
@@ -150,9 +158,16 @@ fn live() {
     );
     let mut tally = Tally::default();
     let mut record = String::new();
+    let mut invalid = Vec::new();
     for seed in first..first + count {
         let generated = generate(seed);
-        let plan = plan(&generated.workload);
+        // The whole run is wanted even if one plan is not valid.
+        let Ok(plan) = std::panic::catch_unwind(|| plan(&generated.workload)) else {
+            println!("seed {seed} invalid {:?}", generated.features);
+            keep(seed, &generated.workload);
+            invalid.push(seed);
+            continue;
+        };
         let ours = outcome::of_plan(&plan);
         let theirs = ask(&mut peer, &generated.workload, &ours);
         let verdict = judge(&ours, plan.new_claims.len(), &theirs);
@@ -168,15 +183,16 @@ fn live() {
             verdict.name(),
             generated.features
         );
-        if let Some(directory) = std::env::var_os("SLIPWAY_DIFFERENTIAL_KEEP") {
-            let file = std::path::Path::new(&directory).join(format!("{seed}.json"));
-            std::fs::write(file, generated.workload.to_string()).expect("the directory is there");
-        }
+        keep(seed, &generated.workload);
     }
     if let Some(file) = std::env::var_os("SLIPWAY_DIFFERENTIAL_RECORD") {
         std::fs::write(file, record).expect("the record is written");
     }
     tally.report("live");
+    assert!(
+        invalid.is_empty(),
+        "the checker refuses the plans of seeds {invalid:?}"
+    );
     // What is open today is rare; a fault in a whole feature would not be.
     assert!(
         tally.same * 10 >= count as usize * 7,
