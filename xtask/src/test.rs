@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    io::Read,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
     sync::{Mutex, OnceLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
@@ -203,11 +204,14 @@ fn run_program(
     if arguments.full {
         command.env("SLIPWAY_TEST_FULL", "1");
     }
+    // What passing tests print is captured unless told otherwise; their report lines are wanted.
+    command.arg("--show-output");
     if let Some(filter) = &arguments.filter {
         command.arg(filter);
     }
-    let output = match command.output() {
-        Ok(output) => output,
+    let output = match run_with_guard(&mut command) {
+        Ok(Some(output)) => output,
+        Ok(None) => return failed(program, "killed: still running after the hang guard's 20 minutes"),
         Err(error) => return failed(program, &format!("cannot start: {error}")),
     };
     let text = String::from_utf8_lossy(&output.stdout);
@@ -240,6 +244,48 @@ fn run_program(
     }
     shown.push_str(&line);
     (count, shown)
+}
+
+/// No program takes this long, unless it hangs.
+const HANG_GUARD: Duration = Duration::from_mins(20);
+
+/// The output of a program, or nothing if it had to be killed.
+fn run_with_guard(command: &mut Command) -> std::io::Result<Option<Output>> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let id = child.id();
+    let (ended, guard) = std::sync::mpsc::channel::<()>();
+    let watcher = std::thread::spawn(move || {
+        let hangs = matches!(
+            guard.recv_timeout(HANG_GUARD),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+        );
+        if hangs {
+            // The child cannot be killed through its handle while another thread waits for its output.
+            let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+        }
+        hangs
+    });
+    let mut errors = child.stderr.take();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        if let Some(errors) = &mut errors {
+            let _ = errors.read_to_end(&mut text);
+        }
+        text
+    });
+    let mut stdout = Vec::new();
+    if let Some(mut output) = child.stdout.take() {
+        output.read_to_end(&mut stdout)?;
+    }
+    let status = child.wait()?;
+    drop(ended);
+    let stderr = reader.join().unwrap_or_default();
+    let killed = watcher.join().unwrap_or(false);
+    Ok((!killed).then_some(Output {
+        status,
+        stdout,
+        stderr,
+    }))
 }
 
 /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`.

@@ -3,5 +3,8 @@
 
 pub mod admit;
 pub mod api;
+pub mod plan;
+pub mod provider;
 pub mod render;
+pub mod status;
 pub mod version;

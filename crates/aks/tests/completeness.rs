@@ -27,7 +27,7 @@ const NOT_SENT: &[(&str, &str, &str)] = &[
     ("pool", ".providerIDList", "written by the controller"),
 ];
 
-fn spec_schema(plural: &str) -> Value {
+pub fn spec_schema(plural: &str) -> Value {
     let crd = crds()
         .into_iter()
         .find(|crd| crd.spec.names.plural == plural)
@@ -36,7 +36,7 @@ fn spec_schema(plural: &str) -> Value {
 }
 
 /// A value for every leaf of a schema. The first of two variants differs from the second in every leaf.
-fn sample(at: &str, schema: &Value, variant: usize) -> Value {
+pub fn sample(at: &str, schema: &Value, variant: usize) -> Value {
     if let Some(choices) = schema["enum"].as_array() {
         // Where there is one choice, the other is not to choose.
         return choices.get(variant).cloned().unwrap_or_default();
@@ -73,7 +73,7 @@ fn sample(at: &str, schema: &Value, variant: usize) -> Value {
 }
 
 /// JSON pointers of all leaves.
-fn leaves(at: &str, value: &Value, into: &mut Vec<String>) {
+pub fn leaves(at: &str, value: &Value, into: &mut Vec<String>) {
     match value {
         Value::Object(fields) => fields
             .iter()
@@ -88,6 +88,10 @@ fn leaves(at: &str, value: &Value, into: &mut Vec<String>) {
 
 /// Everything that goes to Azure for a control plane and a pool with these specs.
 fn outgoing(plane: &Value, pool: &Value) -> String {
+    json!(manifests(plane, pool)).to_string()
+}
+
+pub fn manifests(plane: &Value, pool: &Value) -> Vec<Value> {
     let plane: AzureManagedControlPlane =
         serde_json::from_value(json!({"metadata": {"name": "plane"}, "spec": plane}))
             .expect("a control plane");
@@ -115,7 +119,7 @@ fn outgoing(plane: &Value, pool: &Value) -> String {
     all.extend(network::private_endpoints(&facts));
     all.extend(addons::fleet_member(&facts));
     all.extend(addons::extensions(&facts));
-    json!(all).to_string()
+    all
 }
 
 fn missing(

@@ -2,5 +2,11 @@
 
 mod completeness;
 mod drop_in;
+mod fields;
+mod peer_templates;
+mod plans;
+mod provider;
+mod real_apiserver;
 mod rendering;
 mod rules;
+mod to_azure;

@@ -6,4 +6,8 @@ pub mod bootstrap;
 pub mod control_plane;
 pub mod conversion;
 pub mod duration;
+pub mod error;
+pub mod provider;
 pub mod version;
+
+pub use provider::provider;

@@ -26,6 +26,11 @@ fn named(folder: &Path, shown: &mut BTreeMap<u32, Vec<String>>, place: &str) {
                 let digits: String = piece.chars().take_while(char::is_ascii_digit).collect();
                 if let Ok(number) = digits.parse::<u32>() {
                     let file = path.file_name().unwrap_or_default().to_string_lossy();
+                    let place = if matches!(file.as_ref(), "component.rs" | "stage.rs") {
+                        "simulator"
+                    } else {
+                        place
+                    };
                     let entry = format!("{place}: {file}");
                     let places = shown.entry(number).or_default();
                     if !places.contains(&entry) {

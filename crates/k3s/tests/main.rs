@@ -3,10 +3,13 @@
 mod acceptance;
 mod admission;
 mod api;
+mod component;
 mod conversion;
+mod healing;
 mod hostile_userdata;
 mod plans;
 mod quorum;
 mod rollout;
+mod stage;
 mod userdata;
 mod world;

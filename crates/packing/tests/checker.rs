@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_packing::model::{
-    InstanceType, LabelSelector, NewClaim, Plan, Pod, PodAffinityTerm, ResourceList, SelectorOperator,
-    Snapshot, Taint, Toleration,
+    InstanceType, LabelSelector, NewClaim, Plan, Pod, PodAffinityTerm, SelectorOperator, Snapshot, Taint,
+    Toleration,
 };
 use slipway_packing::quantity::Quantity;
 use slipway_packing::requirement::{Operator, RequirementSpec};
+
+use crate::checker_amounts::{add, total};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -57,13 +59,13 @@ pub fn check(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) {
                 assert!(
                     tolerated(&node.spec.taints, &pod.spec.tolerations),
                     "{} on {}: taint",
-                    name(pod),
+                    pod.metadata.reference(),
                     node.metadata.name
                 );
                 assert!(
                     selected(pod, &labels),
                     "{} on {}: node selection",
-                    name(pod),
+                    pod.metadata.reference(),
                     node.metadata.name
                 );
             }
@@ -105,16 +107,12 @@ pub fn check(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) {
     spread(snapshot, &places);
 }
 
-fn name(pod: &Pod) -> String {
-    pod.metadata.reference()
-}
-
 fn every_pod_once(pods: &[Pod], plan: &Plan) {
     let mut seen: Vec<&String> = plan.new_claims.iter().flat_map(|claim| &claim.pods).collect();
     seen.extend(plan.existing.iter().flat_map(|assignment| &assignment.pods));
     seen.extend(plan.unschedulable.iter().map(|refusal| &refusal.pod));
     let mut seen: Vec<String> = seen.into_iter().cloned().collect();
-    let mut wanted: Vec<String> = pods.iter().map(name).collect();
+    let mut wanted: Vec<String> = pods.iter().map(|pod| pod.metadata.reference()).collect();
     seen.sort();
     wanted.sort();
     assert_eq!(seen, wanted, "every pod is decided once");
@@ -155,7 +153,7 @@ fn check_claim(
         assert!(
             tolerated(taints, &tolerations),
             "{} on claim {index}: taint",
-            name(pod)
+            pod.metadata.reference()
         );
     }
     ports_apart(&pods, &format!("claim {index}"));
@@ -170,7 +168,7 @@ fn check_claim(
             assert!(
                 selected(pod, &own),
                 "{} on claim {index} as {type_name}: node selection {own:?}",
-                name(pod)
+                pod.metadata.reference()
             );
         }
         let mut requests = total(&pods);
@@ -241,57 +239,6 @@ fn labels_of(claim: &NewClaim, kind: &InstanceType) -> BTreeMap<String, BTreeSet
         }
     }
     labels
-}
-
-pub fn allocatable(kind: &InstanceType) -> ResourceList {
-    let mut amounts = kind.capacity.clone();
-    for (resource, kept) in kind.overhead.total() {
-        *amounts.entry(resource).or_default() -= kept;
-    }
-    amounts
-}
-
-fn add(into: &mut ResourceList, list: &ResourceList) {
-    for (resource, amount) in list {
-        *into.entry(resource.clone()).or_default() += *amount;
-    }
-}
-
-/// Requests by the documented formula: the sum of containers and sidecars, or an init container beside the sidecars
-/// started before it, whichever is larger; then overhead.
-fn total(pods: &[Pod]) -> ResourceList {
-    let mut all = ResourceList::new();
-    for pod in pods {
-        let mut running = ResourceList::new();
-        for container in &pod.spec.containers {
-            add(&mut running, &container.resources.requests);
-        }
-        let mut sidecars = ResourceList::new();
-        let mut peak = ResourceList::new();
-        for container in &pod.spec.init_containers {
-            let mut now = sidecars.clone();
-            add(&mut now, &container.resources.requests);
-            for (resource, amount) in &now {
-                let entry = peak.entry(resource.clone()).or_default();
-                *entry = (*entry).max(*amount);
-            }
-            if container.restart_policy.as_deref() == Some("Always") {
-                add(&mut sidecars, &container.resources.requests);
-            }
-        }
-        add(&mut running, &sidecars);
-        for (resource, amount) in peak {
-            let entry = running.entry(resource).or_default();
-            *entry = (*entry).max(amount);
-        }
-        if let Some(own) = &pod.spec.resources {
-            running.extend(own.requests.clone());
-        }
-        add(&mut running, &pod.spec.overhead);
-        running.insert("pods".to_owned(), Quantity::from_units(1));
-        add(&mut all, &running);
-    }
-    all
 }
 
 fn tolerated(taints: &[Taint], tolerations: &[Toleration]) -> bool {
@@ -482,8 +429,8 @@ fn anti_affinity(places: &[Place]) {
                         assert!(
                             itself || both_before || !term_selects(term, pod, near),
                             "{} and {} share a {}",
-                            name(pod),
-                            name(near),
+                            pod.metadata.reference(),
+                            near.metadata.reference(),
                             term.topology_key
                         );
                     }
@@ -511,7 +458,12 @@ fn affinity(places: &[Place]) {
                 let company = near
                     .flat_map(|other| &other.pods)
                     .any(|other| term_selects(term, pod, other));
-                assert!(company, "{} is alone in its {}", name(pod), term.topology_key);
+                assert!(
+                    company,
+                    "{} is alone in its {}",
+                    pod.metadata.reference(),
+                    term.topology_key
+                );
             }
         }
     }

@@ -12,7 +12,7 @@ use slipway_packing::quantity::Quantity;
 use slipway_packing::requirement::{Operator, RequirementSpec};
 use slipway_packing::schedule;
 
-use crate::checker;
+use crate::{checker, checker_amounts};
 
 pub const SIZE: &str = "size";
 pub const SPECIAL: &str = "special";
@@ -336,7 +336,7 @@ impl Cluster {
         node.spec.provider_id = format!("test://{name}");
         node.spec.taints.clone_from(&pool.spec.template.spec.taints);
         node.status.capacity = kind.capacity.clone();
-        node.status.allocatable = checker::allocatable(&kind);
+        node.status.allocatable = checker_amounts::allocatable(&kind);
         node.status.conditions.push(condition("Ready", "True"));
         let mut made = NodeClaim::default();
         made.metadata.name = format!("claim-{:04}", self.launched);

@@ -9,13 +9,16 @@
 
 mod brute_force;
 mod checker;
+mod checker_amounts;
 mod cluster;
 mod constraints;
 mod differential;
+mod improvements;
 mod named_disruption;
 mod named_scheduling;
 mod named_topology;
 mod properties;
+mod provisioning_cases;
 mod report;
 mod requirement_table;
 mod workload_format;

@@ -133,7 +133,7 @@ fn fits_alone(cluster: &Cluster, pool: &slipway_packing::model::NodePool, pod: &
         && cluster.snapshot.instance_types[&pool.metadata.name]
             .iter()
             .any(|kind| {
-                let room = crate::checker::allocatable(kind);
+                let room = crate::checker_amounts::allocatable(kind);
                 let fits = pod.spec.containers[0]
                     .resources
                     .requests

@@ -153,11 +153,7 @@ pub fn cluster_network(root: &Path, class: &ControlPlaneClass, fact: &ClusterNet
         (&network.child("pods").child("cidrBlocks"), pods),
     ] {
         if ranges.len() > 1 {
-            errors.push(FieldError::invalid(
-                path,
-                ranges.len(),
-                "AKS takes at most 1 item",
-            ));
+            errors.push(FieldError::too_many(path, ranges.len(), 1));
         }
     }
     let service_range = if services.len() == 1 {

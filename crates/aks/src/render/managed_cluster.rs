@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Facts, PoolFacts, RenderError, agent_pool, api_version, ids, patch, set, set_list, tags, text};
 use crate::{
     admit::address::Range,
-    api::{ControlPlaneClass, LoadBalancerProfile, MODE_SYSTEM, SecurityProfile},
+    api::{AutoscalerProfile, ControlPlaneClass, LoadBalancerProfile, MODE_SYSTEM, SecurityProfile},
     version::{self, without_v},
 };
 
@@ -50,7 +50,7 @@ pub fn managed_cluster(
     set(
         body,
         "autoScalerProfile",
-        class.autoscaler_profile.as_ref().map(|profile| json!(profile)),
+        class.autoscaler_profile.as_ref().map(autoscaler_profile),
     );
     if let Some(profile) = &class.aad_profile {
         body["aadProfile"] = json!({
@@ -152,6 +152,29 @@ fn profiles(facts: &Facts<'_>, pools: &[PoolFacts<'_>]) -> Result<Vec<Value>, Re
         .collect::<Result<Vec<_>, RenderError>>()?;
     profiles.sort_by(|left, right| left["name"].as_str().cmp(&right["name"].as_str()));
     Ok(profiles)
+}
+
+/// AKS names these settings as the autoscaler names its flags.
+fn autoscaler_profile(profile: &AutoscalerProfile) -> Value {
+    let fields = json!(profile);
+    let flags: Map<String, Value> = fields
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (dashed(name), value.clone()))
+        .collect();
+    flags.into()
+}
+
+fn dashed(name: &str) -> String {
+    let mut flag = String::with_capacity(name.len() + 6);
+    for character in name.chars() {
+        if character.is_ascii_uppercase() {
+            flag.push('-');
+        }
+        flag.push(character.to_ascii_lowercase());
+    }
+    flag
 }
 
 fn identity(class: &ControlPlaneClass) -> Value {

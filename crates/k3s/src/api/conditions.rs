@@ -4,6 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use slipway_capi::condition::legacy::LegacyCondition;
 
 /// One condition of `status.conditions`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +26,22 @@ pub struct Condition {
     /// Why, for a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// The conditions as the contract's functions work with them.
+pub fn to_legacy(conditions: &[Condition]) -> Vec<LegacyCondition> {
+    conditions
+        .iter()
+        .filter_map(|condition| serde_json::from_value(serde_json::to_value(condition).ok()?).ok())
+        .collect()
+}
+
+/// The conditions as they are stored.
+pub fn from_legacy(conditions: &[LegacyCondition]) -> Vec<Condition> {
+    conditions
+        .iter()
+        .filter_map(|condition| serde_json::from_value(serde_json::to_value(condition).ok()?).ok())
+        .collect()
 }
 
 /// `status.v1beta2`: the metav1 conditions, which Cluster API reads first.

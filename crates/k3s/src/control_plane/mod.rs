@@ -1,12 +1,21 @@
 //! The control plane: the servers of one cluster, and the etcd they keep together.
 
+pub mod act;
 pub mod admit;
+pub mod controller;
+pub mod create;
 pub mod health;
 pub mod hook;
+pub mod in_place;
+pub mod observe;
 pub mod observed;
+pub mod ownership;
 pub mod plan;
 pub mod preflight;
 pub mod quorum;
 pub mod remediation;
 pub mod rollout;
+pub mod secrets;
 pub mod select;
+pub mod status;
+pub mod workload;

@@ -9,12 +9,13 @@ use super::{
     health,
     hook::{self, Progress},
     observed::{InPlace, InPlaceAnswer, Observed, RemediationRecord, Server, Workload},
+    ownership,
     preflight::{self, Change},
     quorum::{self, Step},
     remediation::{self, Decision},
     select,
 };
-use crate::{api::RolloutStrategyType, version::Version};
+use crate::api::RolloutStrategyType;
 
 /// How long a member is seen without a machine and without a node before it is taken for a ghost.
 pub const GHOST_GRACE: Duration = Duration::from_mins(2);
@@ -118,12 +119,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn act(mut self, action: Action) -> Self {
+    pub(super) fn act(mut self, action: Action) -> Self {
         self.actions.push(action);
         self
     }
 
-    fn wait(mut self, why: impl Into<String>) -> Self {
+    pub(super) fn wait(mut self, why: impl Into<String>) -> Self {
         self.waiting.push(why.into());
         self
     }
@@ -147,7 +148,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
             .again_in(Duration::from_secs(1));
     }
     if observed.deleting {
-        return plan_deletion(observed, now, plan);
+        return ownership::plan_deletion(observed, plan);
     }
     if !observed.cluster.infrastructure_ready {
         return plan.wait("waiting for the cluster's infrastructure");
@@ -162,7 +163,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         ));
     }
     if !observed.adoptable.is_empty() {
-        return plan_adoption(observed, plan);
+        return ownership::plan_adoption(observed, plan);
     }
     let mut plan = plan;
     for server in &observed.servers {
@@ -542,64 +543,4 @@ fn ghost(observed: &Observed, now: Timestamp) -> Option<Result<Action, String>> 
         Ok(Progress::Wait(why) | Progress::Stuck(why)) | Err(why) => Some(Err(why)),
         Ok(Progress::Idle) => None,
     }
-}
-
-fn plan_adoption(observed: &Observed, plan: Plan) -> Plan {
-    let wanted: Option<Version> = observed.desired.version.parse().ok();
-    let mut plan = plan;
-    for machine in &observed.adoptable {
-        if !machine.is_k3s {
-            return plan.wait(format!(
-                "refusing to adopt machine {}: its bootstrap configuration is not a KThreesConfig",
-                machine.name
-            ));
-        }
-        let version: Option<Version> = machine
-            .version
-            .as_deref()
-            .and_then(|version| version.parse().ok());
-        let near = match (&version, &wanted) {
-            (Some(has), Some(wants)) => has.minors_to(wants).abs() <= 1,
-            _ => false,
-        };
-        if !near {
-            return plan.wait(format!(
-                "refusing to adopt machine {}: its version {} is more than one minor version from {}",
-                machine.name,
-                machine.version.as_deref().unwrap_or("(none)"),
-                observed.desired.version
-            ));
-        }
-        plan = plan.act(Action::Adopt {
-            machine: machine.name.clone(),
-        });
-    }
-    plan
-}
-
-fn plan_deletion(observed: &Observed, now: Timestamp, plan: Plan) -> Plan {
-    if observed.servers.is_empty() {
-        return plan.act(Action::RemoveFinalizer);
-    }
-    if observed.workers > 0 && !observed.servers.iter().any(Server::is_deleting) {
-        return plan.wait(format!(
-            "waiting for {} worker machine(s) and pool(s) to be deleted first",
-            observed.workers
-        ));
-    }
-    let mut plan = plan;
-    for server in &observed.servers {
-        if !server.is_deleting() {
-            plan = plan.act(Action::DeleteServer {
-                machine: server.name.clone(),
-                why: Why::ScaleDown,
-            });
-        } else if server.hooks.ours || server.hooks.legacy {
-            plan = plan.act(Action::ReleaseHook {
-                machine: server.name.clone(),
-            });
-        }
-    }
-    let _ = now;
-    plan.wait("waiting for the servers to be deleted")
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use slipway_packing::labels;
 use slipway_packing::model::{
-    Affinity, Container, InstanceType, LabelSelector, NodeAffinity, NodePool, NodeSelectorTerm, ObjectMeta,
-    Offering, Overhead, Pod, PodAffinity, PodAffinityTerm, PreferredSchedulingTerm, ResourceList, Snapshot,
-    TopologySpreadConstraint, WeightedPodAffinityTerm, Workload,
+    Affinity, Budget, Condition, Container, InstanceType, LabelSelector, Node, NodeAffinity, NodeClaim,
+    NodePool, NodeSelectorTerm, ObjectMeta, Offering, Overhead, Pod, PodAffinity, PodAffinityTerm,
+    PreferredSchedulingTerm, ResourceList, Snapshot, TopologySpreadConstraint, WeightedPodAffinityTerm,
+    Workload,
 };
 use slipway_packing::requirement::{Operator, RequirementSpec};
 
@@ -252,4 +253,71 @@ pub fn workload(mix: &str, pods: usize, types: usize, seed: u64) -> Option<Workl
         },
         pods: made,
     })
+}
+
+/// Nodes of the cheapest type, each full of pods that fit no other node and no cheaper type: nothing can be improved.
+pub fn standing(nodes: usize, types: usize) -> Snapshot {
+    let kinds = instance_types(types);
+    let mut pool = NodePool::default();
+    pool.metadata.name = "default".to_owned();
+    pool.spec.disruption.budgets = Some(vec![Budget {
+        nodes: "100%".to_owned(),
+        ..Budget::default()
+    }]);
+    pool.spec.disruption.consolidation_policy = "WhenEmptyOrUnderutilized".to_owned();
+    let mut snapshot = Snapshot {
+        node_pools: vec![pool],
+        instance_types: BTreeMap::from([("default".to_owned(), kinds.clone())]),
+        ..Snapshot::default()
+    };
+    let kind = &kinds[3.min(kinds.len() - 1)];
+    let condition = |name: &str| Condition {
+        kind: name.to_owned(),
+        status: "True".to_owned(),
+        ..Condition::default()
+    };
+    let mut random = Random::new(7);
+    for index in 0..nodes {
+        let name = format!("node-{index:05}");
+        let node_labels = [
+            (labels::HOSTNAME, name.as_str()),
+            (
+                labels::ZONE,
+                ["test-zone-1", "test-zone-2", "test-zone-3"][index % 3],
+            ),
+            (labels::CAPACITY_TYPE, "on-demand"),
+            (labels::INSTANCE_TYPE, kind.name.as_str()),
+            (labels::ARCHITECTURE, "amd64"),
+            (labels::NODE_POOL, "default"),
+            (labels::REGISTERED, "true"),
+            (labels::INITIALIZED, "true"),
+        ];
+        let mut node = Node::default();
+        node.metadata.name = name.clone();
+        node.metadata.labels = node_labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        node.spec.provider_id = format!("example://{name}");
+        node.status.capacity = kind.capacity.clone();
+        node.status.allocatable = kind.capacity.clone();
+        node.status.conditions.push(condition("Ready"));
+        let mut claim = NodeClaim::default();
+        claim.metadata.name = format!("claim-{index:05}");
+        claim.status.provider_id = node.spec.provider_id.clone();
+        claim.status.conditions.push(condition("Consolidatable"));
+        snapshot.nodes.push(node);
+        snapshot.node_claims.push(claim);
+        for (part, cpu) in ["1300m", "1300m", "1300m"].into_iter().enumerate() {
+            let app = VALUES[part];
+            let mut pod = spread(&mut random, index * 3 + part, labels::ZONE, "ScheduleAnyway");
+            pod.metadata.labels.insert("app".to_owned(), app.to_owned());
+            pod.spec.containers[0].resources.requests =
+                quantities(&[("cpu", cpu.to_owned()), ("memory", "512Mi".to_owned())]);
+            pod.spec.node_name = name.clone();
+            pod.status.phase = "Running".to_owned();
+            snapshot.bound_pods.push(pod);
+        }
+    }
+    snapshot
 }

@@ -4,6 +4,7 @@
 //! cargo run --release -p slipway-packing --example solve -- workload.json [--plan] [--repeat N]
 //! cargo run --release -p slipway-packing --example solve -- --mix diverse --pods 5000 [--types 400] [--seed 42]
 //! cargo run --release -p slipway-packing --example solve -- --mix diverse --pods 5000 --write workload.json
+//! cargo run --release -p slipway-packing --example solve -- --consolidate 2000
 //! ```
 
 // Fixtures are written to be read, not to save a copy.
@@ -14,6 +15,7 @@ mod generate;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use slipway_packing::disrupt::{Method, disrupt};
 use slipway_packing::model::{Plan, Workload};
 use slipway_packing::schedule;
 
@@ -26,6 +28,7 @@ struct Arguments {
     repeat: usize,
     write: Option<String>,
     plan: bool,
+    consolidate: Option<usize>,
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -38,6 +41,7 @@ fn arguments() -> Result<Arguments, String> {
         repeat: 1,
         write: None,
         plan: false,
+        consolidate: None,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -50,6 +54,7 @@ fn arguments() -> Result<Arguments, String> {
             "--seed" => result.seed = number(value()?)? as u64,
             "--repeat" => result.repeat = number(value()?)?.max(1),
             "--write" => result.write = Some(value()?),
+            "--consolidate" => result.consolidate = Some(number(value()?)?),
             "--plan" => result.plan = true,
             file => result.file = Some(file.to_owned()),
         }
@@ -59,6 +64,9 @@ fn arguments() -> Result<Arguments, String> {
 
 fn run() -> Result<(), String> {
     let arguments = arguments()?;
+    if let Some(nodes) = arguments.consolidate {
+        return consolidate(nodes, arguments.types);
+    }
     let workload: Workload = match &arguments.file {
         Some(file) => {
             let text = std::fs::read_to_string(file).map_err(|error| format!("reading {file}: {error}"))?;
@@ -94,6 +102,24 @@ fn run() -> Result<(), String> {
     });
     if arguments.plan {
         report["plan"] = serde_json::to_value(&plan).map_err(|error| error.to_string())?;
+    }
+    println!("{report}");
+    Ok(())
+}
+
+/// A full pass over nodes that cannot be improved: every one of them is probed.
+fn consolidate(nodes: usize, types: usize) -> Result<(), String> {
+    let snapshot = generate::standing(nodes, types);
+    let mut report = serde_json::json!({ "nodes": nodes, "pods": snapshot.bound_pods.len() });
+    for method in [Method::MultiNodeConsolidation, Method::SingleNodeConsolidation] {
+        let start = Instant::now();
+        let outcome = disrupt(&snapshot, &[], method);
+        let name = serde_json::to_value(method).map_err(|error| error.to_string())?;
+        report[name.as_str().unwrap_or("method")] = serde_json::json!({
+            "seconds": start.elapsed().as_secs_f64(),
+            "disrupted": outcome.command.as_ref().map_or(0, |command| command.nodes.len()),
+            "probedAndKept": outcome.blocked.len(),
+        });
     }
     println!("{report}");
     Ok(())

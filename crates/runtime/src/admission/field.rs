@@ -45,6 +45,7 @@ pub enum FieldErrorKind {
     Duplicate,
     NotFound,
     TooLong,
+    TooMany,
     Internal,
 }
 
@@ -104,6 +105,17 @@ impl FieldError {
         }
     }
 
+    /// `Too many: 3: must have at most 1 item`.
+    pub fn too_many(path: &Path, found: usize, most: usize) -> Self {
+        let items = if most == 1 { "item" } else { "items" };
+        Self {
+            kind: FieldErrorKind::TooMany,
+            path: path.clone(),
+            value: found.into(),
+            detail: format!("must have at most {most} {items}"),
+        }
+    }
+
     pub fn internal(path: &Path, detail: impl Into<String>) -> Self {
         Self {
             kind: FieldErrorKind::Internal,
@@ -139,6 +151,7 @@ impl FieldError {
             FieldErrorKind::Duplicate => "FieldValueDuplicate",
             FieldErrorKind::NotFound => "FieldValueNotFound",
             FieldErrorKind::TooLong => "FieldValueTooLong",
+            FieldErrorKind::TooMany => "FieldValueTooMany",
             FieldErrorKind::Internal => "InternalError",
         }
     }
@@ -153,6 +166,7 @@ impl FieldError {
             FieldErrorKind::Duplicate => "Duplicate value",
             FieldErrorKind::NotFound => "Not found",
             FieldErrorKind::TooLong => "Too long",
+            FieldErrorKind::TooMany => "Too many",
             FieldErrorKind::Internal => "Internal error",
         };
         let shows_value = matches!(
@@ -161,6 +175,7 @@ impl FieldError {
                 | FieldErrorKind::NotSupported
                 | FieldErrorKind::Duplicate
                 | FieldErrorKind::NotFound
+                | FieldErrorKind::TooMany
         );
         let mut body = head.to_owned();
         if shows_value {
@@ -204,6 +219,10 @@ mod tests {
         assert_eq!(
             FieldError::forbidden(&path, "no").to_string(),
             "spec.pools[2].mode: Forbidden: no"
+        );
+        assert_eq!(
+            FieldError::too_many(&path, 3, 1).to_string(),
+            "spec.pools[2].mode: Too many: 3: must have at most 1 item"
         );
         assert_eq!(
             Path::new("metadata").child("labels").key("a/b").to_string(),

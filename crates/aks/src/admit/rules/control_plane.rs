@@ -120,7 +120,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         &["amcp", "amcpt"],
         "create, update",
         "Cluster.spec.clusterNetwork.services",
-        "at most 1 item",
+        "must have at most 1 item",
         "peer",
     ),
     rule(
@@ -128,7 +128,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         &["amcp", "amcpt"],
         "create, update",
         "Cluster.spec.clusterNetwork.pods",
-        "at most 1 item",
+        "must have at most 1 item",
         "peer",
     ),
     rule(

@@ -1,0 +1,318 @@
+//! The plan for a control plane: create with pools, update, delete in order.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use slipway_capi::{marks::is_deleted_for_move, view::MachinePool};
+
+use super::{Action, Part, Plan, Sight, Waiting, Wanted, sight};
+use crate::{
+    admit::cluster::DEFAULT_POOL_NAME,
+    api::{AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool, MODE_SYSTEM, PoolClass},
+    render::{
+        Facts, PoolFacts, RenderError, addons, ids, managed_cluster, network,
+        tags::{self, Tags},
+    },
+};
+
+/// The virtual machine size of a pool nobody described: small, and in every region.
+pub const DEFAULT_POOL_SIZE: &str = "Standard_D2s_v3";
+/// Where every AKS API server answers.
+const PORT: i32 = 443;
+
+/// A pool object and the MachinePool that owns it.
+#[derive(Clone, Debug, Default)]
+pub struct PoolObject {
+    pub pool: AzureManagedMachinePool,
+    pub machine_pool: Option<MachinePool>,
+}
+
+/// What the plan is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    pub plane: AzureManagedControlPlane,
+    pub cluster_name: String,
+    /// The spec's subscription, or that of the identity.
+    pub subscription: String,
+    pub services: Vec<String>,
+    pub pods: Vec<String>,
+    pub infrastructure: Option<AzureManagedCluster>,
+    pub pools: Vec<PoolObject>,
+    /// What is in Azure, by id in lower case.
+    pub sights: BTreeMap<String, Sight>,
+    /// The tags we set last, by id in lower case.
+    pub applied_tags: BTreeMap<String, Tags>,
+    /// How long to wait for a pool object before a default pool is made.
+    pub patience: Duration,
+}
+
+impl Observed {
+    pub fn facts(&self) -> Facts<'_> {
+        Facts {
+            plane: &self.plane,
+            cluster_name: &self.cluster_name,
+            subscription: &self.subscription,
+            services: self.services.first().map(String::as_str),
+            pods: self.pods.first().map(String::as_str),
+        }
+    }
+
+    pub fn cluster_sight(&self) -> &Sight {
+        sight(&self.sights, &ids::managed_cluster(&self.facts()))
+    }
+
+    fn is_ours(&self, id: &str) -> bool {
+        tags::is_owned(&sight(&self.sights, id).tags(), &self.cluster_name)
+    }
+}
+
+/// The name under which AKS shows the API server: the private one where there is no public one.
+pub fn endpoint(plane: &AzureManagedControlPlane, cluster: &Sight) -> Option<(String, i32)> {
+    let profile = plane.spec.class.api_server_access_profile.as_ref();
+    let private = profile.is_some_and(|profile| {
+        profile.enable_private_cluster == Some(true)
+            && profile.enable_private_cluster_public_fqdn != Some(true)
+    });
+    let names = if private {
+        ["privateFQDN", "fqdn"]
+    } else {
+        ["fqdn", "privateFQDN"]
+    };
+    let host = names.iter().find_map(|name| cluster.property(name))?;
+    Some((host.to_owned(), PORT))
+}
+
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
+    if observed.plane.metadata.deletion_timestamp.is_some() {
+        return delete(observed);
+    }
+    let facts = observed.facts();
+    let mut plan = Plan::new();
+    let below = |part: Part, manifest: Value| -> Wanted {
+        let id = id_of(&facts, &manifest);
+        Wanted { part, id, manifest }
+    };
+    for group in network::resource_groups(&facts) {
+        push_if_ours(observed, &mut plan, below(Part::ResourceGroup, group), false);
+    }
+    let network = below(Part::VirtualNetwork, network::virtual_network(&facts));
+    let network_is_brought =
+        sight(&observed.sights, &network.id).body().is_some() && !observed.is_ours(&network.id);
+    push_if_ours(observed, &mut plan, network, false);
+    let subnet = below(Part::Subnet, network::subnet(&facts));
+    if !network_is_brought || sight(&observed.sights, &subnet.id).is_absent() {
+        plan.push(Action::Ensure(subnet));
+    }
+    let cluster = match wanted_cluster(observed, now) {
+        Ok(manifest) => below(Part::ManagedCluster, manifest),
+        Err(waiting) => {
+            // Nothing below the cluster can be, and what is above it need not wait.
+            plan.push(Action::Wait(waiting));
+            return plan;
+        }
+    };
+    push_if_ours(observed, &mut plan, cluster, true);
+    if let Some((host, port)) = endpoint(&observed.plane, observed.cluster_sight()) {
+        let known = observed.plane.spec.control_plane_endpoint.as_ref();
+        if known.is_none_or(|known| known.host != host || known.port != port) {
+            plan.push(Action::SetEndpoint { host, port });
+        }
+        plan.push(Action::WriteKubeconfigs);
+    }
+    for endpoint in network::private_endpoints(&facts) {
+        push_if_ours(observed, &mut plan, below(Part::PrivateEndpoint, endpoint), true);
+    }
+    plan.extend(addons::fleet_member(&facts).map(|member| Action::Ensure(below(Part::FleetMember, member))));
+    plan.extend(
+        addons::extensions(&facts)
+            .into_iter()
+            .map(|extension| Action::Ensure(below(Part::Extension, extension))),
+    );
+    plan
+}
+
+/// A resource that exists and is not marked as ours is used as it is, unless it can only be ours.
+fn push_if_ours(observed: &Observed, plan: &mut Plan, mut wanted: Wanted, always_ours: bool) {
+    let found = sight(&observed.sights, &wanted.id);
+    match found {
+        Sight::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id: wanted.id })),
+        Sight::Absent => plan.push(Action::Ensure(wanted)),
+        Sight::Present(_) if always_ours || observed.is_ours(&wanted.id) => {
+            let applied = observed
+                .applied_tags
+                .get(&wanted.id.to_lowercase())
+                .cloned()
+                .unwrap_or_default();
+            let desired: Tags =
+                serde_json::from_value(wanted.manifest["spec"]["tags"].clone()).unwrap_or_default();
+            wanted.manifest["spec"]["tags"] = json!(tags::merged(&found.tags(), &applied, &desired));
+            plan.push(Action::Ensure(wanted));
+        }
+        Sight::Present(_) => {}
+    }
+}
+
+/// The cluster to ask for, with pools if it does not exist yet.
+fn wanted_cluster(observed: &Observed, now: Timestamp) -> Result<Value, Waiting> {
+    let facts = observed.facts();
+    let found = observed.cluster_sight();
+    let render = |pools: Option<&[PoolFacts<'_>]>| {
+        managed_cluster(&facts, found.property("currentKubernetesVersion"), pools)
+            .map_err(Waiting::ForTheUser)
+    };
+    if found.body().is_some() {
+        return render(None);
+    }
+    let pools: Vec<PoolFacts<'_>> = observed.pools.iter().filter_map(pool_facts).collect();
+    if pools.iter().any(|pool| pool.class.mode == MODE_SYSTEM) {
+        return render(Some(&pools));
+    }
+    let waiting_pool = observed.pools.iter().find(|object| {
+        object.pool.spec.class.mode == MODE_SYSTEM && object.pool.metadata.deletion_timestamp.is_none()
+    });
+    if let Some(object) = waiting_pool {
+        return Err(Waiting::ForMachinePool {
+            pool: object.pool.azure_name().to_owned(),
+        });
+    }
+    let template = observed
+        .infrastructure
+        .as_ref()
+        .and_then(|cluster| cluster.spec.default_pool_template.as_ref());
+    let inline = template.and_then(|template| template.spec.as_ref());
+    if let Some(reference) = template.and_then(|template| template.machine_pool_ref.as_ref()) {
+        return Err(Waiting::ForReferencedPool {
+            pool: reference.name.clone(),
+        });
+    }
+    let fallback = PoolClass {
+        mode: MODE_SYSTEM.to_owned(),
+        sku: DEFAULT_POOL_SIZE.to_owned(),
+        ..PoolClass::default()
+    };
+    let class = match inline {
+        Some(class) => class,
+        None => {
+            let created = observed
+                .plane
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(now, |time| time.0);
+            let until = created.checked_add(observed.patience).unwrap_or(Timestamp::MAX);
+            if now < until {
+                return Err(Waiting::ForSystemPool { until });
+            }
+            &fallback
+        }
+    };
+    let first = PoolFacts {
+        class,
+        azure_name: class
+            .name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .unwrap_or(DEFAULT_POOL_NAME),
+        replicas: template.and_then(|template| template.replicas).unwrap_or(1),
+        version: None,
+        existing: None,
+    };
+    let mut pools = pools;
+    pools.retain(|pool| pool.azure_name != first.azure_name);
+    pools.push(first);
+    render(Some(&pools))
+}
+
+/// A pool that the cluster can be created with: one that stays, and whose MachinePool says how many nodes.
+fn pool_facts(object: &PoolObject) -> Option<PoolFacts<'_>> {
+    let machine_pool = object.machine_pool.as_ref()?;
+    let leaves = object.pool.metadata.deletion_timestamp.is_some()
+        || machine_pool.metadata.deletion_timestamp.is_some();
+    (!leaves).then(|| PoolFacts {
+        class: &object.pool.spec.class,
+        azure_name: object.pool.azure_name(),
+        replicas: machine_pool.spec.replicas.unwrap_or(1),
+        version: Some(machine_pool.spec.template.spec.version.as_str()).filter(|version| !version.is_empty()),
+        existing: None,
+    })
+}
+
+/// Deletion in the opposite order, of what is ours and there. What is brought stays.
+fn delete(observed: &Observed) -> Plan {
+    if is_deleted_for_move(&observed.plane.metadata) {
+        return vec![Action::RemoveFinalizer];
+    }
+    let facts = observed.facts();
+    let mut all: Vec<(Part, Value, bool)> = Vec::new();
+    all.extend(
+        network::resource_groups(&facts)
+            .into_iter()
+            .map(|group| (Part::ResourceGroup, group, false)),
+    );
+    all.push((Part::VirtualNetwork, network::virtual_network(&facts), false));
+    let network = ids::virtual_network(&facts);
+    if observed.is_ours(&network) {
+        all.push((Part::Subnet, network::subnet(&facts), true));
+    }
+    // A manifest that cannot be made must not keep the cluster from being deleted: only its id is needed.
+    let cluster_id = ids::managed_cluster(&facts);
+    let mut plan = Plan::new();
+    let mut below = Vec::new();
+    below.extend(
+        network::private_endpoints(&facts)
+            .into_iter()
+            .map(|value| (Part::PrivateEndpoint, value, false)),
+    );
+    below.extend(addons::fleet_member(&facts).map(|value| (Part::FleetMember, value, true)));
+    below.extend(
+        addons::extensions(&facts)
+            .into_iter()
+            .map(|value| (Part::Extension, value, true)),
+    );
+    let steps = below
+        .into_iter()
+        .rev()
+        .map(|(part, manifest, ours)| (part, id_of(&facts, &manifest), ours))
+        .chain([(Part::ManagedCluster, cluster_id, true)])
+        .chain(
+            all.into_iter()
+                .rev()
+                .map(|(part, manifest, ours)| (part, id_of(&facts, &manifest), ours)),
+        );
+    for (part, id, always_ours) in steps {
+        match sight(&observed.sights, &id) {
+            Sight::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id })),
+            Sight::Present(_) if always_ours || observed.is_ours(&id) => {
+                plan.push(Action::Delete { part, id });
+            }
+            Sight::Absent | Sight::Present(_) => {}
+        }
+    }
+    if plan.is_empty() {
+        plan.push(Action::RemoveFinalizer);
+    }
+    plan
+}
+
+/// The ARM id of a manifest of ours.
+pub fn id_of(facts: &Facts<'_>, manifest: &Value) -> String {
+    let name = manifest["spec"]["azureName"].as_str().unwrap_or_default();
+    let owner = manifest["spec"]["owner"]["armId"].as_str().unwrap_or_default();
+    match manifest["kind"].as_str().unwrap_or_default() {
+        "ResourceGroup" => ids::resource_group(facts.subscription, name),
+        "VirtualNetworksSubnet" => format!("{owner}/subnets/{name}"),
+        "ManagedClustersAgentPool" => format!("{owner}/agentPools/{name}"),
+        "FleetsMember" => format!("{owner}/members/{name}"),
+        "VirtualNetwork" => format!("{owner}/providers/Microsoft.Network/virtualNetworks/{name}"),
+        "PrivateEndpoint" => format!("{owner}/providers/Microsoft.Network/privateEndpoints/{name}"),
+        "Extension" => format!("{owner}/providers/Microsoft.KubernetesConfiguration/extensions/{name}"),
+        _ => format!("{owner}/providers/Microsoft.ContainerService/managedClusters/{name}"),
+    }
+}
+
+impl From<RenderError> for Waiting {
+    fn from(error: RenderError) -> Self {
+        Self::ForTheUser(error)
+    }
+}

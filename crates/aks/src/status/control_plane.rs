@@ -1,0 +1,97 @@
+//! The status of a control plane. Nothing is ready or initialized before AKS has answered, and what was initialized
+//! stays so.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use slipway_capi::condition::{self, Report, Status};
+
+use super::{Step, condition_of, set_both, set_ready};
+use crate::{
+    api::{
+        AzureManagedControlPlaneStatus, ControlPlaneInitialization, NewerConditions, OidcIssuerStatus,
+        ReplicaVersion,
+    },
+    plan::{Part, control_plane::Observed},
+    version::{self, with_v},
+};
+
+/// How the steps of this round went.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// By part; a part with several resources has its worst.
+    pub steps: BTreeMap<Part, Step>,
+    /// Whether the kubeconfig Secrets are written.
+    pub kubeconfig_written: bool,
+}
+
+pub fn status(observed: &Observed, progress: &Progress, now: Timestamp) -> AzureManagedControlPlaneStatus {
+    let mut status = observed.plane.status.clone().unwrap_or_default();
+    let generation = observed.plane.metadata.generation;
+    let deleting = observed.plane.metadata.deletion_timestamp.is_some();
+    let cluster = observed.cluster_sight();
+    let mut newer = status.newer.take().unwrap_or_default().conditions;
+    for (part, step) in &progress.steps {
+        set_both(
+            &mut status.conditions,
+            &mut newer,
+            condition_of(*part),
+            step,
+            generation,
+            now,
+        );
+    }
+    let parts: Vec<(&str, &Step)> = progress
+        .steps
+        .iter()
+        .map(|(part, step)| (condition_of(*part), step))
+        .collect();
+    let all_done = set_ready(&mut status.conditions, &mut newer, &parts, generation, now);
+    let answers = cluster
+        .property("fqdn")
+        .or_else(|| cluster.property("privateFQDN"))
+        .is_some()
+        && observed.plane.spec.control_plane_endpoint.is_some()
+        && progress.kubeconfig_written;
+    let was_initialized = status.initialized == Some(true);
+    status.initialized = Some(was_initialized || answers);
+    status.initialization = Some(ControlPlaneInitialization {
+        control_plane_initialized: status.initialized.filter(|done| *done),
+    });
+    status.ready = Some(answers && all_done && !deleting);
+    status.external_managed_control_plane = Some(true);
+    let available = answers && !deleting;
+    let (reason, message) = if available {
+        ("Available", "")
+    } else {
+        ("NotAvailable", "AKS has not answered with an API server yet")
+    };
+    condition::set(
+        &mut newer,
+        &Report::new("Available", Status::from(available), reason, message),
+        generation,
+        now,
+    );
+    if let Some(running) = cluster.property("currentKubernetesVersion") {
+        let shown = with_v(running);
+        status.versions = vec![ReplicaVersion {
+            version: shown.clone(),
+            replicas: None,
+        }];
+        status.version = Some(shown);
+        let raised = version::compare(running, &observed.plane.spec.class.version).is_gt();
+        status.auto_upgrade_version = raised.then(|| running.to_owned());
+    }
+    let issuer = cluster
+        .body()
+        .and_then(|body| body.pointer("/properties/oidcIssuerProfile/issuerURL"))
+        .and_then(serde_json::Value::as_str);
+    if let Some(url) = issuer {
+        status.oidc_issuer_profile = Some(OidcIssuerStatus {
+            issuer_url: Some(url.to_owned()),
+        });
+    }
+    status.observed_generation = generation;
+    status.newer = Some(NewerConditions { conditions: newer });
+    status
+}

@@ -1,0 +1,193 @@
+//! Every field of a control plane and a pool: where it is sent, and whether it may be set, changed and unset on an object
+//! that exists. The page in the documentation is what this finds out.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use serde_json::{Value, json};
+use slipway_aks::{
+    admit::{OtherSystemPools, control_plane_update, pool_update},
+    api::{AzureManagedControlPlane, AzureManagedMachinePool},
+};
+use slipway_runtime::admission::field::Path;
+
+use super::completeness::{leaves, manifests, sample, spec_schema};
+
+fn plane(spec: &Value) -> AzureManagedControlPlane {
+    serde_json::from_value(json!({"metadata": {"name": "plane"}, "spec": spec}))
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn plane_refuses(old: &Value, new: &Value) -> bool {
+    !control_plane_update::validate(&plane(old), &plane(new)).is_empty()
+}
+
+fn pool_refuses(old: &Value, new: &Value) -> bool {
+    let class = |spec: &Value| {
+        let pool: AzureManagedMachinePool =
+            serde_json::from_value(json!({"metadata": {"name": "pool"}, "spec": spec}))
+                .unwrap_or_else(|error| panic!("{error}"));
+        pool.spec.class
+    };
+    !pool_update::validate(
+        &Path::new("spec"),
+        &class(old),
+        &class(new),
+        &OtherSystemPools::Count(1),
+    )
+    .is_empty()
+}
+
+/// The value without one leaf; an array goes whole with its only item.
+fn without(value: &Value, pointer: &str) -> Option<Value> {
+    let mut value = value.clone();
+    let pointer = pointer.strip_suffix("/0").unwrap_or(pointer);
+    let (parent, name) = pointer.rsplit_once('/')?;
+    value.pointer_mut(parent)?.as_object_mut()?.remove(name)?;
+    Some(value)
+}
+
+fn required(schema: &Value, pointer: &str) -> bool {
+    let mut at = schema;
+    let mut needed = false;
+    for part in pointer.split('/').skip(1) {
+        if part == "0" {
+            at = &at["items"];
+        } else if at["additionalProperties"].is_object() {
+            at = &at["additionalProperties"];
+            needed = false;
+        } else {
+            needed = at["required"]
+                .as_array()
+                .is_some_and(|names| names.iter().any(|name| name == part))
+                && at["properties"][part]["default"].is_null();
+            at = &at["properties"][part];
+        }
+    }
+    needed
+}
+
+fn rows(
+    plural: &str,
+    skip: &[&str],
+    refuses: fn(&Value, &Value) -> bool,
+    send: &dyn Fn(&Value) -> Vec<Value>,
+    page: &mut String,
+) -> usize {
+    let schema = spec_schema(plural);
+    let (mut first, mut second) = (sample("", &schema, 0), sample("", &schema, 1));
+    if plural == "azuremanagedcontrolplanes" {
+        // Versions compare only as versions, and a member that is not there cannot change.
+        first["version"] = json!("v1.31.0");
+        second["version"] = json!("v1.32.0");
+    } else {
+        // What a spot pool may say, so that only the leaf in question can be refused.
+        for spec in [&mut first, &mut second] {
+            spec["scaleSetPriority"] = json!("Spot");
+            spec["scaling"] = json!({"minSize": 3, "maxSize": 9});
+        }
+        second["scaling"] = json!({"minSize": 4, "maxSize": 10});
+        second["scaleSetPriority"] = json!("Regular");
+    }
+    let mut pointers = Vec::new();
+    leaves("", &first, &mut pointers);
+    let mut count = 0;
+    for pointer in &pointers {
+        let path = pointer
+            .replace("/0", "[]")
+            .replace("/key", "{}")
+            .replace('/', ".");
+        let name = path.trim_start_matches('.');
+        if skip.iter().any(|start| name.starts_with(start)) {
+            continue;
+        }
+        let mut changed = first.clone();
+        *changed.pointer_mut(pointer).expect("a leaf") = second.pointer(pointer).cloned().unwrap_or_default();
+        let word = |refused: bool| if refused { "refused" } else { "yes" };
+        let kinds: BTreeSet<String> = send(&first)
+            .iter()
+            .zip(send(&changed))
+            .filter(|(before, after)| *before != after)
+            .map(|(before, _)| before["kind"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        let (set, unset) = match without(&first, pointer) {
+            Some(_) if required(&schema, pointer) => ("required", "required"),
+            Some(less) => (word(refuses(&less, &first)), word(refuses(&first, &less))),
+            None => ("-", "-"),
+        };
+        let sent = if kinds.is_empty() {
+            "-".to_owned()
+        } else {
+            kinds.into_iter().collect::<Vec<_>>().join(", ")
+        };
+        let _ = writeln!(
+            page,
+            "| `{name}` | {sent} | {set} | {} | {unset} |",
+            word(refuses(&first, &changed))
+        );
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn the_documented_fields_are_the_fields() {
+    let mut page = String::from(
+        "# Fields\n\nFound out by a test, which keeps this page true: where a field is sent, and whether it may be set, changed and\n\
+         unset on an object that exists. `-`: not sent, or not to be set by itself.\n",
+    );
+    let header = "\n| field | sent in | set | change | unset |\n|---|---|---|---|---|\n";
+    let _ = write!(page, "\n## AzureManagedControlPlane\n{header}");
+    let pool = json!({"mode": "System", "sku": "small"});
+    let planes = rows(
+        "azuremanagedcontrolplanes",
+        &["identityRef", "controlPlaneEndpoint"],
+        plane_refuses,
+        &|plane| manifests(plane, &pool),
+        &mut page,
+    );
+    let _ = write!(page, "\n## AzureManagedMachinePool\n{header}");
+    let plane = json!({
+        "version": "v1.31.0", "location": "westus", "resourceGroupName": "group", "identityRef": {},
+        "virtualNetwork": {"name": "network", "cidrBlock": "10.0.0.0/8", "subnet": {"name": "nodes", "cidrBlock": "10.240.0.0/16"}}
+    });
+    let send = |pool: &Value| -> Vec<Value> { agent_pool(&plane, pool).into_iter().collect() };
+    let pools = rows(
+        "azuremanagedmachinepools",
+        &["providerIDList"],
+        pool_refuses,
+        &send,
+        &mut page,
+    );
+    assert!(planes > 100 && pools > 60, "{planes} and {pools} fields");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/aks/fields.md");
+    if std::env::var_os("SLIPWAY_WRITE_DOCS").is_some() {
+        std::fs::write(path, &page).expect("docs/aks/fields.md can be written");
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/aks/fields.md is out of date: run this test with SLIPWAY_WRITE_DOCS=1"
+    );
+}
+
+fn agent_pool(spec: &Value, pool: &Value) -> Option<Value> {
+    use slipway_aks::render::{Facts, PoolFacts};
+    let plane = plane(spec);
+    let pool: AzureManagedMachinePool =
+        serde_json::from_value(json!({"metadata": {"name": "pool"}, "spec": pool})).ok()?;
+    let facts = Facts {
+        plane: &plane,
+        cluster_name: "fleet",
+        subscription: "sub",
+        services: None,
+        pods: None,
+    };
+    let pool_facts = PoolFacts {
+        class: &pool.spec.class,
+        azure_name: pool.azure_name(),
+        replicas: 50,
+        version: None,
+        existing: None,
+    };
+    slipway_aks::render::agent_pool(&facts, &pool_facts).ok()
+}

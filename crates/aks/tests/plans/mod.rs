@@ -1,0 +1,55 @@
+//! Plans and statuses, as tables: what was observed, and what is then done and said.
+
+mod control_plane;
+mod pool;
+
+use serde_json::{Value, json};
+use slipway_aks::{
+    api::{AzureManagedControlPlane, AzureManagedMachinePool},
+    plan::{Action, Plan},
+};
+use slipway_capi::view::MachinePool;
+
+const GROUP: &str = "/subscriptions/sub/resourceGroups/group";
+const NETWORK: &str =
+    "/subscriptions/sub/resourceGroups/group/providers/Microsoft.Network/virtualNetworks/network";
+const CLUSTER: &str =
+    "/subscriptions/sub/resourceGroups/group/providers/Microsoft.ContainerService/managedClusters/plane";
+
+fn now() -> jiff::Timestamp {
+    "2026-01-01T01:00:00Z".parse().expect("a time")
+}
+
+fn plane(metadata: &Value, spec: &Value, status: &Value) -> AzureManagedControlPlane {
+    let mut object = json!({
+        "metadata": {"name": "plane", "namespace": "default", "creationTimestamp": "2026-01-01T00:59:00Z", "generation": 3},
+        "spec": {
+            "version": "v1.31.0", "location": "westus", "resourceGroupName": "group", "identityRef": {},
+            "virtualNetwork": {"name": "network", "cidrBlock": "10.0.0.0/8", "resourceGroup": "group", "subnet": {"name": "nodes", "cidrBlock": "10.240.0.0/16"}}
+        }
+    });
+    json_patch::merge(&mut object["metadata"], metadata);
+    json_patch::merge(&mut object["spec"], spec);
+    if !status.is_null() {
+        object["status"] = status.clone();
+    }
+    serde_json::from_value(object).expect("a control plane")
+}
+
+fn pool(metadata: &Value, spec: &Value) -> AzureManagedMachinePool {
+    let mut object = json!({"metadata": {"name": "pool", "namespace": "default"}, "spec": {"mode": "System", "sku": "small", "name": "pool"}});
+    json_patch::merge(&mut object["metadata"], metadata);
+    json_patch::merge(&mut object["spec"], spec);
+    serde_json::from_value(object).expect("a pool")
+}
+
+fn machine_pool(patch: &Value) -> MachinePool {
+    let mut object = json!({"metadata": {"name": "pool"}, "spec": {"replicas": 3, "template": {"spec": {"version": "v1.31.0"}}}});
+    json_patch::merge(&mut object, patch);
+    serde_json::from_value(object).expect("a MachinePool")
+}
+
+/// A plan in one line each.
+fn printed(plan: &Plan) -> Vec<String> {
+    plan.iter().map(Action::to_string).collect()
+}

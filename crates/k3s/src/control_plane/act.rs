@@ -1,0 +1,351 @@
+//! One action, one idempotent call (or a few that can be made again from the start).
+
+use k8s_openapi::api::core::v1::Node as CoreNode;
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::{Value, json};
+use slipway_capi::{
+    names::condition,
+    owner,
+    view::{Cluster, Machine},
+};
+use slipway_runtime::controller::Context;
+
+use super::{
+    observe::Scene,
+    plan::{Action, Why},
+    workload::{Connection, PLACEHOLDER},
+};
+use crate::{
+    api::{
+        KThreesControlPlane, LEGACY_PRE_TERMINATE_HOOK, PRE_TERMINATE_HOOK,
+        REMEDIATION_IN_PROGRESS_ANNOTATION,
+    },
+    error::{Error, unless_exists},
+};
+
+/// What acting needs.
+pub struct Hands<'scene> {
+    pub object: &'scene KThreesControlPlane,
+    pub cluster: &'scene Cluster,
+    pub scene: &'scene Scene,
+    pub context: &'scene Context,
+}
+
+fn machine_resource() -> ApiResource {
+    ApiResource::erase::<Machine>(&())
+}
+
+impl Hands<'_> {
+    pub(super) fn namespace(&self) -> String {
+        self.object.namespace().unwrap_or_default()
+    }
+
+    pub(super) fn machines(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(
+            self.context.client.clone(),
+            &self.namespace(),
+            &machine_resource(),
+        )
+    }
+
+    fn connection(&self) -> Result<&Connection, Error> {
+        self.scene.connection.as_deref().ok_or_else(|| Error::Unusable {
+            doing: "asking k3s to remove an etcd member".into(),
+            problem: "the workload cluster is not connected".into(),
+        })
+    }
+
+    async fn patch_machine(&self, machine: &str, patch: &Value, doing: &str) -> Result<(), Error> {
+        self.machines()
+            .patch(machine, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .map(|_| ())
+            .map_err(Error::api(format!("{doing} Machine {machine}")))
+    }
+
+    async fn annotate_self(&self, key: &str, value: Option<String>) -> Result<(), Error> {
+        let patch = json!({"metadata": {"annotations": {key: value}}});
+        self.context
+            .patch(self.object, &patch)
+            .await
+            .map(|_| ())
+            .map_err(Error::api(format!(
+                "annotating KThreesControlPlane {}",
+                self.object.name_any()
+            )))
+    }
+
+    pub async fn act(&self, action: &Action) -> Result<(), Error> {
+        match action {
+            Action::Adopt { machine } => self.adopt(machine).await,
+            Action::AddHook { machine } => {
+                let patch = json!({"metadata": {"annotations": {PRE_TERMINATE_HOOK: ""}}});
+                self.patch_machine(machine, &patch, "adding the pre-terminate hook to")
+                    .await
+            }
+            Action::ReleaseHook { machine } => {
+                let patch = json!({"metadata": {"annotations": {
+                    PRE_TERMINATE_HOOK: null,
+                    LEGACY_PRE_TERMINATE_HOOK: null,
+                }}});
+                self.patch_machine(machine, &patch, "removing the pre-terminate hook of")
+                    .await
+            }
+            Action::ForgetRemediation => self.annotate_self(REMEDIATION_IN_PROGRESS_ANNOTATION, None).await,
+            Action::ClearRemediationMark { machine } => self.set_remediated(machine, None).await,
+            Action::ExplainRemediation {
+                machine,
+                impossible,
+                reason,
+            } => {
+                let word = if *impossible {
+                    "CannotBeRemediated"
+                } else {
+                    "RemediationDeferred"
+                };
+                self.set_remediated(machine, Some((word, reason.as_str()))).await
+            }
+            Action::CreateServer {
+                failure_domain,
+                remediation_for,
+                ..
+            } => {
+                self.create_server(failure_domain.as_deref(), remediation_for.as_ref())
+                    .await?;
+                if remediation_for.is_some() {
+                    self.annotate_self(REMEDIATION_IN_PROGRESS_ANNOTATION, None)
+                        .await?;
+                }
+                Ok(())
+            }
+            Action::DeleteServer { machine, why } => self.delete_server(machine, why).await,
+            Action::RemoveMember { node, .. } => {
+                let patch = json!({"metadata": {"annotations": {"etcd.k3s.cattle.io/remove": "true"}}});
+                Api::<CoreNode>::all(self.connection()?.client.clone())
+                    .patch(node, &PatchParams::default(), &Patch::Merge(&patch))
+                    .await
+                    .map(|_| ())
+                    .map_err(Error::api(format!(
+                        "asking k3s to remove the etcd member of node {node}"
+                    )))
+            }
+            Action::RemoveGhost { member, address } => self.place_ghost(member, address).await,
+            Action::DeletePlaceholder { node } => {
+                match Api::<CoreNode>::all(self.connection()?.client.clone())
+                    .delete(node, &DeleteParams::default())
+                    .await
+                {
+                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                    other => other
+                        .map(|_| ())
+                        .map_err(Error::api(format!("deleting the placeholder node {node}"))),
+                }
+            }
+            Action::AskInPlace { machine } | Action::UpdateInPlace { machine } => Err(Error::Unusable {
+                doing: format!("updating Machine {machine} in place"),
+                problem: "handled by the in-place module".into(),
+            }),
+            Action::RemoveFinalizer => {
+                let finalizers: Vec<&String> = self
+                    .object
+                    .finalizers()
+                    .iter()
+                    .filter(|finalizer| *finalizer != crate::api::FINALIZER)
+                    .collect();
+                let patch = json!({"metadata": {
+                    "resourceVersion": self.object.resource_version(),
+                    "finalizers": finalizers,
+                }});
+                self.context
+                    .patch(self.object, &patch)
+                    .await
+                    .map(|_| ())
+                    .map_err(Error::api("removing the finalizer of the control plane"))
+            }
+        }
+    }
+
+    async fn adopt(&self, machine: &str) -> Result<(), Error> {
+        let present = self
+            .machines()
+            .get(machine)
+            .await
+            .map_err(Error::api(format!("reading Machine {machine}")))?;
+        let Some(controller) = owner::controller_reference(self.object) else {
+            return Ok(());
+        };
+        let mut owners = present.metadata.owner_references.clone().unwrap_or_default();
+        owners.push(controller);
+        let patch = json!({"metadata": {
+            "resourceVersion": present.metadata.resource_version,
+            "ownerReferences": owners,
+            "annotations": {PRE_TERMINATE_HOOK: ""},
+        }});
+        self.patch_machine(machine, &patch, "adopting").await
+    }
+
+    /// `OwnerRemediated` belongs to whoever remediates, which is us.
+    async fn set_remediated(&self, machine: &str, why: Option<(&str, &str)>) -> Result<(), Error> {
+        let conditions: Vec<Value> = why
+            .into_iter()
+            .map(|(reason, message)| {
+                json!({
+                    "type": condition::OWNER_REMEDIATED,
+                    "status": "False",
+                    "reason": reason,
+                    "message": message,
+                    "lastTransitionTime": self.since(machine, condition::OWNER_REMEDIATED, "False"),
+                })
+            })
+            .collect();
+        if conditions.is_empty() {
+            return self.drop_condition(machine, condition::OWNER_REMEDIATED).await;
+        }
+        self.apply_conditions(machine, "capi-kthreescontrolplane-remediation", &conditions)
+            .await
+    }
+
+    /// Since when a machine's condition has had a status.
+    pub fn since(&self, machine: &str, type_: &str, status: &str) -> String {
+        let stored = self
+            .scene
+            .machines
+            .get(machine)
+            .and_then(|machine| {
+                machine
+                    .status
+                    .conditions
+                    .iter()
+                    .find(|found| found.type_ == type_)
+            })
+            .filter(|found| found.status == status);
+        let now = self.context.clock.now();
+        let at = stored.map_or(now, |found| found.last_transition_time.0);
+        jiff::Timestamp::from_second(at.as_second())
+            .unwrap_or(at)
+            .to_string()
+    }
+
+    pub async fn apply_conditions(
+        &self,
+        machine: &str,
+        manager: &str,
+        conditions: &[Value],
+    ) -> Result<(), Error> {
+        let body = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2",
+            "kind": "Machine",
+            "metadata": {"name": machine, "namespace": self.namespace()},
+            "status": {"conditions": conditions},
+        });
+        self.machines()
+            .patch_status(
+                machine,
+                &PatchParams::apply(manager).force(),
+                &Patch::Apply(&body),
+            )
+            .await
+            .map(|_| ())
+            .map_err(Error::api(format!("writing conditions of Machine {machine}")))
+    }
+
+    async fn drop_condition(&self, machine: &str, type_: &str) -> Result<(), Error> {
+        let Some(present) = self.scene.machines.get(machine) else {
+            return Ok(());
+        };
+        let kept: Vec<_> = present
+            .status
+            .conditions
+            .iter()
+            .filter(|found| found.type_ != type_)
+            .collect();
+        let patch = json!({
+            "metadata": {"resourceVersion": present.metadata.resource_version},
+            "status": {"conditions": kept},
+        });
+        self.machines()
+            .patch_status(machine, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .map(|_| ())
+            .map_err(Error::api(format!("clearing {type_} of Machine {machine}")))
+    }
+
+    async fn delete_server(&self, machine: &str, why: &Why) -> Result<(), Error> {
+        if let Why::Remediation(record) = why {
+            // First the record: a machine that is gone without one would be replaced without counting.
+            let text = serde_json::to_string(record).unwrap_or_default();
+            self.annotate_self(REMEDIATION_IN_PROGRESS_ANNOTATION, Some(text))
+                .await?;
+        }
+        let uid = self
+            .scene
+            .machines
+            .get(machine)
+            .and_then(|machine| machine.metadata.uid.clone());
+        let parameters = DeleteParams {
+            preconditions: uid.map(|uid| Preconditions {
+                uid: Some(uid),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let reason = match why {
+            Why::ScaleDown => "ScaleDown",
+            Why::Rollout => "Rollout",
+            Why::Remediation(_) => "Remediation",
+        };
+        self.context.events.normal(
+            self.object,
+            reason,
+            "Delete",
+            format!("Deleting Machine {machine}"),
+        );
+        match self.machines().delete(machine, &parameters).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other
+                .map(|_| ())
+                .map_err(Error::api(format!("deleting Machine {machine}"))),
+        }
+    }
+
+    /// k3s removes a member through its node; a member without one gets a node for that, which nothing is put on.
+    async fn place_ghost(&self, member: &str, address: &str) -> Result<(), Error> {
+        let name = format!("etcd-ghost-{member}");
+        let node: CoreNode = serde_json::from_value(json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "node-role.kubernetes.io/etcd": "true",
+                    "node-role.kubernetes.io/control-plane": "true",
+                },
+                "annotations": {
+                    "etcd.k3s.cattle.io/node-name": member,
+                    "etcd.k3s.cattle.io/node-address": address,
+                    "etcd.k3s.cattle.io/remove": "true",
+                    PLACEHOLDER: "",
+                },
+            },
+            "spec": {
+                "unschedulable": true,
+                "taints": [{"key": PLACEHOLDER, "effect": "NoExecute"}],
+            },
+        }))
+        .map_err(|error| Error::Unusable {
+            doing: format!("making a placeholder for etcd member {member}"),
+            problem: error.to_string(),
+        })?;
+        unless_exists(
+            Api::<CoreNode>::all(self.connection()?.client.clone())
+                .create(&PostParams::default(), &node)
+                .await,
+        )
+        .map_err(Error::api(format!(
+            "asking k3s to remove the etcd member {member}"
+        )))
+    }
+}

@@ -1,0 +1,412 @@
+//! Every read of the control plane controller; what cannot be read becomes a fact.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, ResourceExt,
+    api::{DynamicObject, ListParams},
+};
+use slipway_capi::{
+    in_place, marks,
+    names::{annotation, condition, label},
+    owner, reference,
+    secret::Purpose,
+    template,
+    view::{Cluster, Conditions, Machine, MachinePool, ObjectReference},
+};
+use slipway_runtime::{ObjectKey, controller::Context};
+
+use super::{
+    observed::{
+        Adoptable, ClusterFacts, Desired, HealthCheck, Hooks, InPlace, InPlaceAnswer, Observed,
+        RemediationLimits, RemediationRecord, Server, Workload,
+    },
+    rollout::{self, Made, Wanted},
+    workload::{Connection, Workloads},
+};
+use crate::{
+    api::{
+        self, CLUSTER_NETWORK_ANNOTATION, KThreesConfig, KThreesConfigSpec, KThreesControlPlane,
+        LEGACY_HOOK_VALUE, LEGACY_PRE_TERMINATE_HOOK, PRE_TERMINATE_HOOK, REMEDIATION_FOR_ANNOTATION,
+        REMEDIATION_IN_PROGRESS_ANNOTATION,
+    },
+    duration,
+    error::Error,
+};
+
+/// How long k3s makes the certificates of a server valid, counted from its start.
+const LEAF_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// What was read, and what acting needs besides.
+pub struct Scene {
+    pub observed: Observed,
+    pub machines: BTreeMap<String, Machine>,
+    pub connection: Option<Arc<Connection>>,
+    /// The configuration every server should have.
+    pub config: KThreesConfigSpec,
+    pub template: ObjectReference,
+}
+
+/// The configuration servers are made with: the spec, with the ranges the cluster was initialised with.
+pub fn wanted_config(object: &KThreesControlPlane) -> KThreesConfigSpec {
+    let mut config = object.spec.config();
+    let recorded: BTreeMap<String, String> = object
+        .annotations()
+        .get(CLUSTER_NETWORK_ANNOTATION)
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
+    if !recorded.is_empty() {
+        let server = config.server_config.get_or_insert_default();
+        for (key, field) in [
+            ("clusterCidr", &mut server.cluster_cidr),
+            ("serviceCidr", &mut server.service_cidr),
+            ("clusterDomain", &mut server.cluster_domain),
+        ] {
+            if field.as_deref().unwrap_or_default().is_empty() {
+                *field = recorded.get(key).cloned();
+            }
+        }
+    }
+    config
+}
+
+/// What is to be recorded of the Cluster's network before the first server exists; empty if there is nothing.
+pub fn network_record(cluster: &Cluster) -> BTreeMap<&'static str, String> {
+    let network = &cluster.spec.cluster_network;
+    [
+        ("clusterCidr", network.pods.cidr_blocks.join(",")),
+        ("serviceCidr", network.services.cidr_blocks.join(",")),
+        ("clusterDomain", network.service_domain.clone()),
+    ]
+    .into_iter()
+    .filter(|(_, value)| !value.is_empty())
+    .collect()
+}
+
+/// The infrastructure template, in whichever shape it is given.
+pub fn template_reference(object: &KThreesControlPlane) -> ObjectReference {
+    let machines = object.spec.machines();
+    if let Some(reference) = machines.spec.and_then(|spec| spec.infrastructure_ref) {
+        return ObjectReference {
+            api_group: reference.api_group,
+            kind: reference.kind,
+            name: reference.name,
+        };
+    }
+    let reference = machines.infrastructure_ref.unwrap_or_default();
+    ObjectReference {
+        api_group: owner::group_of(reference.api_version.as_deref().unwrap_or_default()).to_owned(),
+        kind: reference.kind.unwrap_or_default(),
+        name: reference.name.unwrap_or_default(),
+    }
+}
+
+pub fn is_initialized(object: &KThreesControlPlane, cluster: &Cluster) -> bool {
+    let status = object.status.as_ref();
+    status.is_some_and(|status| status.initialized)
+        || status
+            .and_then(|status| status.initialization.as_ref())
+            .is_some_and(|initialization| initialization.control_plane_initialized == Some(true))
+        || object.annotations().contains_key(api::INITIALIZED_ANNOTATION)
+        || cluster.control_plane_initialized()
+}
+
+pub async fn observe(
+    object: &KThreesControlPlane,
+    cluster: &Cluster,
+    missing_secrets: Vec<String>,
+    answers: BTreeMap<String, InPlaceAnswer>,
+    workloads: &Workloads,
+    context: &Context,
+) -> Result<Scene, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let now = context.clock.now();
+    // Straight from the apiserver: a second server must never be made because a cache is behind.
+    let selector = format!("{}={}", label::CLUSTER_NAME, cluster.name_any());
+    let all = Api::<Machine>::namespaced(context.client.clone(), &namespace)
+        .list(&ListParams::default().labels(&selector))
+        .await
+        .map_err(Error::api(format!("listing the machines of {selector}")))?;
+    let pools = match Api::<MachinePool>::namespaced(context.client.clone(), &namespace)
+        .list(&ListParams::default().labels(&selector))
+        .await
+    {
+        Ok(pools) => pools.items.len(),
+        // The kind is not installed everywhere.
+        Err(kube::Error::Api(status)) if status.code == 404 => 0,
+        Err(error) => return Err(Error::api("listing machine pools")(error)),
+    };
+    let (servers, workers): (Vec<Machine>, Vec<Machine>) =
+        all.items.into_iter().partition(Machine::is_control_plane);
+    let config = wanted_config(object);
+    let template = template_reference(object);
+    let mut machines = BTreeMap::new();
+    let (mut adoptable, mut foreign) = (Vec::new(), Vec::new());
+    for machine in servers {
+        let name = machine.metadata.name.clone().unwrap_or_default();
+        match owner::controller_of(&machine.metadata) {
+            Some(_) if owner::is_controlled_by(&machine.metadata, &object.metadata) => {
+                machines.insert(name, machine);
+            }
+            Some(_) => foreign.push(name),
+            None => adoptable.push(Adoptable {
+                name,
+                version: Some(machine.spec.version.clone()).filter(|version| !version.is_empty()),
+                is_k3s: machine
+                    .spec
+                    .bootstrap
+                    .config_ref
+                    .as_ref()
+                    .is_some_and(|reference| reference.kind == "KThreesConfig"),
+            }),
+        }
+    }
+    let mut facts = Vec::new();
+    for machine in machines.values() {
+        facts.push(server(machine, object, &config, &template, now, context).await?);
+    }
+    let initialized = is_initialized(object, cluster);
+    let embedded_etcd = config.has_embedded_etcd();
+    let connection = connect(object, cluster, workloads, context).await;
+    let workload = match &connection {
+        None => Workload::Unknown,
+        Some(connection) => look(connection, &facts, embedded_etcd, now).await,
+    };
+    let limits = object.spec.remediation_strategy.clone().unwrap_or_default();
+    let default = RemediationLimits::default();
+    Ok(Scene {
+        observed: Observed {
+            desired: Desired {
+                replicas: usize::try_from(object.spec.desired_replicas()).unwrap_or(0),
+                version: object.spec.version.clone(),
+                embedded_etcd,
+                strategy: object.spec.strategy(),
+                max_surge: usize::try_from(object.spec.max_surge()).unwrap_or(1).min(1),
+                remediation: RemediationLimits {
+                    max_retry: limits.max_retry,
+                    retry_period: limits
+                        .retry_period
+                        .as_deref()
+                        .and_then(duration::parse)
+                        .unwrap_or(default.retry_period),
+                    min_healthy_period: limits
+                        .min_healthy_period
+                        .as_deref()
+                        .and_then(duration::parse)
+                        .unwrap_or(default.min_healthy_period),
+                },
+            },
+            cluster: ClusterFacts {
+                deleting: cluster.metadata.deletion_timestamp.is_some(),
+                infrastructure_ready: cluster.infrastructure_provisioned(),
+                endpoint_known: cluster.spec.control_plane_endpoint.is_valid(),
+                failure_domains: cluster
+                    .status
+                    .failure_domains
+                    .iter()
+                    .filter(|domain| domain.control_plane == Some(true))
+                    .map(|domain| domain.name.clone())
+                    .collect(),
+                topology_version: cluster
+                    .spec
+                    .topology
+                    .as_ref()
+                    .map(|topology| topology.version.clone())
+                    .filter(|version| !version.is_empty()),
+                upgrade_step: cluster
+                    .annotations()
+                    .get("topology.internal.cluster.x-k8s.io/upgrade-step")
+                    .cloned(),
+            },
+            deleting: object.metadata.deletion_timestamp.is_some(),
+            initialized,
+            missing_secrets,
+            remediation_in_progress: record(object.annotations().get(REMEDIATION_IN_PROGRESS_ANNOTATION)),
+            servers: facts,
+            adoptable,
+            foreign,
+            workers: workers.len() + pools,
+            workload,
+            in_place_answers: answers,
+            unseen_writes: false,
+        },
+        machines,
+        connection,
+        config,
+        template,
+    })
+}
+
+async fn look(connection: &Connection, servers: &[Server], embedded_etcd: bool, now: Timestamp) -> Workload {
+    // Nodes first, to know which members have a machine; then the members with that knowledge.
+    let nodes = match connection.view(false, |_| true, now).await {
+        Workload::Reachable(view) => view.nodes,
+        other => return other,
+    };
+    let matched: Vec<String> = servers
+        .iter()
+        .filter_map(|server| nodes.iter().find(|node| Some(&node.name) == server.node.as_ref()))
+        .filter_map(|node| node.member.clone())
+        .collect();
+    connection
+        .view(
+            embedded_etcd,
+            |name| matched.iter().any(|member| member == name),
+            now,
+        )
+        .await
+}
+
+async fn connect(
+    object: &KThreesControlPlane,
+    cluster: &Cluster,
+    workloads: &Workloads,
+    context: &Context,
+) -> Option<Arc<Connection>> {
+    let namespace = object.namespace().unwrap_or_default();
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let name = cluster.name_any();
+    let get = |name: String| {
+        let secrets = secrets.clone();
+        async move { secrets.get_opt(&name).await.ok().flatten() }
+    };
+    let kubeconfig = get(Purpose::Kubeconfig.secret_name(&name)).await?;
+    let authority = get(Purpose::ClusterCa.secret_name(&name)).await?;
+    let token = get(format!("{name}-token")).await?;
+    let token = token.data.as_ref().and_then(|data| data.get("value"))?;
+    let token = String::from_utf8_lossy(&token.0).trim_end().to_owned();
+    match workloads
+        .connect(&ObjectKey::of(object), &kubeconfig, &authority, &token, context)
+        .await
+    {
+        Ok(connection) => Some(connection),
+        Err(error) => {
+            tracing::info!(%error, "The workload cluster cannot be connected to");
+            None
+        }
+    }
+}
+
+async fn server(
+    machine: &Machine,
+    object: &KThreesControlPlane,
+    wanted: &KThreesConfigSpec,
+    template: &ObjectReference,
+    now: Timestamp,
+    context: &Context,
+) -> Result<Server, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let metadata = &machine.metadata;
+    let annotations = metadata.annotations.clone().unwrap_or_default();
+    let created_at = metadata
+        .creation_timestamp
+        .as_ref()
+        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let config = match &machine.spec.bootstrap.config_ref {
+        None => None,
+        Some(reference) => Api::<KThreesConfig>::namespaced(context.client.clone(), &namespace)
+            .get_opt(&reference.name)
+            .await
+            .map_err(Error::api(format!("reading KThreesConfig {}", reference.name)))?,
+    };
+    let infrastructure = infrastructure(machine, &namespace, context).await;
+    let cloned = infrastructure.as_ref().and_then(|object| {
+        let annotations = object.metadata.annotations.as_ref()?;
+        Some((
+            annotations.get(annotation::CLONED_FROM_NAME)?.clone(),
+            annotations.get(annotation::CLONED_FROM_GROUP_KIND)?.clone(),
+        ))
+    });
+    let group_kind = template::group_kind(&format!("{}/v1", template.api_group), &template.kind);
+    let expiry = annotations
+        .get(annotation::CERTIFICATES_EXPIRY)
+        .and_then(|text| text.parse().ok())
+        .or(machine
+            .status
+            .certificates_expiry_date
+            .as_ref()
+            .map(|time| time.0))
+        .or_else(|| created_at.checked_add(LEAF_LIFETIME).ok());
+    let outdated = rollout::differences(
+        &Made {
+            created_at,
+            version: Some(machine.spec.version.as_str()).filter(|version| !version.is_empty()),
+            config: config.as_ref().map(|config| &config.spec),
+            cloned_from: cloned.as_ref().map(|(name, kind)| (name.as_str(), kind.as_str())),
+            certificates_expire_at: expiry,
+        },
+        &Wanted {
+            version: &object.spec.version,
+            config: wanted,
+            template: (&template.name, &group_kind),
+            rollout_after: object.spec.effective_rollout_after(),
+            certificates_expiry_days: object
+                .spec
+                .rollout_before
+                .as_ref()
+                .and_then(|before| before.certificates_expiry_days),
+        },
+        now,
+    );
+    let is = |type_: &str, status: &str| {
+        machine
+            .condition(type_)
+            .is_some_and(|found| found.status == status)
+    };
+    let legacy = annotations
+        .get(LEGACY_PRE_TERMINATE_HOOK)
+        .is_some_and(|value| value == LEGACY_HOOK_VALUE);
+    let others = marks::other_pre_terminate_hooks(metadata, PRE_TERMINATE_HOOK)
+        .into_iter()
+        .any(|hook| !(legacy && hook == LEGACY_PRE_TERMINATE_HOOK));
+    Ok(Server {
+        name: metadata.name.clone().unwrap_or_default(),
+        created_at,
+        deleted_at: metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        version: Some(machine.spec.version.clone()).filter(|version| !version.is_empty()),
+        node: machine.node_name().map(ToOwned::to_owned),
+        failure_domain: Some(machine.spec.failure_domain.clone()).filter(|domain| !domain.is_empty()),
+        ready: is(condition::READY, "True"),
+        available: is(condition::AVAILABLE, "True"),
+        health_check: HealthCheck {
+            failed: is(condition::HEALTH_CHECK_SUCCEEDED, "False"),
+            ours_to_remediate: is(condition::OWNER_REMEDIATED, "False"),
+        },
+        remediate_requested: machine.is_marked_for_remediation(),
+        delete_requested: machine.is_marked_for_deletion(),
+        hooks: Hooks {
+            ours: annotations.contains_key(PRE_TERMINATE_HOOK),
+            legacy,
+            others,
+        },
+        waiting_for_hook: machine.condition(condition::DELETING).is_some_and(|deleting| {
+            deleting.status == "True" && deleting.reason == "WaitingForPreTerminateHook"
+        }),
+        in_place: if in_place::is_half_triggered(metadata) {
+            InPlace::HalfTriggered
+        } else if in_place::is_update_in_progress(metadata) {
+            InPlace::Updating
+        } else {
+            InPlace::No
+        },
+        remediation_for: record(annotations.get(REMEDIATION_FOR_ANNOTATION)),
+        outdated,
+    })
+}
+
+/// The host object; one that cannot be read says nothing.
+async fn infrastructure(machine: &Machine, namespace: &str, context: &Context) -> Option<DynamicObject> {
+    match reference::get(&context.client, namespace, &machine.spec.infrastructure_ref).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::info!(machine = machine.metadata.name, %error, "The host of a machine cannot be read");
+            None
+        }
+    }
+}
+
+fn record(text: Option<&String>) -> Option<RemediationRecord> {
+    serde_json::from_str(text?).ok()
+}

@@ -1,0 +1,200 @@
+//! The secrets of a cluster: authorities, tokens and the administrator's kubeconfig. Made before the first server,
+//! never again after it: a new authority would not match the running ones.
+
+use std::time::Duration;
+
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use slipway_capi::{
+    owner,
+    secret::{
+        self, Purpose,
+        certificate::{self, AUTHORITY_LIFETIME, CLIENT_LIFETIME, KeyAlgorithm},
+        kubeconfig::{self, Administrator},
+        store,
+    },
+    view::Cluster,
+};
+use slipway_runtime::controller::Context;
+
+use crate::{
+    api::{AgentToken, KThreesControlPlane},
+    error::Error,
+};
+
+/// A client certificate is renewed when half of its life is over.
+const RENEWAL: Duration = Duration::from_hours(365 * 24 / 2);
+
+/// What a joining server needs and is not there.
+pub type Missing = Vec<String>;
+
+fn purposes(object: &KThreesControlPlane) -> Vec<Purpose> {
+    let mut purposes = vec![Purpose::ClusterCa, Purpose::ClientCa];
+    if object.spec.config().has_embedded_etcd() {
+        purposes.push(Purpose::EtcdCa);
+    }
+    purposes
+}
+
+/// Makes what may be made, and tells what is missing.
+pub async fn ensure(
+    object: &KThreesControlPlane,
+    cluster: &Cluster,
+    initialized: bool,
+    context: &Context,
+) -> Result<Missing, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let name = cluster.name_any();
+    let Some(controller) = owner::controller_reference(object) else {
+        return Ok(Vec::new());
+    };
+    let mut missing = Vec::new();
+    let purposes = purposes(object);
+    let mut found = store::lookup(&context.client, &namespace, &name, &purposes).await?;
+    for purpose in purposes {
+        match found.get(&purpose) {
+            Some(present) => {
+                own(present, &controller, context).await?;
+            }
+            None if initialized => missing.push(format!("Secret {}", purpose.secret_name(&name))),
+            None => {
+                let pair = certificate::generate(
+                    purpose,
+                    "kubernetes",
+                    KeyAlgorithm::Rsa2048,
+                    AUTHORITY_LIFETIME,
+                    context.clock.now(),
+                )?;
+                let made =
+                    secret::key_pair_secret(&namespace, &name, purpose, Some(controller.clone()), &pair);
+                found.insert(purpose, store::create(&context.client, &made).await?);
+            }
+        }
+    }
+    let mut tokens = vec![format!("{name}-token")];
+    if object.spec.config().server().agent_token == Some(AgentToken::Separate) {
+        tokens.push(format!("{name}-agent-token"));
+    }
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    for token in tokens {
+        let present = secrets
+            .get_opt(&token)
+            .await
+            .map_err(Error::api(format!("reading Secret {token}")))?;
+        match present {
+            Some(present) => own(&present, &controller, context).await?,
+            None if initialized => missing.push(format!("Secret {token}")),
+            None => {
+                let value: String = context.random.uuid().replace('-', "");
+                let made = secret::cluster_secret(
+                    &namespace,
+                    &name,
+                    &token,
+                    Some(controller.clone()),
+                    [(secret::VALUE_KEY, value.into_bytes())],
+                );
+                store::create(&context.client, &made).await?;
+            }
+        }
+    }
+    kubeconfig(object, cluster, &found, &controller, context).await?;
+    Ok(missing)
+}
+
+/// A secret an older provider let its first KThreesConfig own would go with that config: it becomes ours. A secret
+/// without an owner is the user's and stays so.
+async fn own(present: &Secret, controller: &OwnerReference, context: &Context) -> Result<(), Error> {
+    let Some(owner) = owner::controller_of(&present.metadata) else {
+        return Ok(());
+    };
+    if owner.kind != "KThreesConfig" {
+        return Ok(());
+    }
+    let name = present.name_any();
+    let owners: Vec<OwnerReference> = present
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .filter(|owner| owner.controller != Some(true))
+        .cloned()
+        .chain([controller.clone()])
+        .collect();
+    let patch = json!({"metadata": {"resourceVersion": present.metadata.resource_version, "ownerReferences": owners}});
+    Api::<Secret>::namespaced(context.client.clone(), &present.namespace().unwrap_or_default())
+        .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .map_err(Error::api(format!("taking over Secret {name}")))?;
+    Ok(())
+}
+
+async fn kubeconfig(
+    object: &KThreesControlPlane,
+    cluster: &Cluster,
+    found: &std::collections::BTreeMap<Purpose, Secret>,
+    controller: &OwnerReference,
+    context: &Context,
+) -> Result<(), Error> {
+    let endpoint = &cluster.spec.control_plane_endpoint;
+    let (Some(server), Some(client)) = (found.get(&Purpose::ClusterCa), found.get(&Purpose::ClientCa)) else {
+        return Ok(());
+    };
+    if !endpoint.is_valid() {
+        return Ok(());
+    }
+    let namespace = object.namespace().unwrap_or_default();
+    let (name, url) = (cluster.name_any(), endpoint.url());
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let secret_name = Purpose::Kubeconfig.secret_name(&name);
+    let present = secrets
+        .get_opt(&secret_name)
+        .await
+        .map_err(Error::api(format!("reading Secret {secret_name}")))?;
+    let now = context.clock.now();
+    if let Some(present) = &present {
+        // One the user supplied is the user's.
+        if !owner::is_controlled_by(&present.metadata, &object.metadata) {
+            return Ok(());
+        }
+        let follows = kubeconfig::read(present)?
+            .clusters
+            .iter()
+            .filter_map(|named| named.cluster.as_ref())
+            .all(|cluster| cluster.server.as_deref() == Some(url.as_str()));
+        if follows && !kubeconfig::needs_renewal(present, RENEWAL, now)? {
+            return Ok(());
+        }
+    }
+    let client_authority = secret::read_key_pair(client)?;
+    if client_authority.key.is_none() {
+        // Without the key nobody but the user can make one.
+        return Ok(());
+    }
+    let text = Administrator {
+        cluster: &name,
+        server: &url,
+        server_authority: &secret::read_key_pair(server)?.certificate,
+        client_authority: &client_authority,
+        algorithm: KeyAlgorithm::EcdsaP256,
+        lifetime: CLIENT_LIFETIME,
+    }
+    .kubeconfig(now)?;
+    let made = kubeconfig::secret(&namespace, &name, controller.clone(), &text);
+    match present {
+        None => {
+            store::create(&context.client, &made).await?;
+        }
+        Some(_) => {
+            let patch = json!({"data": made.data});
+            secrets
+                .patch(&secret_name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .map_err(Error::api(format!("renewing Secret {secret_name}")))?;
+        }
+    }
+    Ok(())
+}

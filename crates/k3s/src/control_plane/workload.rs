@@ -1,0 +1,405 @@
+//! The workload clusters: one connection and one watch on the servers' nodes each, kept as long as the kubeconfig
+//! stays. Nothing is polled; a change of a node brings its control plane back.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures::{StreamExt, future::BoxFuture};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node as CoreNode, Secret};
+use kube::{
+    Client, Config, ResourceExt,
+    config::AuthInfo,
+    runtime::{WatchStreamExt, watcher},
+};
+use parking_lot::Mutex;
+use secrecy::SecretString;
+use serde_json::Value;
+use slipway_capi::secret::{self, kubeconfig};
+use slipway_runtime::{
+    ObjectKey,
+    controller::{Context, Trigger},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::observed::{Member, Node, View, VoterCondition, Workload};
+use crate::error::Error;
+
+/// Nodes of k3s servers; every k3s that is supported sets it, with or without the older role beside it.
+const SERVER_SELECTOR: &str = "node-role.kubernetes.io/control-plane";
+const MEMBER: &str = "etcd.k3s.cattle.io/node-name";
+const REMOVED: &str = "etcd.k3s.cattle.io/removed-node-name";
+const REMOVE: &str = "etcd.k3s.cattle.io/remove";
+/// Marks a node we put there to have a member without a node removed.
+pub const PLACEHOLDER: &str = "kthrees.controlplane.cluster.x-k8s.io/placeholder";
+const CALL_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// What the watch has seen.
+#[derive(Default)]
+struct Seen {
+    nodes: HashMap<String, Node>,
+    synced: bool,
+    failing_since: Option<Timestamp>,
+}
+
+/// One connected cluster.
+pub struct Connection {
+    pub client: Client,
+    supervisor: Client,
+    kubeconfig_version: String,
+    seen: Arc<Mutex<Seen>>,
+    ghosts: Mutex<HashMap<String, Timestamp>>,
+    _stop: DropGuard,
+}
+
+/// How a cluster is connected to, from its kubeconfig, its authority and its token: a client of the apiserver and one
+/// of the supervisor. A door that tests hold.
+pub type Connector =
+    Arc<dyn Fn(Secret, Secret, String) -> BoxFuture<'static, Result<(Client, Client), Error>> + Send + Sync>;
+
+/// All connected clusters, by the key of their control plane.
+pub struct Workloads {
+    connections: Mutex<HashMap<ObjectKey, Arc<Connection>>>,
+    connector: Connector,
+}
+
+impl Default for Workloads {
+    fn default() -> Self {
+        Self::new(Arc::new(|kubeconfig, authority, token| {
+            Box::pin(async move { dial(&kubeconfig, &authority, &token).await })
+        }))
+    }
+}
+
+async fn dial(kubeconfig: &Secret, authority: &Secret, token: &str) -> Result<(Client, Client), Error> {
+    let mut config = kubeconfig::config(kubeconfig).await?;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    let supervisor = supervisor_client(&config, authority, token)?;
+    let client = Client::try_from(config).map_err(Error::api("connecting to the workload cluster"))?;
+    Ok((client, supervisor))
+}
+
+impl Workloads {
+    pub fn new(connector: Connector) -> Self {
+        Self {
+            connections: Mutex::default(),
+            connector,
+        }
+    }
+
+    pub fn forget(&self, key: &ObjectKey) {
+        self.connections.lock().remove(key);
+    }
+
+    /// The connection of a control plane; a new one where the kubeconfig has changed.
+    pub async fn connect(
+        &self,
+        key: &ObjectKey,
+        secret: &Secret,
+        authority: &Secret,
+        token: &str,
+        context: &Context,
+    ) -> Result<Arc<Connection>, Error> {
+        let version = secret.metadata.resource_version.clone().unwrap_or_default();
+        if let Some(connection) = self.connections.lock().get(key)
+            && connection.kubeconfig_version == version
+        {
+            return Ok(Arc::clone(connection));
+        }
+        let (client, supervisor) =
+            (self.connector)(secret.clone(), authority.clone(), token.to_owned()).await?;
+        let stop = CancellationToken::new();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        tokio::spawn(watch(
+            client.clone(),
+            Arc::clone(&seen),
+            context.trigger(),
+            key.clone(),
+            context.clock,
+            stop.clone(),
+        ));
+        let connection = Arc::new(Connection {
+            client,
+            supervisor,
+            kubeconfig_version: version,
+            seen,
+            ghosts: Mutex::default(),
+            _stop: stop.drop_guard(),
+        });
+        self.connections
+            .lock()
+            .insert(key.clone(), Arc::clone(&connection));
+        Ok(connection)
+    }
+}
+
+/// The supervisor knows its own users: the token opens what a client certificate does not.
+fn supervisor_client(config: &Config, authority: &Secret, token: &str) -> Result<Client, Error> {
+    let mut supervisor = Config::new(config.cluster_url.clone());
+    let pair = secret::read_key_pair(authority)?;
+    let certificates = pem_to_der(&pair.certificate);
+    supervisor.root_cert = Some(certificates);
+    supervisor.connect_timeout = Some(Duration::from_secs(5));
+    supervisor.auth_info = AuthInfo {
+        username: Some("server".into()),
+        password: Some(SecretString::from(token.to_owned())),
+        ..AuthInfo::default()
+    };
+    Client::try_from(supervisor).map_err(Error::api("connecting to the supervisor of the workload cluster"))
+}
+
+/// The certificates of a PEM text; what cannot be read is left out and shows when the connection is tried.
+fn pem_to_der(pem: &str) -> Vec<Vec<u8>> {
+    use base64::Engine;
+    pem.split("-----BEGIN CERTIFICATE-----")
+        .skip(1)
+        .filter_map(|rest| rest.split("-----END CERTIFICATE-----").next())
+        .filter_map(|body| {
+            let body: String = body.split_whitespace().collect();
+            base64::engine::general_purpose::STANDARD.decode(body).ok()
+        })
+        .collect()
+}
+
+async fn watch(
+    client: Client,
+    seen: Arc<Mutex<Seen>>,
+    trigger: Option<Trigger>,
+    key: ObjectKey,
+    clock: slipway_runtime::Clock,
+    stop: CancellationToken,
+) {
+    let nodes: kube::Api<CoreNode> = kube::Api::all(client);
+    let config = watcher::Config::default().labels(SERVER_SELECTOR);
+    let mut stream = watcher(nodes, config).default_backoff().boxed();
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return,
+            event = stream.next() => event,
+        };
+        let Some(event) = event else { return };
+        let changed = {
+            let mut seen = seen.lock();
+            match event {
+                Ok(event) => {
+                    let was_failing = seen.failing_since.take().is_some();
+                    apply(&mut seen, event) || was_failing
+                }
+                Err(error) => {
+                    let first = seen.failing_since.is_none();
+                    seen.failing_since.get_or_insert_with(|| clock.now());
+                    if first {
+                        tracing::info!(control_plane = %key, %error, "The workload cluster does not answer");
+                    }
+                    first
+                }
+            }
+        };
+        if changed && let Some(trigger) = &trigger {
+            trigger.fire(&key);
+        }
+    }
+}
+
+/// Whether the event changed anything a decision is made by.
+fn apply(seen: &mut Seen, event: watcher::Event<CoreNode>) -> bool {
+    match event {
+        watcher::Event::Init => {
+            seen.nodes.clear();
+            false
+        }
+        watcher::Event::InitApply(node) => {
+            seen.nodes.insert(node.name_any(), read_node(&node));
+            false
+        }
+        watcher::Event::InitDone => {
+            seen.synced = true;
+            true
+        }
+        watcher::Event::Apply(node) => {
+            let facts = read_node(&node);
+            let without_heartbeat = |node: &Node| {
+                let mut node = node.clone();
+                if let Some(voter) = &mut node.voter {
+                    voter.heartbeat = Timestamp::UNIX_EPOCH;
+                }
+                node
+            };
+            let before = seen.nodes.insert(node.name_any(), facts.clone());
+            before.as_ref().map(without_heartbeat) != Some(without_heartbeat(&facts))
+        }
+        watcher::Event::Delete(node) => seen.nodes.remove(&node.name_any()).is_some(),
+    }
+}
+
+fn read_node(node: &CoreNode) -> Node {
+    let annotation = |key: &str| node.annotations().get(key).cloned();
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let condition = |type_: &str| {
+        conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| condition.type_ == type_)
+    };
+    let ready = condition("Ready");
+    Node {
+        name: node.name_any(),
+        ready: ready.is_some_and(|ready| ready.status == "True"),
+        not_ready_reason: ready
+            .and_then(|ready| ready.message.clone())
+            .unwrap_or_else(|| "the node reports no Ready condition".into()),
+        registered_at: node
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        kubelet_version: node
+            .status
+            .as_ref()
+            .and_then(|status| status.node_info.as_ref())
+            .map(|info| info.kubelet_version.clone()),
+        member: annotation(MEMBER),
+        removed_member: annotation(REMOVED),
+        removal_requested: annotation(REMOVE).is_some(),
+        voter: condition("EtcdIsVoter").map(|voter| VoterCondition {
+            status: voter.status == "True",
+            reason: voter.reason.clone().unwrap_or_default(),
+            message: voter.message.clone().unwrap_or_default(),
+            heartbeat: voter
+                .last_heartbeat_time
+                .as_ref()
+                .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        }),
+        placeholder: annotation(PLACEHOLDER).is_some(),
+    }
+}
+
+impl Connection {
+    /// What the cluster says now: nodes from the watch, members asked for.
+    pub async fn view(
+        &self,
+        embedded_etcd: bool,
+        matched: impl Fn(&str) -> bool,
+        now: Timestamp,
+    ) -> Workload {
+        let (nodes, synced, failing_since) = {
+            let seen = self.seen.lock();
+            let mut nodes: Vec<Node> = seen.nodes.values().cloned().collect();
+            nodes.sort_by(|left, right| left.name.cmp(&right.name));
+            (nodes, seen.synced, seen.failing_since)
+        };
+        if let Some(since) = failing_since {
+            return Workload::Unreachable { since };
+        }
+        if !synced {
+            return Workload::Unknown;
+        }
+        let members = if embedded_etcd {
+            self.members()
+                .await
+                .map(|members| self.with_ghosts(members, matched, now))
+        } else {
+            None
+        };
+        Workload::Reachable(View { nodes, members })
+    }
+
+    async fn members(&self) -> Option<Vec<Member>> {
+        let request = http::Request::get("/db/info").body(Vec::new()).ok()?;
+        let answer = tokio::time::timeout(CALL_TIMEOUT, self.supervisor.request_text(request)).await;
+        match answer {
+            Ok(Ok(text)) => parse_members(&text),
+            Ok(Err(error)) => {
+                tracing::info!(%error, "The members of etcd cannot be listed");
+                None
+            }
+            Err(_) => {
+                tracing::info!("Listing the members of etcd took too long");
+                None
+            }
+        }
+    }
+
+    /// Notes since when each member has belonged to no machine.
+    fn with_ghosts(
+        &self,
+        members: Vec<Member>,
+        matched: impl Fn(&str) -> bool,
+        now: Timestamp,
+    ) -> Vec<Member> {
+        let mut ghosts = self.ghosts.lock();
+        ghosts.retain(|name, _| members.iter().any(|member| member.name == *name) && !matched(name));
+        members
+            .into_iter()
+            .map(|mut member| {
+                if !matched(&member.name) {
+                    member.ghost_since = Some(*ghosts.entry(member.name.clone()).or_insert(now));
+                }
+                member
+            })
+            .collect()
+    }
+}
+
+/// Reads `/db/info`.
+pub fn parse_members(text: &str) -> Option<Vec<Member>> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let members = value.get("members")?.as_array()?;
+    Some(
+        members
+            .iter()
+            .map(|member| {
+                let peer = member["peerURLs"][0].as_str().unwrap_or_default();
+                Member {
+                    name: member["name"].as_str().unwrap_or_default().to_owned(),
+                    learner: member["isLearner"].as_bool().unwrap_or(false),
+                    address: host_of(peer).to_owned(),
+                    ghost_since: None,
+                }
+            })
+            .collect(),
+    )
+}
+
+fn host_of(url: &str) -> &str {
+    let authority = url
+        .split("://")
+        .nth(1)
+        .unwrap_or(url)
+        .split('/')
+        .next()
+        .unwrap_or_default();
+    match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_read_as_k3s_writes_them() {
+        let text = r#"{"members":[{"ID":1,"name":"a-1","peerURLs":["https://10.0.0.1:2380"],"clientURLs":["https://10.0.0.1:2379"]},
+            {"ID":2,"peerURLs":["https://[fd00::2]:2380"],"isLearner":true}]}"#;
+        let members = parse_members(text).expect("members");
+        assert_eq!(
+            (
+                members[0].name.as_str(),
+                members[0].learner,
+                members[0].address.as_str()
+            ),
+            ("a-1", false, "10.0.0.1")
+        );
+        assert_eq!(
+            (
+                members[1].name.as_str(),
+                members[1].learner,
+                members[1].address.as_str()
+            ),
+            ("", true, "fd00::2")
+        );
+        assert_eq!(parse_members("<html>"), None);
+        assert_eq!(parse_members("{}"), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! The registration: two clusterctl packages, `bootstrap-k3s` and `control-plane-k3s`.
+
+use std::sync::Arc;
+
+use slipway_runtime::{
+    Package, PackageKind, Provider, Rule,
+    admission::{Admission, Handler, Operation, Phase, Request, Verdict, field::Path},
+    conversion::Conversion,
+};
+
+use crate::{
+    api::{
+        CONTROL_PLANE_GROUP, KThreesConfig, KThreesConfigTemplate, KThreesControlPlane,
+        KThreesControlPlaneTemplate, VERSION, crd,
+    },
+    bootstrap, control_plane, conversion,
+};
+
+const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
+
+/// Everything K3s brings.
+pub fn provider() -> Provider {
+    let mut provider = Provider::new("k3s");
+    provider.packages = vec![bootstrap_package(), control_plane_package()];
+    provider
+}
+
+fn bootstrap_package() -> Package {
+    let mut package = Package::new(PackageKind::Bootstrap, "k3s");
+    package.crds = crd::bootstrap();
+    package.admission = vec![
+        Admission::defaulting::<KThreesConfig>(bootstrap::admit::default_config),
+        Admission::validating::<KThreesConfig>(WRITES, bootstrap::admit::validate_config),
+        Admission::validating::<KThreesConfigTemplate>(WRITES, bootstrap::admit::validate_config_template),
+    ];
+    package.conversion = vec![
+        Conversion::new("kthreesconfigs.bootstrap.cluster.x-k8s.io", conversion::convert),
+        Conversion::new(
+            "kthreesconfigtemplates.bootstrap.cluster.x-k8s.io",
+            conversion::convert,
+        ),
+    ];
+    package.rbac = vec![
+        Rule::new(
+            "bootstrap.cluster.x-k8s.io",
+            &[
+                "kthreesconfigs",
+                "kthreesconfigs/status",
+                "kthreesconfigs/finalizers",
+            ],
+            Rule::ALL,
+        ),
+        Rule::new(
+            "bootstrap.cluster.x-k8s.io",
+            &["kthreesconfigtemplates"],
+            Rule::READ,
+        ),
+        Rule::new(
+            "cluster.x-k8s.io",
+            &["clusters", "machines", "machinepools"],
+            Rule::READ,
+        ),
+        Rule::new("", &["secrets", "configmaps"], Rule::ALL),
+        Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
+    ];
+    package.controllers = vec![bootstrap::controller::registration()];
+    package
+}
+
+fn control_plane_package() -> Package {
+    let mut package = Package::new(PackageKind::ControlPlane, "k3s");
+    package.crds = crd::control_plane();
+    package.admission = vec![
+        Admission::defaulting::<KThreesControlPlane>(control_plane::admit::default_control_plane),
+        Admission::validating::<KThreesControlPlane>(WRITES, control_plane::admit::validate_control_plane),
+        Admission::validating::<KThreesControlPlaneTemplate>(
+            WRITES,
+            control_plane::admit::validate_control_plane_template,
+        ),
+        scale(),
+    ];
+    package.conversion = vec![Conversion::new(
+        "kthreescontrolplanes.controlplane.cluster.x-k8s.io",
+        conversion::convert,
+    )];
+    package.rbac = vec![
+        Rule::new(
+            "controlplane.cluster.x-k8s.io",
+            &[
+                "kthreescontrolplanes",
+                "kthreescontrolplanes/status",
+                "kthreescontrolplanes/finalizers",
+                "kthreescontrolplanes/scale",
+            ],
+            Rule::ALL,
+        ),
+        Rule::new("bootstrap.cluster.x-k8s.io", &["kthreesconfigs"], Rule::ALL),
+        Rule::new("infrastructure.cluster.x-k8s.io", &["*"], Rule::ALL),
+        Rule::new("cluster.x-k8s.io", &["machines", "machines/status"], Rule::ALL),
+        Rule::new("cluster.x-k8s.io", &["clusters", "machinepools"], Rule::READ),
+        Rule::new("runtime.cluster.x-k8s.io", &["extensionconfigs"], Rule::READ),
+        Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], Rule::READ),
+        Rule::new("", &["namespaces"], Rule::READ),
+        Rule::new("", &["secrets"], Rule::ALL),
+        Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
+    ];
+    package.controllers = vec![control_plane::controller::registration()];
+    package
+}
+
+/// `kubectl scale` goes past the object's own validation: the count is checked here too.
+fn scale() -> Admission {
+    let handler: Handler = Arc::new(|request: Request, client: kube::Client| {
+        Box::pin(async move {
+            let Some(replicas) = request
+                .object
+                .as_ref()
+                .and_then(|scale| scale.pointer("/spec/replicas"))
+                .and_then(serde_json::Value::as_i64)
+            else {
+                return Verdict::allowed();
+            };
+            let api: kube::Api<KThreesControlPlane> = kube::Api::namespaced(client, &request.namespace);
+            let embedded_etcd = match api.get_opt(&request.name).await {
+                Ok(Some(object)) => object.spec.config().has_embedded_etcd(),
+                Ok(None) => return Verdict::allowed(),
+                Err(error) => {
+                    return Verdict::Forbidden {
+                        message: format!("cannot read KThreesControlPlane {}: {error}", request.name),
+                    };
+                }
+            };
+            let path = Path::new("spec").child("replicas");
+            let replicas = i32::try_from(replicas).unwrap_or(-1);
+            let errors = control_plane::admit::replicas_error(replicas, embedded_etcd, &path);
+            Verdict::from_errors(errors.into_iter().collect(), Vec::new())
+        })
+    });
+    Admission {
+        phase: Phase::Validating,
+        group: CONTROL_PLANE_GROUP.into(),
+        version: VERSION.into(),
+        kind: "KThreesControlPlaneScale".into(),
+        plural: "kthreescontrolplanes/scale".into(),
+        operations: vec![Operation::Update],
+        handler,
+    }
+}

@@ -1,0 +1,495 @@
+//! Both controllers on the stage: the journeys of a control plane, with quorum watched at every step.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use super::stage::{NAMESPACE, Stage, set_condition};
+
+/// S-7, S-15, S-17, S-25, S-36, S-41, S-63: three servers come up one after the other from userdata we made, are
+/// upgraded with a surge of one, and report it under both contracts; then all of it is deleted.
+#[tokio::test(start_paused = true)]
+async fn three_servers_come_up_are_upgraded_and_deleted() {
+    let mut stage = Stage::new(3, "v1.33.4+k3s1").await;
+    stage.until_settled(3, "v1.33.4+k3s1").await;
+    let status = stage
+        .planes()
+        .get("edge")
+        .await
+        .expect("it")
+        .status
+        .expect("a status");
+    assert!(status.initialized && status.ready);
+    assert_eq!(
+        status
+            .initialization
+            .and_then(|initialization| initialization.control_plane_initialized),
+        Some(true)
+    );
+    assert_eq!(
+        (status.replicas, status.ready_replicas, status.available_replicas),
+        (Some(3), Some(3), Some(3))
+    );
+    assert_eq!(
+        (status.updated_replicas, status.up_to_date_replicas),
+        (Some(3), Some(3))
+    );
+    assert_eq!(status.version.as_deref(), Some("v1.33.4+k3s1"));
+    let available = status
+        .v1beta2
+        .and_then(|newer| newer.conditions)
+        .unwrap_or_default();
+    assert!(
+        available
+            .iter()
+            .any(|condition| condition.type_ == "Available" && condition.status == "True"),
+        "{available:?}"
+    );
+
+    // Secrets of the right type, owned by the control plane.
+    for name in [
+        "edge-ca",
+        "edge-cca",
+        "edge-etcd",
+        "edge-token",
+        "edge-kubeconfig",
+    ] {
+        let secret = stage
+            .secrets()
+            .get(name)
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(secret.type_.as_deref(), Some("cluster.x-k8s.io/secret"), "{name}");
+        assert_eq!(secret.owner_references()[0].kind, "KThreesControlPlane", "{name}");
+    }
+    let locks: Api<ConfigMap> = Api::namespaced(stage.management.client(), NAMESPACE);
+    assert!(
+        locks.get_opt("edge-lock").await.expect("an answer").is_none(),
+        "the lock is released"
+    );
+
+    stage
+        .patch_plane(json!({"spec": {"version": "v1.34.1+k3s1"}}))
+        .await
+        .expect("one minor is allowed");
+    stage.until_settled(3, "v1.34.1+k3s1").await;
+    let refused = stage
+        .patch_plane(json!({"spec": {"version": "v1.36.0+k3s1"}}))
+        .await
+        .expect_err("two are not");
+    assert!(refused.to_string().contains("skips a minor version"), "{refused}");
+
+    stage
+        .planes()
+        .delete("edge", &DeleteParams::default())
+        .await
+        .expect("it is deleted");
+    for _ in 0..20 {
+        stage.round().await;
+    }
+    assert!(
+        stage.planes().get_opt("edge").await.expect("an answer").is_none(),
+        "the control plane is gone"
+    );
+    assert!(
+        stage
+            .machines()
+            .list(&ListParams::default())
+            .await
+            .expect("machines")
+            .items
+            .is_empty()
+    );
+}
+
+/// S-39, S-45, S-48: a server that dies is told and, once the health check hands it over, replaced.
+#[tokio::test(start_paused = true)]
+async fn a_dead_server_is_healed() {
+    let mut stage = Stage::new(3, "v1.34.1+k3s1").await;
+    stage.until_settled(3, "v1.34.1+k3s1").await;
+    let victim = stage
+        .machines()
+        .list(&ListParams::default())
+        .await
+        .expect("machines")
+        .items[1]
+        .name_any();
+    stage.model.lock().kill(&victim);
+    for _ in 0..6 {
+        stage.round().await;
+    }
+    let machine = stage.machines().get(&victim).await.expect("it is still there");
+    let told = machine.data["status"]["conditions"]
+        .as_array()
+        .expect("conditions")
+        .clone();
+    let of = |type_: &str| {
+        told.iter()
+            .find(|condition| condition["type"] == type_)
+            .cloned()
+            .unwrap_or_default()
+    };
+    assert_eq!(of("AgentHealthy")["status"], "False", "{told:?}");
+    assert_eq!(of("EtcdMemberHealthy")["status"], "False", "{told:?}");
+    set_condition(&stage.machines(), &victim, "HealthCheckSucceeded", "False").await;
+    set_condition(&stage.machines(), &victim, "OwnerRemediated", "False").await;
+    stage.until_settled(3, "v1.34.1+k3s1").await;
+    assert!(
+        stage
+            .machines()
+            .get_opt(&victim)
+            .await
+            .expect("an answer")
+            .is_none()
+    );
+    let status = stage
+        .planes()
+        .get("edge")
+        .await
+        .expect("it")
+        .status
+        .expect("a status");
+    assert_eq!(status.last_remediation.expect("it is recorded").machine, victim);
+}
+
+/// S-59: a paused cluster is left alone but for the condition that says so.
+#[tokio::test(start_paused = true)]
+async fn a_paused_cluster_is_left_alone() {
+    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
+    let pause = json!({"spec": {"paused": true}});
+    stage
+        .clusters()
+        .patch("edge", &PatchParams::default(), &Patch::Merge(&pause))
+        .await
+        .expect("it is paused");
+    for _ in 0..4 {
+        stage.round().await;
+    }
+    assert!(
+        stage
+            .machines()
+            .list(&ListParams::default())
+            .await
+            .expect("machines")
+            .items
+            .is_empty()
+    );
+    assert!(
+        stage
+            .secrets()
+            .list(&ListParams::default())
+            .await
+            .expect("secrets")
+            .items
+            .is_empty()
+    );
+    let plane = stage.planes().get("edge").await.expect("it");
+    let told = plane
+        .status
+        .and_then(|status| status.v1beta2)
+        .and_then(|newer| newer.conditions)
+        .unwrap_or_default();
+    assert!(
+        told.iter()
+            .any(|condition| condition.type_ == "Paused" && condition.status == "True"),
+        "{told:?}"
+    );
+}
+
+/// S-12: an authority that is lost after initialisation is not made anew, and nothing joins without it.
+#[tokio::test(start_paused = true)]
+async fn a_lost_authority_is_not_made_anew() {
+    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
+    stage.until_settled(1, "v1.34.1+k3s1").await;
+    stage
+        .secrets()
+        .delete("edge-etcd", &DeleteParams::default())
+        .await
+        .expect("it is lost");
+    stage
+        .patch_plane(json!({"spec": {"replicas": 3}}))
+        .await
+        .expect("it is scaled");
+    for _ in 0..6 {
+        stage.round().await;
+    }
+    assert!(
+        stage
+            .secrets()
+            .get_opt("edge-etcd")
+            .await
+            .expect("an answer")
+            .is_none()
+    );
+    assert_eq!(
+        stage
+            .machines()
+            .list(&ListParams::default())
+            .await
+            .expect("machines")
+            .items
+            .len(),
+        1
+    );
+    let status = stage
+        .planes()
+        .get("edge")
+        .await
+        .expect("it")
+        .status
+        .expect("a status");
+    let told = status.conditions.unwrap_or_default();
+    let certificates = told
+        .iter()
+        .find(|condition| condition.type_ == "CertificatesAvailable")
+        .expect("the condition");
+    assert_eq!(certificates.status, "False");
+    assert!(
+        certificates
+            .message
+            .as_deref()
+            .unwrap_or_default()
+            .contains("edge-etcd"),
+        "{certificates:?}"
+    );
+}
+
+/// S-54: the kubeconfig follows the endpoint; S-55: secrets a config owned become the control plane's.
+#[tokio::test(start_paused = true)]
+async fn secrets_follow_the_endpoint_and_their_owner() {
+    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
+    stage.until_settled(1, "v1.34.1+k3s1").await;
+    let first = stage
+        .configs()
+        .list(&ListParams::default())
+        .await
+        .expect("configs")
+        .items
+        .remove(0);
+    let stray = json!({"metadata": {"ownerReferences": [{"apiVersion": "bootstrap.cluster.x-k8s.io/v1beta2",
+        "kind": "KThreesConfig", "name": first.name_any(), "uid": first.metadata.uid, "controller": true}]}});
+    stage
+        .secrets()
+        .patch("edge-token", &PatchParams::default(), &Patch::Merge(&stray))
+        .await
+        .expect("it is patched");
+    let moved = json!({"spec": {"controlPlaneEndpoint": {"host": "10.8.8.8"}}});
+    stage
+        .clusters()
+        .patch("edge", &PatchParams::default(), &Patch::Merge(&moved))
+        .await
+        .expect("it moves");
+    stage.round().await;
+    let token = stage.secrets().get("edge-token").await.expect("it");
+    assert_eq!(token.owner_references()[0].kind, "KThreesControlPlane");
+    let kubeconfig = stage.secrets().get("edge-kubeconfig").await.expect("it");
+    let text = String::from_utf8(kubeconfig.data.expect("data")["value"].0.clone()).expect("text");
+    assert!(text.contains("https://10.8.8.8:6443"), "the endpoint moved");
+}
+
+/// S-58: a running installation of the community provider is taken over: no machine is replaced, no secret rewritten,
+/// hooks and the fields of the newer contract are added.
+#[tokio::test(start_paused = true)]
+async fn a_running_installation_is_taken_over_without_a_replacement() {
+    let mut stage = Stage::new(3, "v1.33.4+k3s1").await;
+    stage.until_settled(3, "v1.33.4+k3s1").await;
+    let before: Vec<String> = stage
+        .machines()
+        .list(&ListParams::default())
+        .await
+        .expect("machines")
+        .items
+        .iter()
+        .map(ResourceExt::name_any)
+        .collect();
+    let secrets = |list: Vec<k8s_openapi::api::core::v1::Secret>| -> Vec<Value> {
+        list.into_iter()
+            .map(|secret| json!([secret.name_any(), secret.data]))
+            .collect()
+    };
+    let kept = secrets(
+        stage
+            .secrets()
+            .list(&ListParams::default())
+            .await
+            .expect("secrets")
+            .items,
+    );
+    // As that provider leaves its objects: no hook of ours, no record of ours, the version in every config, empty
+    // lists instead of absent ones, and a status without the newer fields.
+    for name in &before {
+        let patch = json!({"metadata": {"annotations": {
+            "pre-terminate.delete.hook.machine.cluster.x-k8s.io/k3s-cleanup": null}}});
+        stage
+            .machines()
+            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .expect("a machine");
+        let patch =
+            json!({"spec": {"version": "v1.33.4+k3s1", "files": [], "serverConfig": {"clusterCidr": null}}});
+        stage
+            .configs()
+            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .expect("a config");
+        let patch = json!({"status": {"initialization": null, "v1beta2": null}});
+        stage
+            .configs()
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .expect("a config");
+    }
+    let patch = json!({"metadata": {"annotations": {
+        "controlplane.cluster.x-k8s.io/kthrees-cluster-network": null,
+        "controlplane.cluster.x-k8s.io/kthrees-initialized": null}}});
+    stage.patch_plane(patch).await.expect("the control plane");
+    let patch = json!({"status": {"initialization": null, "v1beta2": null, "versions": null, "upToDateReplicas": null,
+        "availableReplicas": null}});
+    stage
+        .planes()
+        .patch_status("edge", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .expect("the control plane");
+    for _ in 0..12 {
+        stage.round().await;
+    }
+    let machines = stage
+        .machines()
+        .list(&ListParams::default())
+        .await
+        .expect("machines")
+        .items;
+    let after: Vec<String> = machines.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(after, before, "no machine is replaced");
+    assert!(machines.iter().all(|machine| {
+        machine
+            .annotations()
+            .keys()
+            .any(|key| key.ends_with("/k3s-cleanup"))
+    }));
+    assert_eq!(
+        secrets(
+            stage
+                .secrets()
+                .list(&ListParams::default())
+                .await
+                .expect("secrets")
+                .items
+        ),
+        kept
+    );
+    let status = stage
+        .planes()
+        .get("edge")
+        .await
+        .expect("it")
+        .status
+        .expect("a status");
+    assert_eq!(status.up_to_date_replicas, Some(3));
+    assert_eq!(
+        status
+            .initialization
+            .and_then(|initialization| initialization.control_plane_initialized),
+        Some(true)
+    );
+    for config in stage
+        .configs()
+        .list(&ListParams::default())
+        .await
+        .expect("configs")
+        .items
+    {
+        let created = config
+            .status
+            .and_then(|status| status.initialization)
+            .and_then(|status| status.data_secret_created);
+        assert_eq!(created, Some(true), "the newer contract's field is filled in");
+    }
+}
+
+/// S-33: labels, annotations and timeouts reach running machines and replace none.
+#[tokio::test(start_paused = true)]
+async fn labels_and_timeouts_are_carried_to_running_machines() {
+    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
+    stage.until_settled(1, "v1.34.1+k3s1").await;
+    let name = stage
+        .machines()
+        .list(&ListParams::default())
+        .await
+        .expect("machines")
+        .items[0]
+        .name_any();
+    let patch = json!({"spec": {"machineTemplate": {"metadata": {"labels": {"tier": "gold"}, "annotations": {"note": "a"}},
+        "nodeDrainTimeout": "5m"}}});
+    stage.patch_plane(patch).await.expect("it is changed");
+    for _ in 0..4 {
+        stage.round().await;
+    }
+    let machines = stage
+        .machines()
+        .list(&ListParams::default())
+        .await
+        .expect("machines")
+        .items;
+    assert_eq!(machines.len(), 1);
+    assert_eq!(machines[0].name_any(), name, "nothing is replaced");
+    assert_eq!(machines[0].labels()["tier"], "gold");
+    assert_eq!(machines[0].annotations()["note"], "a");
+    assert_eq!(
+        machines[0].data["spec"]["deletion"]["nodeDrainTimeoutSeconds"],
+        300
+    );
+}
+
+/// S-21: a file whose secret is missing is told, and written once it is there.
+#[tokio::test(start_paused = true)]
+async fn a_file_waits_for_its_secret() {
+    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
+    let patch = json!({"spec": {"kthreesConfigSpec": {"files": [{"path": "/etc/license",
+        "contentFrom": {"secret": {"name": "license", "key": "text"}}}]}}});
+    stage.patch_plane(patch).await.expect("it is changed");
+    for _ in 0..3 {
+        stage.round().await;
+    }
+    let config = stage
+        .configs()
+        .list(&ListParams::default())
+        .await
+        .expect("configs")
+        .items
+        .remove(0);
+    let told = config
+        .status
+        .and_then(|status| status.conditions)
+        .unwrap_or_default();
+    let available = told
+        .iter()
+        .find(|condition| condition.type_ == "DataSecretAvailable")
+        .expect("the condition");
+    assert_eq!(
+        available.message.as_deref(),
+        Some("file /etc/license: Secret license does not exist")
+    );
+    let license =
+        serde_json::from_value(json!({"metadata": {"name": "license"}, "data": {"text": "bGljZW5zZQ=="}}))
+            .expect("a secret");
+    stage
+        .secrets()
+        .create(&kube::api::PostParams::default(), &license)
+        .await
+        .expect("it is created");
+    stage.until_settled(1, "v1.34.1+k3s1").await;
+    let data = stage
+        .secrets()
+        .get(&config.metadata.name.expect("a name"))
+        .await
+        .expect("the data");
+    let userdata = String::from_utf8(data.data.expect("data")["value"].0.clone()).expect("text");
+    assert!(
+        userdata.contains("-   path: /etc/license\n    content: |\n      license\n"),
+        "{userdata}"
+    );
+}
