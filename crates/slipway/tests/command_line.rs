@@ -117,50 +117,59 @@ fn a_broken_kubeconfig_is_named() {
     refuses(&["manager"], "found no cluster to work in");
 }
 
+/// `slipway manager` on a server, with a certificate of its own and a webhook port nobody else has.
+fn manager_refuses(server: &str, flags: &[&str], message: &str) {
+    let folder = tempfile::tempdir().expect("a temporary directory can be made");
+    let config = kubeconfig(folder.path(), server);
+    let certificates = folder.path().to_str().expect("temporary paths are text");
+    let mut arguments = vec!["manager", "--kubeconfig", &config, "--webhook-self-signed"];
+    arguments.extend(["--webhook-cert-dir", certificates, "--webhook-host=127.0.0.1"]);
+    if !flags.iter().any(|flag| flag.starts_with("--webhook-port")) {
+        arguments.push("--webhook-port=0");
+    }
+    arguments.extend(flags);
+    refuses(&arguments, message);
+}
+
+const NOWHERE: &str = "https://127.0.0.1:1";
+
 #[test]
 fn a_port_in_use_names_the_flag_that_changes_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = kubeconfig(folder.path(), "https://127.0.0.1:1");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let address = format!("127.0.0.1:{port}");
-    refuses(
-        &["manager", "--kubeconfig", &config, "--health-addr", &address],
+    manager_refuses(
+        NOWHERE,
+        &[&format!("--health-addr=127.0.0.1:{port}")],
         &format!(
             "port {port} is in use: stop the process that listens on it, or choose another with --health-addr"
         ),
     );
-    refuses(
+    manager_refuses(
+        NOWHERE,
         &[
-            "manager",
-            "--kubeconfig",
-            &config,
             "--health-addr=0",
-            "--diagnostics-address",
-            &address,
+            &format!("--diagnostics-address=127.0.0.1:{port}"),
         ],
         "choose another with --diagnostics-address",
+    );
+    manager_refuses(
+        NOWHERE,
+        &[&format!("--webhook-port={port}")],
+        "choose another with --webhook-port",
     );
 }
 
 #[test]
 fn an_apiserver_that_is_not_there_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = kubeconfig(folder.path(), "https://127.0.0.1:1");
-    refuses(
-        &[
-            "manager",
-            "--kubeconfig",
-            &config,
-            "--health-addr=0",
-            "--diagnostics-address=0",
-        ],
+    manager_refuses(
+        NOWHERE,
+        &["--health-addr=0", "--diagnostics-address=0"],
         "cannot reach the apiserver at https://127.0.0.1:1/: ",
     );
 }
 
 #[test]
-fn with_no_provider_everything_still_works() {
+fn what_needs_no_cluster_works_without_one() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("deploy");
     let ended = slipway(&["manifests", "--out", out.to_str().unwrap()]);
