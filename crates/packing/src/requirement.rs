@@ -64,6 +64,9 @@ impl RequirementSpec {
 pub struct Requirement {
     pub key: String,
     complement: bool,
+    /// The label has to be there. `Exists` together with `NotIn` keeps this, and a set that two contradicting
+    /// requirements left empty is not the same as the label's absence.
+    present: bool,
     values: BTreeSet<String>,
     gte: Option<i64>,
     lte: Option<i64>,
@@ -101,6 +104,7 @@ impl Requirement {
         let mut requirement = Requirement {
             key: labels::normalized(key).to_owned(),
             complement: !matches!(operator, Operator::In | Operator::DoesNotExist),
+            present: !matches!(operator, Operator::NotIn | Operator::DoesNotExist),
             values: BTreeSet::new(),
             gte: None,
             lte: None,
@@ -116,7 +120,7 @@ impl Requirement {
                 match operator {
                     Operator::Gt => match bound.checked_add(1) {
                         Some(bound) => requirement.gte = Some(bound),
-                        None => return Requirement::nothing(key, None),
+                        None => return Requirement::impossible(key, None),
                     },
                     Operator::Gte => requirement.gte = Some(bound),
                     Operator::Lt => requirement.lte = Some(bound.saturating_sub(1)),
@@ -139,6 +143,14 @@ impl Requirement {
     /// No value at all.
     pub fn nothing(key: &str, min_values: Option<u32>) -> Self {
         Requirement::new(key, Operator::DoesNotExist, [""; 0], min_values)
+    }
+
+    /// The label has to be there, and no value will do.
+    fn impossible(key: &str, min_values: Option<u32>) -> Self {
+        Requirement {
+            present: true,
+            ..Requirement::nothing(key, min_values)
+        }
     }
 
     pub fn values(&self) -> &BTreeSet<String> {
@@ -173,7 +185,13 @@ impl Requirement {
 
     /// Satisfied by a node without the label.
     pub fn allows_absence(&self) -> bool {
-        matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
+        !self.present
+    }
+
+    /// Satisfied by a node to be created of which nothing is known about the label: it may stay absent, or, where only
+    /// some values are excluded, the node is given another one.
+    pub fn allows_undefined(&self) -> bool {
+        !self.present || self.operator() == Operator::NotIn
     }
 
     pub fn has(&self, value: &str) -> bool {
@@ -186,7 +204,7 @@ impl Requirement {
         let lte = tighter(self.lte, other.lte, min);
         let min_values = max(self.min_values, other.min_values);
         if gte.zip(lte).is_some_and(|(gte, lte)| gte > lte) {
-            return Requirement::nothing(&self.key, min_values);
+            return Requirement::impossible(&self.key, min_values);
         }
         let mut values: BTreeSet<String> = match (self.complement, other.complement) {
             (true, true) => self.values.union(&other.values).cloned().collect(),
@@ -201,6 +219,7 @@ impl Requirement {
         Requirement {
             key: self.key.clone(),
             complement,
+            present: self.present || other.present,
             values,
             gte,
             lte,

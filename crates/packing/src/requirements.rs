@@ -102,10 +102,11 @@ impl Requirements {
     /// Whether a node described by `self` can also meet `incoming`.
     pub fn compatible(&self, incoming: &Requirements, undefined: Undefined<'_>) -> Result<(), Incompatible> {
         for requirement in incoming.iter() {
-            if undefined.allows(&requirement.key)
-                || self.0.contains_key(&requirement.key)
-                || requirement.allows_absence()
-            {
+            let may_lack = match undefined {
+                Undefined::Denied => requirement.allows_absence(),
+                Undefined::WellKnown(_) => requirement.allows_undefined(),
+            };
+            if undefined.allows(&requirement.key) || self.0.contains_key(&requirement.key) || may_lack {
                 continue;
             }
             return Err(Incompatible::UnknownLabel {

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_packing::model::{
-    InstanceType, LabelSelector, NewClaim, Plan, Pod, PodAffinityTerm, SelectorOperator, Snapshot, Taint,
-    Toleration,
+    InstanceType, LabelSelector, NewClaim, Node, Plan, Pod, PodAffinityTerm, ResourceList, SelectorOperator,
+    Snapshot, Taint, Toleration,
 };
 use slipway_packing::quantity::Quantity;
 use slipway_packing::requirement::{Operator, RequirementSpec};
@@ -29,11 +29,11 @@ pub fn check(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) {
     every_pod_once(pods, plan);
     let mut places = Vec::new();
     let moving: BTreeSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
-    for node in &snapshot.nodes {
+    for host in hosts(snapshot) {
         let mut here: Vec<Pod> = snapshot
             .bound_pods
             .iter()
-            .filter(|pod| pod.spec.node_name == node.metadata.name)
+            .filter(|pod| pod.spec.node_name == host.name)
             .filter(|pod| !matches!(pod.status.phase.as_str(), "Failed" | "Succeeded"))
             .filter(|pod| !moving.contains(pod.metadata.uid.as_str()))
             .cloned()
@@ -42,58 +42,18 @@ pub fn check(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) {
         let assigned = plan
             .existing
             .iter()
-            .filter(|assignment| assignment.node == node.metadata.name);
+            .filter(|assignment| assignment.node == host.name);
         here.extend(
             assigned
                 .flat_map(|assignment| &assignment.pods)
                 .map(|name| by_name[name].clone()),
         );
-        let labels: BTreeMap<String, BTreeSet<String>> = node
-            .metadata
-            .labels
-            .iter()
-            .map(|(key, value)| (key.clone(), BTreeSet::from([value.clone()])))
-            .collect();
         if here.len() > before {
-            for pod in &here[before..] {
-                assert!(
-                    tolerated(&node.spec.taints, &pod.spec.tolerations),
-                    "{} on {}: taint",
-                    pod.metadata.reference(),
-                    node.metadata.name
-                );
-                assert!(
-                    selected(pod, &labels),
-                    "{} on {}: node selection",
-                    pod.metadata.reference(),
-                    node.metadata.name
-                );
-            }
-            let requests = total(&here);
-            for (resource, wanted) in &requests {
-                let has = node
-                    .status
-                    .allocatable
-                    .get(resource)
-                    .copied()
-                    .unwrap_or(Quantity::ZERO);
-                assert!(
-                    *wanted <= has,
-                    "{}: {wanted} of {resource} wanted, {has} there",
-                    node.metadata.name
-                );
-            }
-            ports_apart(&here, &node.metadata.name);
+            check_host(&host, &here, before);
         }
-        let host = node
-            .metadata
-            .labels
-            .get(HOSTNAME)
-            .unwrap_or(&node.metadata.name)
-            .clone();
         places.push(Place {
-            host,
-            labels,
+            host: host.hostname,
+            labels: host.labels,
             pods: here,
             before,
         });
@@ -105,6 +65,76 @@ pub fn check(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) {
     anti_affinity(&places);
     affinity(&places);
     spread(snapshot, &places);
+}
+
+/// What is there already: a node, or a claim whose node has not come yet.
+struct Host<'a> {
+    name: &'a str,
+    hostname: String,
+    labels: BTreeMap<String, BTreeSet<String>>,
+    taints: &'a [Taint],
+    allocatable: &'a ResourceList,
+}
+
+fn hosts(snapshot: &Snapshot) -> Vec<Host<'_>> {
+    let nodes = snapshot.nodes.iter().map(|node| {
+        (
+            &node.metadata,
+            node.spec.taints.as_slice(),
+            &node.status.allocatable,
+        )
+    });
+    let on_the_way = snapshot
+        .node_claims
+        .iter()
+        .filter(|claim| {
+            let joined = |node: &Node| node.spec.provider_id == claim.status.provider_id;
+            !snapshot.nodes.iter().any(joined)
+        })
+        .map(|claim| {
+            (
+                &claim.metadata,
+                claim.spec.taints.as_slice(),
+                &claim.status.allocatable,
+            )
+        });
+    nodes
+        .chain(on_the_way)
+        .map(|(metadata, taints, allocatable)| Host {
+            name: &metadata.name,
+            hostname: metadata.labels.get(HOSTNAME).unwrap_or(&metadata.name).clone(),
+            labels: metadata
+                .labels
+                .iter()
+                .map(|(key, value)| (key.clone(), BTreeSet::from([value.clone()])))
+                .collect(),
+            taints,
+            allocatable,
+        })
+        .collect()
+}
+
+fn check_host(host: &Host<'_>, here: &[Pod], before: usize) {
+    let name = host.name;
+    for pod in &here[before..] {
+        let reference = pod.metadata.reference();
+        assert!(
+            tolerated(host.taints, &pod.spec.tolerations),
+            "{reference} on {name}: taint"
+        );
+        assert!(
+            selected(pod, &host.labels),
+            "{reference} on {name}: node selection"
+        );
+    }
+    for (resource, wanted) in &total(here) {
+        let has = host.allocatable.get(resource).copied().unwrap_or(Quantity::ZERO);
+        assert!(
+            *wanted <= has,
+            "{name}: {wanted} of {resource} wanted, {has} there"
+        );
+    }
+    ports_apart(here, name);
 }
 
 fn every_pod_once(pods: &[Pod], plan: &Plan) {
@@ -234,6 +264,10 @@ fn labels_of(claim: &NewClaim, kind: &InstanceType) -> BTreeMap<String, BTreeSet
             Some(values) => values.retain(|value| allows(wanted, Some(value))),
             None if wanted.operator == Operator::In => {
                 labels.insert(wanted.key.clone(), wanted.values.iter().cloned().collect());
+            }
+            // A label of which only some values are excluded is given another one.
+            None if matches!(wanted.operator, Operator::NotIn | Operator::Exists) => {
+                labels.insert(wanted.key.clone(), BTreeSet::from(["given".to_owned()]));
             }
             None => {}
         }

@@ -12,6 +12,7 @@ mod checker;
 mod checker_amounts;
 mod cluster;
 mod constraints;
+mod custom_labels;
 mod differential;
 mod improvements;
 mod named_disruption;

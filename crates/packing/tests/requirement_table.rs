@@ -75,7 +75,7 @@ fn agrees_with_the_table() {
                 let expected = requirement(cells[3]);
                 let actual = left.intersection(&right);
                 assert_eq!(canonical(&actual), canonical(&expected), "{row}");
-                assert_eq!(actual, expected, "{row}");
+                assert_eq!(actual.to_specs(), expected.to_specs(), "{row}");
                 // The cheap question and the costly one agree, both ways round.
                 assert_eq!(left.intersects(&right), !actual.is_empty(), "{row}");
                 assert_eq!(right.intersects(&left), !actual.is_empty(), "{row}");

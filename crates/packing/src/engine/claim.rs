@@ -82,13 +82,19 @@ impl Run<'_, '_> {
         choice: &Choice,
     ) -> Result<Settled, Refusal> {
         let pool = self.claims[claim].pool;
-        if !matches!(self.pool_answer(pool, shape, variant), PoolAnswer::Maybe(_)) {
-            return Err(FOR_GOOD);
-        }
+        let label_missing = match self.pool_answer(pool, shape, variant) {
+            PoolAnswer::Never => return Err(FOR_GOOD),
+            PoolAnswer::LabelMissing => true,
+            PoolAnswer::Maybe(_) => false,
+        };
         let data = &self.claims[claim];
         let world = &mut *self.world;
         let shape_data = &world.shapes[shape];
         let wanted = &shape_data.variants[variant].requirements;
+        if !world.interner.compatible(&data.requirements, wanted, true) {
+            // A pod that excludes some values of the label gives the claim another one.
+            return Err(if label_missing { NOT_NOW } else { FOR_GOOD });
+        }
         let mut slots = data.slots.clone();
         let mut requests = data.requests.clone();
         add_amounts(&mut requests, &shape_data.requests);
@@ -109,9 +115,6 @@ impl Run<'_, '_> {
                 return Err(FOR_GOOD);
             }
         }
-        if !world.interner.compatible(&data.requirements, wanted, true) {
-            return Err(FOR_GOOD);
-        }
         let merged = world.interner.merge(&data.requirements, wanted);
         let before = data.requirements.clone();
         let held = data.reserved.clone();
@@ -122,12 +125,18 @@ impl Run<'_, '_> {
         let mut refusal = FOR_GOOD;
         for place in places {
             if !self.world.interner.compatible(&merged, &place, true) {
+                if self.world.interner.lacks_label(&merged, &place) {
+                    refusal = NOT_NOW;
+                }
                 continue;
             }
             let at_place = self.world.interner.merge(&merged, &place);
             match self.narrow_and_settle(pool, &before, at_place, slots.clone(), choice, &held, false) {
                 Ok(settled) => return Ok(settled),
-                Err(next) => refusal = next,
+                Err(next) => {
+                    refusal.for_good &= next.for_good;
+                    refusal.reserved_pending |= next.reserved_pending;
+                }
             }
         }
         Err(refusal)
@@ -152,12 +161,18 @@ impl Run<'_, '_> {
         let shape_data = &world.shapes[shape];
         let variant_data = &shape_data.variants[variant];
         let template = world.pools[pool].requirements.clone();
-        if taints::untolerated(&world.pools[pool].taints, &variant_data.tolerations).is_some()
-            || !world
-                .interner
-                .compatible(&template, &variant_data.requirements, true)
-        {
+        if taints::untolerated(&world.pools[pool].taints, &variant_data.tolerations).is_some() {
             return PoolAnswer::Never;
+        }
+        if !world
+            .interner
+            .compatible(&template, &variant_data.requirements, true)
+        {
+            return if world.interner.lacks_label(&template, &variant_data.requirements) {
+                PoolAnswer::LabelMissing
+            } else {
+                PoolAnswer::Never
+            };
         }
         let merged = world.interner.merge(&template, &variant_data.requirements);
         let mut slots = world.pools[pool].usable.clone();

@@ -32,6 +32,7 @@ pub(crate) struct Interner {
     requirements: Vec<Requirement>,
     requirement_keys: Vec<Key>,
     absence_allowed: Vec<bool>,
+    undefined_allowed: Vec<bool>,
     requirement_ids: AHashMap<Requirement, ReqId>,
     intersections: AHashMap<(ReqId, ReqId), ReqId>,
     agreements: AHashMap<(ReqId, ReqId), bool>,
@@ -47,6 +48,7 @@ impl Interner {
             requirements: Vec::new(),
             requirement_keys: Vec::new(),
             absence_allowed: Vec::new(),
+            undefined_allowed: Vec::new(),
             requirement_ids: AHashMap::new(),
             intersections: AHashMap::new(),
             agreements: AHashMap::new(),
@@ -86,6 +88,7 @@ impl Interner {
         let id = ReqId(self.requirements.len() as u32);
         let key = self.key(&requirement.key);
         self.absence_allowed.push(requirement.allows_absence());
+        self.undefined_allowed.push(requirement.allows_undefined());
         self.requirement_keys.push(key);
         self.requirements.push(requirement.clone());
         self.requirement_ids.insert(requirement, id);
@@ -137,22 +140,35 @@ impl Interner {
         answer
     }
 
-    /// Whether `existing` can also meet `incoming`. The hostname is left to the caller.
-    pub fn compatible(&mut self, existing: &ReqVec, incoming: &ReqVec, well_known_undefined: bool) -> bool {
+    /// Whether `existing` can also meet `incoming`. The hostname is left to the caller. What is still to be created may
+    /// get labels of which `existing` says nothing.
+    pub fn compatible(&mut self, existing: &ReqVec, incoming: &ReqVec, to_be_created: bool) -> bool {
         for &(key, wanted) in incoming {
             if key == self.hostname {
                 continue;
             }
             let met = if let Some(present) = find(existing, key) {
                 self.agrees(present, wanted)
+            } else if to_be_created {
+                self.is_well_known(key) || self.undefined_allowed[wanted.0 as usize]
             } else {
-                (well_known_undefined && self.is_well_known(key)) || self.allows_absence(wanted)
+                self.allows_absence(wanted)
             };
             if !met {
                 return false;
             }
         }
         true
+    }
+
+    /// Whether `incoming` asks for a label of which `existing` says nothing and that nobody else resolves.
+    pub fn lacks_label(&self, existing: &ReqVec, incoming: &ReqVec) -> bool {
+        incoming.iter().any(|&(key, wanted)| {
+            key != self.hostname
+                && find(existing, key).is_none()
+                && !self.is_well_known(key)
+                && !self.undefined_allowed[wanted.0 as usize]
+        })
     }
 
     /// `base` narrowed by `added`; the hostname is left out.

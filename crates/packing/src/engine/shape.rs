@@ -34,6 +34,8 @@ pub(crate) type GroupId = usize;
 pub(crate) enum PoolAnswer {
     /// Never, whatever else is placed.
     Never,
+    /// The pod wants a label of which the pool says nothing: no new claim, but one that got the label meanwhile.
+    LabelMissing,
     /// The pool's requirements narrowed by the pod's, by volume alternative, and the types that leaves.
     Maybe(Vec<(ReqVec, BitSet)>),
 }

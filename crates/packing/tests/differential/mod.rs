@@ -1,6 +1,7 @@
 //! The same random clusters into this crate and into Karpenter's scheduler: both must come to the same outcome. Recorded
 //! outcomes stand in for the peer where there is no Go; `SLIPWAY_TEST_FULL=1` asks it live, with fresh seeds.
 
+mod absence;
 mod generator;
 mod karpenter;
 mod outcome;
@@ -38,7 +39,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Both agree; or the peer's own runs do not agree with each other, or it sorts too many claims to keep the order of
-/// equal ones; or nothing explains it yet.
+/// equal ones, or it takes a label for absent that has to be there; or nothing explains it yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Same,
@@ -59,10 +60,10 @@ impl Verdict {
 /// Go sorts up to this many elements without changing the order of equal ones.
 const STABLE: usize = 12;
 
-fn judge(ours: &str, claims: usize, theirs: &BTreeSet<String>) -> Verdict {
+fn judge(ours: &str, claims: usize, theirs: &BTreeSet<String>, workload: &serde_json::Value) -> Verdict {
     if theirs.contains(ours) {
         Verdict::Same
-    } else if theirs.len() > 1 || claims > STABLE {
+    } else if theirs.len() > 1 || claims > STABLE || absence::confuses_peer(workload) {
         Verdict::Explained
     } else {
         Verdict::Open
@@ -117,9 +118,10 @@ fn recorded() {
         let seed: u64 = fields.next().and_then(|seed| seed.parse().ok()).expect("a seed");
         let was = fields.next().expect("a verdict");
         let theirs: BTreeSet<String> = fields.map(str::to_owned).collect();
-        let plan = plan(&generate(seed).workload);
+        let workload = generate(seed).workload;
+        let plan = plan(&workload);
         let ours = outcome::of_plan(&plan);
-        let verdict = judge(&ours, plan.new_claims.len(), &theirs);
+        let verdict = judge(&ours, plan.new_claims.len(), &theirs, &workload);
         tally.count(verdict);
         assert!(
             verdict == Verdict::Same || was != Verdict::Same.name(),
@@ -170,7 +172,7 @@ fn live() {
         };
         let ours = outcome::of_plan(&plan);
         let theirs = ask(&mut peer, &generated.workload, &ours);
-        let verdict = judge(&ours, plan.new_claims.len(), &theirs);
+        let verdict = judge(&ours, plan.new_claims.len(), &theirs, &generated.workload);
         tally.count(verdict);
         let listed: Vec<&str> = theirs.iter().map(String::as_str).take(4).collect();
         if verdict == Verdict::Same {

@@ -178,8 +178,8 @@ fn node_term(random: &mut Random) -> Value {
         requirement(FAMILY, "In", &random.some(&["compute", "general", "memory"])),
         requirement(FAMILY, "NotIn", &["general"]),
         requirement(CAPACITY_TYPE, "In", &[random.pick(&["spot", "on-demand"])]),
-        json!({"key": TEAM, "operator": random.pick(&["Exists", "Exists"])}),
-        requirement(TEAM, "NotIn", &["blue"]),
+        json!({"key": TEAM, "operator": random.pick(&["Exists", "DoesNotExist"])}),
+        requirement(TEAM, "NotIn", &["red"]),
         requirement(RACK, "In", &random.some(&["r1", "r2"])),
         requirement(ARCH, "In", &["arm64"]),
     ];
