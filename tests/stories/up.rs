@@ -84,8 +84,9 @@ async fn up_comes_up_and_goes_by_itself() -> Result<()> {
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{text}");
     for wanted in [
-        "[1/3] ",
-        "[3/3] Starting the manager",
+        "[1/4] ",
+        "[3/4] Starting the manager",
+        "Fleet regatta is Ready",
         "Ready after",
         "providers    toy",
         "export KUBECONFIG=",

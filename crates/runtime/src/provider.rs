@@ -118,6 +118,16 @@ pub struct Subcommand {
     pub run: fn(&clap::ArgMatches) -> std::process::ExitCode,
 }
 
+/// Something `slipway up` applies and shows becoming ready, for people who look before they read.
+pub struct Example {
+    /// What it is, in one line.
+    pub title: &'static str,
+    /// The objects, applied in this order.
+    pub objects: Vec<serde_json::Value>,
+    /// The condition that each of these objects (by index) comes to have.
+    pub becomes: Vec<(usize, &'static str)>,
+}
+
 /// Everything one provider brings.
 pub struct Provider {
     /// The name in `--providers=…`.
@@ -127,6 +137,7 @@ pub struct Provider {
     pub flags: Vec<clap::Arg>,
     pub gates: Vec<Gate>,
     pub subcommands: Vec<Subcommand>,
+    pub examples: Vec<Example>,
 }
 
 impl Provider {
@@ -137,6 +148,7 @@ impl Provider {
             flags: Vec::new(),
             gates: Vec::new(),
             subcommands: Vec::new(),
+            examples: Vec::new(),
         }
     }
 }

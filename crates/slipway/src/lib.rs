@@ -1,5 +1,6 @@
 //! The command line of `slipway`, over whatever providers it is given.
 
+mod examples;
 mod manifests;
 mod up;
 

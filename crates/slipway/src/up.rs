@@ -16,6 +16,8 @@ use serde_json::Value;
 use slipway_runtime::{Provider, certificates::SelfSigned, install, manifests::local_objects};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::examples;
+
 /// A hang guard: a manager is ready within seconds.
 const READY_DEADLINE: Duration = Duration::from_mins(2);
 
@@ -69,8 +71,9 @@ struct Manager {
 
 #[tokio::main(flavor = "current_thread")]
 pub async fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
+    let has_examples = providers.iter().any(|provider| !provider.examples.is_empty());
     let mut steps = Steps {
-        total: 3,
+        total: 3 + usize::from(has_examples),
         done: 0,
         started: Instant::now(),
     };
@@ -115,18 +118,34 @@ async fn work(
     let health = free_port()?;
     let mut manager = start_manager(cluster, &certificates, port, health)?;
     let result = match wait_until_ready(&mut manager, health).await {
-        Ok(()) => {
-            print_summary(providers, cluster, &manager, steps.started.elapsed());
-            if matches.get_flag("exit-when-ready") {
-                Ok(())
-            } else {
-                wait_for_end(&mut manager).await
-            }
-        }
+        Ok(()) => show(providers, matches, cluster, &mut manager, steps, &client).await,
         Err(message) => Err(message),
     };
     stop_manager(&mut manager);
     result
+}
+
+/// Applies the examples, says how to go on, and stays until the manager ends.
+async fn show(
+    providers: &[Provider],
+    matches: &ArgMatches,
+    cluster: &Cluster,
+    manager: &mut Manager,
+    steps: &mut Steps,
+    client: &kube::Client,
+) -> Result<(), String> {
+    if steps.total > steps.done {
+        steps.next("Applying examples");
+        for example in providers.iter().flat_map(|provider| &provider.examples) {
+            examples::show(client, example).await?;
+        }
+    }
+    print_summary(providers, cluster, manager, steps.started.elapsed());
+    if matches.get_flag("exit-when-ready") {
+        Ok(())
+    } else {
+        wait_for_end(manager).await
+    }
 }
 
 fn testbed_program(matches: &ArgMatches) -> Result<PathBuf, String> {

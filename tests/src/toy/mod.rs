@@ -17,6 +17,7 @@ use slipway_runtime::{
     admission::{Admission, Operation},
     conversion::Conversion,
     manager::duration_flag,
+    provider::Example,
 };
 
 pub use self::fleet::{CHARTER, FINALIZER, MISBEHAVE};
@@ -63,5 +64,15 @@ pub fn provider() -> Provider {
         "5s",
         "Read by nothing, to show that it is read",
     )];
+    provider.examples = vec![Example {
+        title: "A fleet of two vessels",
+        objects: vec![serde_json::json!({
+            "apiVersion": format!("{GROUP}/v1beta2"),
+            "kind": "Fleet",
+            "metadata": {"name": "regatta", "namespace": "default"},
+            "spec": {"vessels": 2},
+        })],
+        becomes: vec![(0, "Ready")],
+    }];
     provider
 }
