@@ -4,7 +4,7 @@ use std::{fs, io, path::Path};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256,
 };
 
 /// A certificate and its key, both PEM.
@@ -104,9 +104,10 @@ impl Pair {
     }
 }
 
-/// A new private key and its public half, both PEM.
+/// A new private key and its public half, both PEM. RSA, as clusters have it: others that trust their tokens, such as
+/// Entra ID, take no other.
 pub fn key() -> Result<(String, String), rcgen::Error> {
-    let key = KeyPair::generate()?;
+    let key = KeyPair::generate_for(&PKCS_RSA_SHA256)?;
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 

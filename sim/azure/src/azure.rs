@@ -25,6 +25,9 @@ use crate::{
     wire::{Delivery, Request, Response},
 };
 
+/// The key in [`State::backing`] of the API server behind every cluster without one of its own.
+const EVERY_CLUSTER: &str = "*";
+
 /// What changed in a cluster's nodes, for whoever mirrors them into a real Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterChange {
@@ -64,7 +67,7 @@ pub struct State {
     pub counter: u64,
     pub providers: BTreeMap<String, String>,
     pub directory: Directory,
-    /// Kubeconfigs of real API servers by lower-case cluster id.
+    /// Kubeconfigs of real API servers by lower-case cluster id; `*` is for all others.
     #[serde(default)]
     pub backing: BTreeMap<String, String>,
 }
@@ -333,6 +336,34 @@ impl Azure {
             .insert(cluster.to_ascii_lowercase(), kubeconfig.to_owned());
         self.note_change(cluster.to_ascii_lowercase());
         self.revision += 1;
+    }
+
+    /// Backs every cluster that has no API server of its own with this one.
+    pub fn back_all_clusters(&mut self, kubeconfig: &str) {
+        let backing = &mut self.state.backing;
+        backing.insert(EVERY_CLUSTER.to_owned(), kubeconfig.to_owned());
+        for cluster in self.clusters() {
+            self.note_change(cluster);
+        }
+        self.revision += 1;
+    }
+
+    /// The managed clusters there are, by lower-case id.
+    pub(crate) fn clusters(&self) -> Vec<String> {
+        self.state
+            .resources
+            .iter()
+            .filter(|resource| resource.kind == aks::CLUSTER)
+            .map(|resource| resource.id.to_ascii_lowercase())
+            .collect()
+    }
+
+    /// The kubeconfig of the API server behind a cluster.
+    pub(crate) fn backing_of(&self, cluster: &str) -> Option<&String> {
+        let backing = &self.state.backing;
+        backing
+            .get(&cluster.to_ascii_lowercase())
+            .or_else(|| backing.get(EVERY_CLUSTER))
     }
 
     /// When the next operation ends; nothing changes by itself before that.

@@ -10,7 +10,7 @@ use std::{
 use k8s_openapi::api::core::v1::Node as KubernetesNode;
 use kube::{
     Api, Client, Config, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -24,25 +24,28 @@ const LABEL: usize = 63;
 /// Runs until stopped: follows changes as they are made, and looks again when one could not be mirrored.
 pub async fn follow(simulator: Simulator, changed: Arc<Notify>, mut stopped: watch::Receiver<bool>) {
     let mut clients: BTreeMap<String, (String, Client)> = BTreeMap::new();
-    let mut behind: BTreeSet<String> = BTreeSet::new();
+    // A state that was read from a file may have been mirrored by nobody yet.
+    let mut behind: BTreeSet<String> = simulator.azure().clusters().into_iter().collect();
     loop {
-        let backing = {
+        let backed = {
             let now = simulator.now();
             let mut azure = simulator.azure();
             azure.settle(now);
             for change in azure.take_changes() {
                 behind.insert(change.cluster);
             }
-            azure.state().backing.clone()
+            !azure.state().backing.is_empty()
         };
-        behind.retain(|cluster| backing.contains_key(cluster));
         let mut left = BTreeSet::new();
         for cluster in std::mem::take(&mut behind) {
-            let Some(kubeconfig) = backing.get(&cluster) else {
-                continue;
+            let (kubeconfig, nodes) = {
+                let azure = simulator.azure();
+                let Some(kubeconfig) = azure.backing_of(&cluster) else {
+                    continue;
+                };
+                (kubeconfig.clone(), azure.nodes(&cluster))
             };
-            let nodes = simulator.azure().nodes(&cluster);
-            let mirrored = match client(&mut clients, &cluster, kubeconfig).await {
+            let mirrored = match client(&mut clients, &cluster, &kubeconfig).await {
                 Ok(client) => mirror(&client, &cluster, &nodes).await,
                 Err(error) => Err(error),
             };
@@ -53,7 +56,7 @@ pub async fn follow(simulator: Simulator, changed: Arc<Notify>, mut stopped: wat
         }
         behind = left;
         // Operations end without a request; a tenth of a second is soon enough for a node to appear.
-        let pause = if backing.is_empty() { 1_000 } else { 100 };
+        let pause = if backed { 100 } else { 1_000 };
         tokio::select! {
             () = changed.notified() => {}
             () = tokio::time::sleep(Duration::from_millis(pause)) => {}
@@ -117,6 +120,17 @@ async fn mirror(
         });
         if same {
             continue;
+        }
+        // A kubelet registers its node ready and with its version. Without, kwok would fill in its own.
+        if !existing.iter().any(|found| found.name_any() == node.name) {
+            match api
+                .create(&PostParams::default(), &serde_json::from_value(object.clone())?)
+                .await
+            {
+                Ok(_) => continue,
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         let apply = PatchParams::apply("azure-sim").force();
         let mut body = object.clone();

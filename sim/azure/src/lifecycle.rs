@@ -264,11 +264,16 @@ impl Azure {
             return;
         }
         let failed = operation.failure.is_some();
-        let state = if failed { "Failed" } else { "Succeeded" };
+        let aborted = operation.verb == "abort";
+        let state = match (failed, aborted) {
+            (true, _) => "Failed",
+            (false, true) => "Canceled",
+            (false, false) => "Succeeded",
+        };
         state.clone_into(&mut resource.state);
         resource.changed = operation.ends;
         let kind = kinds::find(&resource.kind.clone());
-        if !failed {
+        if !failed && !aborted {
             (kind.finish)(resource);
         }
         let children: Vec<String> = match kind.path {
@@ -293,14 +298,15 @@ impl Azure {
     }
 
     /// Stops the running operation of a resource where it is.
-    pub(crate) fn abort(&mut self, id: &ArmId, now: Timestamp) {
+    /// False when nothing runs.
+    pub(crate) fn abort(&mut self, id: &ArmId, now: Timestamp) -> bool {
         let Some(running) = self
             .state
             .resources
             .get_mut(id)
             .and_then(|resource| resource.operation.take())
         else {
-            return;
+            return false;
         };
         if let Some(operation) = self.state.operations.get_mut(&running) {
             self.pending.remove(&(operation.ends, running));
@@ -311,7 +317,8 @@ impl Azure {
                 "message": "The operation was aborted by a later request.",
             }));
         }
-        self.set_state(id, "Canceled", now);
+        self.set_state(id, "Canceling", now);
+        true
     }
 
     /// Makes the operation an answer announced fail, or carry an error and succeed.

@@ -1,17 +1,21 @@
 //! `azure-sim`: the simulated Azure as a process. It prints one line of JSON with its ports when it is ready.
 
+mod get_token;
+
 use std::{io::Write as _, net::SocketAddr, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;
 use slipway_azure_sim::{Authority, Azure, Options, Server, Settings, Simulator, Speed};
 
 /// A simulated Azure Resource Manager and Entra ID.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(version, about, args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Where ARM and login are served over HTTPS.
     #[arg(long, default_value = "127.0.0.1:0")]
     https: SocketAddr,
@@ -35,6 +39,12 @@ struct Arguments {
     speed: Option<Speed>,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Sign in as a kubeconfig's credential plugin does: takes kubelogin's arguments, prints an ExecCredential.
+    GetToken(get_token::Arguments),
+}
+
 fn speed(text: &str) -> Result<Speed> {
     Ok(match text {
         "instant" => Speed::Instant,
@@ -49,6 +59,9 @@ fn speed(text: &str) -> Result<Speed> {
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Some(Command::GetToken(arguments)) = &arguments.command {
+        return get_token::run(arguments).await;
+    }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())

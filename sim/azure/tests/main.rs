@@ -10,6 +10,10 @@ mod conformance;
 mod fixture;
 #[path = "main/groups.rs"]
 mod groups;
+#[path = "main/kubeconfigs.rs"]
+mod kubeconfigs;
+#[path = "main/operations.rs"]
+mod operations;
 #[path = "main/pools.rs"]
 mod pools;
 #[path = "main/recording.rs"]
@@ -18,3 +22,5 @@ mod recording;
 mod server;
 #[path = "main/sign_in.rs"]
 mod sign_in;
+#[path = "main/throttling.rs"]
+mod throttling;

@@ -48,6 +48,7 @@ pub struct Builder {
     base: Option<PathBuf>,
     parts: Option<Parts>,
     audited: Vec<String>,
+    api_server_arguments: Vec<String>,
 }
 
 impl Builder {
@@ -63,6 +64,7 @@ impl Builder {
             base: None,
             parts: None,
             audited: Vec::new(),
+            api_server_arguments: Vec::new(),
         }
     }
 
@@ -78,6 +80,12 @@ impl Builder {
     /// Keeps all requests of this user in the audit log, not only what it writes: what [`crate::rights`] needs.
     pub fn audit_everything_of(mut self, user: impl Into<String>) -> Self {
         self.audited.push(user.into());
+        self
+    }
+
+    /// Adds an argument to kube-apiserver's own, such as an identity provider or an authorizer.
+    pub fn api_server_argument(mut self, argument: impl Into<String>) -> Self {
+        self.api_server_arguments.push(argument.into());
         self
     }
 
@@ -216,7 +224,11 @@ impl Start {
         self.kubeconfig("kubeconfig", "testbed-admin", Some("system:masters"))?;
         let peer_port = self.port()?;
         let etcd = self.spawn(self.layout().etcd(peer_port))?;
-        let api_server = self.spawn(self.layout().api_server())?;
+        let mut program = self.layout().api_server();
+        program
+            .arguments
+            .extend(wanted.api_server_arguments.iter().cloned());
+        let api_server = self.spawn(program)?;
         let etcd_port = self.etcd_port.number;
         ready::wait(
             &self.processes[etcd],

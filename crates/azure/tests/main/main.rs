@@ -12,4 +12,5 @@ mod mapper;
 mod properties;
 mod recordings;
 mod rest;
+mod workload_identity;
 mod world;

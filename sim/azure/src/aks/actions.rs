@@ -38,11 +38,22 @@ pub fn act(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> 
         (CLUSTER, "rotateClusterCertificates" | "rotateServiceAccountSigningKeys") => {
             check_idle(azure, id, "write")?;
             azure.set_state(id, "Updating", context.now);
+            if word == "rotateClusterCertificates"
+                && let Some(cluster) = azure.state.resources.get_mut(id)
+            {
+                credentials::rotate(cluster);
+            }
             Ok(run(azure, id, word, context))
         }
         (CLUSTER, "runCommand") => run_command(azure, id, context),
         (CLUSTER | POOL, "abort") => {
-            azure.abort(id, context.now);
+            if !azure.abort(id, context.now) {
+                return Err(Refusal::aks(
+                    409,
+                    "OperationNotAllowed",
+                    format!("No operation runs on {} that could be aborted.", id.name()),
+                ));
+            }
             Ok(run(azure, id, "abort", context))
         }
         (POOL, "upgradeNodeImageVersion") => {
@@ -88,11 +99,29 @@ fn run(azure: &mut Azure, id: &ArmId, verb: &str, context: &Context<'_>) -> Resp
 
 fn power(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> Result<Response, Refusal> {
     check_idle(azure, id, "write")?;
-    let (state, code) = if word == "start" {
-        ("Starting", "Running")
+    let (state, code, doing) = if word == "start" {
+        ("Starting", "Running", "starting")
     } else {
-        ("Stopping", "Stopped")
+        ("Stopping", "Stopped", "stopping")
     };
+    let now = azure.state().resources.get(id).map(|cluster| {
+        let power = cluster.properties().get("powerState").map(|power| &power["code"]);
+        (
+            cluster.state.clone(),
+            power.and_then(Value::as_str).unwrap_or("Running").to_owned(),
+        )
+    });
+    if let Some((provisioning, power)) = now
+        && power == code
+    {
+        return Err(Refusal::aks(
+            409,
+            "OperationNotAllowed",
+            format!(
+                "managed cluster is in Provisioning State({provisioning}) and Power State({power}), {doing} cannot be performed"
+            ),
+        ));
+    }
     azure.set_state(id, state, context.now);
     let mut keys: Vec<String> = azure
         .state()

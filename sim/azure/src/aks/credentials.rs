@@ -28,7 +28,7 @@ pub fn list(azure: &Azure, id: &ArmId, word: &str, context: &Context<'_>) -> Res
         return Err(Refusal::resource_not_found(id));
     };
     let (name, user) = pick(cluster, word, context)?;
-    let text = kubeconfig(azure, cluster, user, name == "clusterAdmin", context);
+    let text = kubeconfig(azure, cluster, user, name == "clusterAdmin");
     Ok(Response::json(
         200,
         &json!({"kubeconfigs": [{"name": name, "value": STANDARD.encode(text)}]}),
@@ -54,10 +54,22 @@ pub fn access_profile(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Resul
         "location": cluster.location(),
     });
     if context.request.method == Method::POST {
-        let text = kubeconfig(azure, cluster, user, word.contains("Admin"), context);
+        let text = kubeconfig(azure, cluster, user, word.contains("Admin"));
         body["properties"] = json!({"kubeConfig": STANDARD.encode(text)});
     }
     Ok(Response::json(200, &body))
+}
+
+/// How often the certificates of a cluster were rotated: what is handed out before is of no use after.
+const ROTATIONS: &str = "certificateRotations";
+
+fn rotations(cluster: &Resource) -> u64 {
+    cluster.hidden.get(ROTATIONS).and_then(Value::as_u64).unwrap_or(0)
+}
+
+pub fn rotate(cluster: &mut Resource) {
+    let next = rotations(cluster) + 1;
+    cluster.hidden.insert(ROTATIONS.to_owned(), next.into());
 }
 
 fn pick(cluster: &Resource, word: &str, context: &Context<'_>) -> Result<(&'static str, User), Refusal> {
@@ -98,7 +110,7 @@ fn pick(cluster: &Resource, word: &str, context: &Context<'_>) -> Result<(&'stat
     }
 }
 
-fn kubeconfig(azure: &Azure, cluster: &Resource, user: User, admin: bool, context: &Context<'_>) -> String {
+fn kubeconfig(azure: &Azure, cluster: &Resource, user: User, admin: bool) -> String {
     let name = cluster.name();
     let group = cluster.arm_id().group.unwrap_or_default();
     let person = if admin {
@@ -106,8 +118,9 @@ fn kubeconfig(azure: &Azure, cluster: &Resource, user: User, admin: bool, contex
     } else {
         format!("clusterUser_{group}_{name}")
     };
-    let backing = azure.state().backing.get(&cluster.id.to_ascii_lowercase());
-    let backing: Value = backing
+    let generation = rotations(cluster) + 1;
+    let backing: Value = azure
+        .backing_of(&cluster.id)
         .and_then(|text| serde_saphyr::from_str(text).ok())
         .unwrap_or(Value::Null);
     let cluster_part = if let Value::Object(found) = &backing["clusters"][0]["cluster"] {
@@ -120,7 +133,7 @@ fn kubeconfig(azure: &Azure, cluster: &Resource, user: User, admin: bool, contex
             .unwrap_or_default()
             .to_owned();
         json!({
-            "certificate-authority-data": STANDARD.encode(format!("simulated CA of {name}\n")),
+            "certificate-authority-data": STANDARD.encode(format!("simulated CA {generation} of {name}\n")),
             "server": format!("https://{host}:443"),
         })
     };
@@ -129,8 +142,8 @@ fn kubeconfig(azure: &Azure, cluster: &Resource, user: User, admin: bool, contex
         User::Local => match &backing["users"][0]["user"] {
             Value::Object(found) => Value::Object(found.clone()),
             _ => json!({
-                "client-certificate-data": STANDARD.encode(format!("simulated certificate of {person}\n")),
-                "client-key-data": STANDARD.encode(format!("simulated key of {person}\n")),
+                "client-certificate-data": STANDARD.encode(format!("simulated certificate {generation} of {person}\n")),
+                "client-key-data": STANDARD.encode(format!("simulated key {generation} of {person}\n")),
                 "token": cluster.etag.replace('-', ""),
             }),
         },
@@ -156,18 +169,13 @@ fn kubeconfig(azure: &Azure, cluster: &Resource, user: User, admin: bool, contex
             },
         }}),
     };
-    let _ = context;
-    let context_name = if admin {
-        format!("{name}-admin")
-    } else {
-        name.to_owned()
-    };
+    // Both forms name their context after the cluster; the Azure CLI adds `-admin` itself.
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"cluster": cluster_part, "name": name}],
-        "contexts": [{"context": {"cluster": name, "user": person}, "name": context_name}],
-        "current-context": context_name,
+        "contexts": [{"context": {"cluster": name, "user": person}, "name": name}],
+        "current-context": name,
         "preferences": {},
         "users": [{"name": person, "user": user_part}],
     });

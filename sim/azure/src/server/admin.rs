@@ -83,7 +83,8 @@ struct Advance {
 
 #[derive(Deserialize)]
 struct Backing {
-    cluster: String,
+    /// Every cluster that has no API server of its own, where none is named.
+    cluster: Option<String>,
     kubeconfig: String,
 }
 
@@ -205,9 +206,10 @@ fn route(
         }
         (&Method::POST, "backing") => {
             let backing: Backing = read(body, "{\"cluster\": …, \"kubeconfig\": …}")?;
-            simulator
-                .azure()
-                .back_cluster(&backing.cluster, &backing.kubeconfig);
+            match &backing.cluster {
+                Some(cluster) => simulator.azure().back_cluster(cluster, &backing.kubeconfig),
+                None => simulator.azure().back_all_clusters(&backing.kubeconfig),
+            }
             Ok(done())
         }
         (&Method::POST, "pools") => {

@@ -77,6 +77,15 @@ async fn nodes_come_and_go_with_pools_and_handed_out_kubeconfigs_work() {
         let spec = found.spec.as_ref().expect("a spec");
         assert_eq!(spec.provider_id.as_deref(), Some(wanted.provider_id.as_str()));
         assert_eq!(found.labels()["kubernetes.azure.com/agentpool"], "p1");
+        let status = found.status.as_ref().expect("a status");
+        assert_eq!(
+            status
+                .node_info
+                .as_ref()
+                .map(|info| info.kubelet_version.as_str()),
+            Some(format!("v{}", wanted.version).as_str()),
+            "kwok does not put its own version there"
+        );
         assert_eq!(
             found.labels()["kubernetes.azure.com/cluster"],
             "MC_rg_backed_westus3"
