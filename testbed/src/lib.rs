@@ -9,6 +9,7 @@ mod directory;
 pub mod hosts;
 pub mod install;
 pub mod parts;
+pub mod peers;
 mod ports;
 mod process;
 pub mod rights;
@@ -18,6 +19,6 @@ pub mod wait;
 pub use cluster::{
     Builder, Cluster, CommandError, Description, ManagementCluster, StartError, WorkloadCluster,
 };
-pub use parts::{Manifest, Part, Parts, PartsError};
+pub use parts::{BuiltPeer, Manifest, Part, Parts, PartsError, Peer};
 pub use process::Process;
 pub use shared::shared;

@@ -127,8 +127,9 @@ fn spawn(launcher: &Path, log: &Path, program: &Program) -> io::Result<Child> {
         .arg(std::process::id().to_string())
         .arg(&program.path)
         .args(&program.arguments)
-        .envs(&program.environment)
+        // A user's own clusters are none of our business, unless a program takes its kubeconfig this way.
         .env_remove("KUBECONFIG")
+        .envs(&program.environment)
         .stdin(Stdio::null())
         .stderr(out.try_clone()?)
         .stdout(out)

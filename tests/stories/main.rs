@@ -1,6 +1,7 @@
 //! Stories: a user's journey from manifest to working cluster and back to nothing, with Cluster API and kwok as real
 //! processes. One file a story; each keeps to its own namespace.
 
+mod azure_peers;
 mod manager_process;
 mod stock_kubeadm_control_plane;
 mod stock_machine_deployment;

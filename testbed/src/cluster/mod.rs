@@ -4,7 +4,7 @@
 mod builder;
 mod error;
 mod programs;
-mod ready;
+pub(crate) mod ready;
 
 use std::{
     collections::BTreeMap,

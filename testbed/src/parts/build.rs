@@ -19,13 +19,20 @@ use super::{Part, Parts, PartsError, manifests, sources};
 pub const OLDEST_GO: &str = "1.26";
 
 /// Two compile jobs at a time: linking Kubernetes alone takes gigabytes of memory.
-const FLAGS: &[&str] = &["build", "-p=2", "-trimpath", "-buildvcs=false", "-mod=readonly"];
+pub(super) const FLAGS: &[&str] = &["build", "-p=2", "-trimpath", "-buildvcs=false", "-mod=readonly"];
 
 /// Without symbols: the binaries are half the size.
-const LINKER_FLAGS: &str = "-s -w";
+pub(super) const LINKER_FLAGS: &str = "-s -w";
 
 /// How often a long step says that it is still at it.
 const STILL_AT_IT: Duration = Duration::from_secs(10);
+
+/// A program of a Go module, and what the linker tells it about its own version.
+pub(super) struct Program<'a> {
+    pub name: &'static str,
+    pub package: &'a str,
+    pub version_flags: &'a str,
+}
 
 /// Where to build, and with which Go.
 pub struct Builder {
@@ -54,6 +61,10 @@ impl Builder {
     pub fn cache(mut self, cache: impl Into<PathBuf>) -> Self {
         self.cache = cache.into();
         self
+    }
+
+    pub(super) fn cache_directory(&self) -> &Path {
+        &self.cache
     }
 
     pub fn go(mut self, go: impl Into<OsString>) -> Self {
@@ -150,18 +161,35 @@ impl Builder {
 
     fn build_one(&self, parts: &Parts, source: &Path, part: Part, step: &str) -> Result<(), PartsError> {
         let unfinished = parts.directory.join(format!("{}.unfinished", part.name()));
+        let program = Program {
+            name: part.name(),
+            package: part.package(),
+            version_flags: &part.version_flags(),
+        };
+        self.compile(source, &program, step, &unfinished, &parts.binary(part))
+    }
+
+    /// Builds one program of a module, and puts it in place when it is whole.
+    pub(super) fn compile(
+        &self,
+        source: &Path,
+        program: &Program<'_>,
+        step: &str,
+        unfinished: &Path,
+        binary: &Path,
+    ) -> Result<(), PartsError> {
         let mut command = self.go_command(source);
         command
             .args(FLAGS)
-            .arg(format!("-ldflags={LINKER_FLAGS}{}", part.version_flags()))
+            .arg(format!("-ldflags={LINKER_FLAGS}{}", program.version_flags))
             .arg("-o")
-            .arg(&unfinished)
-            .arg(part.package())
+            .arg(unfinished)
+            .arg(program.package)
             .env("CGO_ENABLED", "0");
         let output = self.run(command, step)?;
         if !output.status.success() {
             // What is left of it is of no use, and removing it is best effort.
-            let _ = fs::remove_file(&unfinished);
+            let _ = fs::remove_file(unfinished);
             let detail = tail(&output.stderr);
             return Err(if is_full(&detail) {
                 PartsError::CacheFull {
@@ -169,17 +197,16 @@ impl Builder {
                 }
             } else {
                 PartsError::Build {
-                    part: part.name(),
+                    part: program.name,
                     detail,
                 }
             });
         }
-        let binary = parts.binary(part);
-        fs::rename(&unfinished, &binary).map_err(|source| PartsError::cache(&binary, source))
+        fs::rename(unfinished, binary).map_err(|source| PartsError::cache(binary, source))
     }
 
     /// Where the module cache holds a module of the pinned version.
-    fn module_directory(&self, source: &Path, module: &str) -> Result<PathBuf, PartsError> {
+    pub(super) fn module_directory(&self, source: &Path, module: &str) -> Result<PathBuf, PartsError> {
         let mut command = self.go_command(source);
         command.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module]);
         let output = output(command)?;
@@ -193,7 +220,7 @@ impl Builder {
     }
 
     /// `go1.26.8`, as the Go command itself says.
-    fn go_version(&self) -> Result<String, PartsError> {
+    pub(super) fn go_version(&self) -> Result<String, PartsError> {
         let mut command = self.go_command(Path::new("/"));
         command.args(["env", "GOVERSION"]);
         let output = output(command)?;
@@ -242,7 +269,7 @@ impl Builder {
         }
     }
 
-    fn lock(&self, path: &Path) -> Result<File, PartsError> {
+    pub(super) fn lock(&self, path: &Path) -> Result<File, PartsError> {
         let file = File::create(path).map_err(|source| PartsError::cache(path, source))?;
         match file.try_lock() {
             Ok(()) => Ok(file),
@@ -321,7 +348,7 @@ fn is_full(detail: &str) -> bool {
 }
 
 /// The end of what a command said: its last words are the reason.
-fn tail(stderr: &[u8]) -> String {
+pub(super) fn tail(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")

@@ -36,18 +36,22 @@ pub fn render(parts: &Parts, module: impl Fn(&str) -> Result<PathBuf, PartsError
                 Ok(objects)
             }
         }?;
-        let path = parts.manifest_path(manifest);
         let directory = parts.directory().join("manifests");
         fs::create_dir_all(&directory).map_err(|source| PartsError::cache(&directory, source))?;
-        let unfinished = path.with_extension("unfinished");
-        fs::write(&unfinished, Value::Array(objects).to_string())
-            .and_then(|()| fs::rename(&unfinished, &path))
-            .map_err(|source| PartsError::cache(&path, source))?;
+        write(&parts.manifest_path(manifest), objects)?;
     }
     Ok(())
 }
 
-fn kustomize(parts: &Parts, directory: &Path) -> Result<Vec<Value>, PartsError> {
+/// Writes objects as one JSON file, whole or not at all.
+pub(super) fn write(path: &Path, objects: Vec<Value>) -> Result<(), PartsError> {
+    let unfinished = path.with_extension("unfinished");
+    fs::write(&unfinished, Value::Array(objects).to_string())
+        .and_then(|()| fs::rename(&unfinished, path))
+        .map_err(|source| PartsError::cache(path, source))
+}
+
+pub(super) fn kustomize(parts: &Parts, directory: &Path) -> Result<Vec<Value>, PartsError> {
     let failed = |detail: String| PartsError::Render {
         manifest: directory.display().to_string(),
         detail,
@@ -64,7 +68,7 @@ fn kustomize(parts: &Parts, directory: &Path) -> Result<Vec<Value>, PartsError> 
     parse(&String::from_utf8_lossy(&output.stdout)).map_err(failed)
 }
 
-fn files(directory: &Path) -> Result<Vec<Value>, PartsError> {
+pub(super) fn files(directory: &Path) -> Result<Vec<Value>, PartsError> {
     let failed = |detail: String| PartsError::Render {
         manifest: directory.display().to_string(),
         detail,

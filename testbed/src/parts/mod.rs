@@ -4,6 +4,7 @@
 mod build;
 mod error;
 mod manifests;
+mod peers;
 mod sources;
 
 use std::{
@@ -14,6 +15,7 @@ use std::{
 pub use build::Builder;
 pub use error::PartsError;
 pub(crate) use manifests::parse as parse_yaml;
+pub use peers::{BuiltPeer, Peer};
 use serde_json::Value;
 
 /// A program built from pinned Go modules.

@@ -1,0 +1,193 @@
+//! Runs controllers of other projects beside a cluster, unmodified, as processes that die with this one. They reach
+//! Azure through a proxy: a simulated one, since the real one is nobody's test bed.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::{
+    cluster::{
+        Cluster, StartError,
+        ready::{self, Probe},
+    },
+    parts::{Builder, BuiltPeer, Part, Parts, PartsError, Peer},
+    ports::Port,
+    process::{Process, Program},
+};
+
+/// Kinds that only make sense inside the cluster, or that hold what a user would fill in.
+const LEFT_OUT: &[&str] = &["Certificate", "Deployment", "Issuer", "Secret", "Service"];
+
+/// How a peer finds Azure: the SDKs take nothing else for every endpoint they use.
+#[derive(Clone, Debug)]
+pub struct AzureAccess {
+    /// `http://127.0.0.1:PORT` of a CONNECT proxy.
+    pub proxy: String,
+    /// The file with the certificate authority behind it.
+    pub ca: PathBuf,
+}
+
+/// A peer that runs.
+pub struct RunningPeer {
+    peer: Peer,
+    process: Process,
+    _ports: Vec<Port>,
+    diagnostics: u16,
+}
+
+impl RunningPeer {
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Where its metrics are served, without TLS.
+    pub fn metrics(&self) -> String {
+        format!("http://127.0.0.1:{}/metrics", self.diagnostics)
+    }
+
+    /// Stops it; what it installed in the cluster stays.
+    pub fn stop(self) {
+        self.process.kill();
+    }
+}
+
+/// Builds a peer if it is not in the cache.
+pub async fn built(peer: Peer, parts: &Parts) -> Result<BuiltPeer, PartsError> {
+    let parts = parts.clone();
+    tokio::task::spawn_blocking(move || Builder::new()?.peer(peer, &parts))
+        .await
+        .expect("building a peer does not panic")
+}
+
+impl Cluster {
+    /// Installs a peer's definitions and webhooks, starts it and waits until it is ready. It may do everything in the
+    /// cluster: its rights are not what is looked at. `arguments` are added to its own.
+    pub async fn start_peer(
+        &self,
+        built: &BuiltPeer,
+        azure: &AzureAccess,
+        arguments: &[&str],
+    ) -> Result<RunningPeer, StartError> {
+        let ports = [Port::free(), Port::free(), Port::free()]
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(StartError::Ports)?;
+        let (webhooks, health, diagnostics) = (ports[0].number, ports[1].number, ports[2].number);
+        let mut objects = built.objects()?;
+        objects.retain(|object| !LEFT_OUT.iter().any(|kind| object["kind"] == *kind));
+        trust(&mut objects);
+        self.install(
+            objects,
+            &format!("https://127.0.0.1:{webhooks}"),
+            &self.authority().pair().certificate,
+        )
+        .await?;
+
+        let directory = &self.description().directory;
+        let name = built.peer.name();
+        let kubeconfig = directory.join(format!("{name}.kubeconfig"));
+        std::fs::write(&kubeconfig, self.kubeconfig_as(name, Some("system:masters")))
+            .map_err(|source| StartError::directory(&kubeconfig, source))?;
+        let layout = Layout {
+            built,
+            azure,
+            kubeconfig: &kubeconfig,
+            certificates: &directory.join("pki/webhook"),
+            webhooks,
+            health,
+            diagnostics,
+        };
+        let mut program = layout.program();
+        program
+            .arguments
+            .extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        let launcher = self.parts().binary(Part::Launch);
+        let process = Process::start(&launcher, &self.description().logs, program).map_err(|source| {
+            StartError::Spawn {
+                part: name.to_owned(),
+                source,
+            }
+        })?;
+        let probe = Probe::Http {
+            port: health,
+            path: "/readyz",
+        };
+        ready::wait(&process, probe).await?;
+        Ok(RunningPeer {
+            peer: built.peer,
+            process,
+            _ports: ports,
+            diagnostics,
+        })
+    }
+}
+
+/// Definitions that are filled in by cert-manager elsewhere get their authority from [`crate::install::point_at`].
+fn trust(objects: &mut [Value]) {
+    for object in objects {
+        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+            annotations.remove("cert-manager.io/inject-ca-from");
+        }
+    }
+}
+
+struct Layout<'a> {
+    built: &'a BuiltPeer,
+    azure: &'a AzureAccess,
+    kubeconfig: &'a Path,
+    certificates: &'a Path,
+    webhooks: u16,
+    health: u16,
+    diagnostics: u16,
+}
+
+impl Layout<'_> {
+    fn program(&self) -> Program {
+        let peer = self.built.peer;
+        let mut arguments = vec![
+            format!("--webhook-port={}", self.webhooks),
+            format!("--webhook-cert-dir={}", self.certificates.display()),
+            format!("--health-addr=127.0.0.1:{}", self.health),
+            "--v=2".to_owned(),
+        ];
+        let namespace = match peer {
+            Peer::Aso => {
+                arguments.extend([
+                    format!("--metrics-addr=127.0.0.1:{}", self.diagnostics),
+                    "--secure-metrics=false".to_owned(),
+                    // They are installed already; its own are in its image.
+                    "--crd-management=none".to_owned(),
+                ]);
+                "azureserviceoperator-system"
+            }
+            Peer::Capz => {
+                arguments.extend([
+                    format!("--diagnostics-address=127.0.0.1:{}", self.diagnostics),
+                    "--insecure-diagnostics=true".to_owned(),
+                ]);
+                "capz-system"
+            }
+        };
+        let variable = |name: &str, value: &dyn std::fmt::Display| (name.to_owned(), value.to_string());
+        Program {
+            name: peer.name().to_owned(),
+            path: self.built.binary(),
+            arguments,
+            environment: BTreeMap::from([
+                variable("KUBECONFIG", &self.kubeconfig.display()),
+                variable("POD_NAMESPACE", &namespace),
+                variable("POD_NAME", &peer.name()),
+                variable("HTTPS_PROXY", &self.azure.proxy),
+                variable("NO_PROXY", &"127.0.0.1,localhost"),
+                variable("SSL_CERT_FILE", &self.azure.ca.display()),
+            ]),
+        }
+    }
+}
