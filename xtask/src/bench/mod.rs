@@ -3,6 +3,7 @@
 
 mod packing;
 mod peers;
+mod runtime;
 
 use anyhow::Result;
 
@@ -19,11 +20,14 @@ pub struct Arguments {
 enum Bench {
     /// Pods placed a second, nodes, cost and memory, against Karpenter's own scheduler.
     Packing(packing::Arguments),
+    /// Objects reconciled a second and a processor second, latency and memory, against controller-runtime.
+    Runtime(runtime::Arguments),
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
     match &arguments.bench {
         Bench::Packing(bench) => packing::run(bench, arguments.json)?,
+        Bench::Runtime(bench) => runtime::run(bench, arguments.json)?,
     }
     Ok(true)
 }

@@ -1,0 +1,103 @@
+//! A manager under measurement, as the kernel sees it.
+
+use std::{fs, path::Path, process::Stdio, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use tokio::process::{Child, Command};
+
+use super::report::Side;
+
+/// Linux counts processor time in hundredths of a second for every architecture there is.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Dropping it kills it.
+pub struct Manager {
+    child: Child,
+    id: u32,
+}
+
+impl Manager {
+    pub fn start(
+        side: Side,
+        program: &Path,
+        kubeconfig: &Path,
+        concurrency: usize,
+        log: &Path,
+    ) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.arg("--kubeconfig").arg(kubeconfig);
+        match side {
+            Side::Slipway => command.args([
+                format!("--buoy-concurrency={concurrency}"),
+                "--kube-api-qps=100000".to_owned(),
+                "--kube-api-burst=100000".to_owned(),
+                "--health-addr=0".to_owned(),
+                "--diagnostics-address=0".to_owned(),
+            ]),
+            Side::ControllerRuntime => command.arg(format!("--concurrency={concurrency}")),
+        };
+        let log = fs::File::create(log).context("making a log file")?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        let id = child.id().context("it has just been started")?;
+        Ok(Self { child, id })
+    }
+
+    /// A manager that has ended has nothing to measure.
+    pub fn check(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("the manager ended by itself with {status}");
+        }
+        Ok(())
+    }
+
+    /// Seconds of processor time so far, in user and kernel mode.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.id))?;
+        // The name of the program may hold anything, but for its closing parenthesis.
+        let (_, rest) = text.rsplit_once(')').context("stat names its program")?;
+        let ticks = |index: usize| {
+            let field = rest.split_whitespace().nth(index);
+            field.and_then(|field| field.parse::<f64>().ok())
+        };
+        let (user, system) = ticks(11).zip(ticks(12)).context("stat counts ticks")?;
+        Ok((user + system) / TICKS_PER_SECOND)
+    }
+
+    /// Resident memory now and at its highest, in MB.
+    pub fn memory(&self) -> Result<(f64, f64)> {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.id))?;
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().trim_end_matches(" kB").parse::<f64>().ok()
+        };
+        let (now, peak) = field("VmRSS:")
+            .zip(field("VmHWM:"))
+            .context("status tells memory")?;
+        Ok((now / 1024.0, peak / 1024.0))
+    }
+
+    /// Waits until it does next to nothing, and says how much processor time it had used by then.
+    pub async fn settled(&mut self) -> Result<f64> {
+        let mut before = self.cpu_seconds()?;
+        for _ in 0..120 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.check()?;
+            let now = self.cpu_seconds()?;
+            if now - before <= 0.02 {
+                return Ok(now);
+            }
+            before = now;
+        }
+        bail!("the manager never comes to rest");
+    }
+
+    pub async fn stop(mut self) -> Result<()> {
+        self.child.kill().await.context("killing the manager")
+    }
+}
