@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::labels;
-use crate::model::{PersistentVolume, PersistentVolumeClaim, Pod, Snapshot, StorageClass, Volume};
+use crate::model::{Options, PersistentVolume, PersistentVolumeClaim, Pod, Snapshot, StorageClass, Volume};
 use crate::requirement::{Operator, Requirement};
 use crate::requirements::Requirements;
 
@@ -18,6 +18,7 @@ pub(crate) struct Storage<'a> {
     claims: BTreeMap<(&'a str, &'a str), &'a PersistentVolumeClaim>,
     volumes: BTreeMap<&'a str, &'a PersistentVolume>,
     classes: BTreeMap<&'a str, &'a StorageClass>,
+    options: &'a Options,
 }
 
 impl<'a> Storage<'a> {
@@ -43,6 +44,7 @@ impl<'a> Storage<'a> {
                 .iter()
                 .map(|class| (class.metadata.name.as_str(), class))
                 .collect(),
+            options: &snapshot.options,
         }
     }
 
@@ -202,9 +204,12 @@ impl<'a> Storage<'a> {
                     claim.spec.volume_name
                 ));
             }
-            return (!claim.metadata.annotations.contains_key(BOUND)).then(|| {
-                format!("claim {name} names a volume but is not bound: it lacks the annotation {BOUND}")
-            });
+            if !claim.metadata.annotations.contains_key(BOUND) {
+                return Some(format!(
+                    "claim {name} names a volume but is not bound: it lacks the annotation {BOUND}"
+                ));
+            }
+            return self.driver_problem(claim);
         }
         let class_name = claim.spec.storage_class_name.as_deref().unwrap_or("");
         if class_name.is_empty() {
@@ -213,8 +218,30 @@ impl<'a> Storage<'a> {
         let Some(class) = self.classes.get(class_name) else {
             return Some(format!("storage class {class_name} of claim {name} is not found"));
         };
-        (class.volume_binding_mode.as_deref() == Some("Immediate"))
-            .then(|| format!("claim {name} with immediate volume binding mode must be bound"))
+        if class.volume_binding_mode.as_deref() == Some("Immediate") {
+            return Some(format!(
+                "claim {name} with immediate volume binding mode must be bound"
+            ));
+        }
+        let mut keys = class
+            .allowed_topologies
+            .iter()
+            .flat_map(|term| &term.match_label_expressions)
+            .map(|expression| &expression.key);
+        if let Some(key) = keys.find(|key| self.options.unsupported_topology_keys.contains(key)) {
+            return Some(format!(
+                "storage class {class_name} of claim {name} uses the topology key {key}, which is not supported"
+            ));
+        }
+        self.driver_problem(claim)
+    }
+
+    fn driver_problem(&self, claim: &PersistentVolumeClaim) -> Option<String> {
+        let driver = self.driver(claim)?;
+        self.options.unsupported_provisioners.contains(&driver).then(|| {
+            let name = claim.metadata.reference();
+            format!("provisioner {driver} of claim {name} is not supported")
+        })
     }
 }
 

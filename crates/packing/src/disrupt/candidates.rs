@@ -3,12 +3,13 @@
 use ahash::AHashMap;
 
 use super::budget::{Reason, allowed_disruptions};
+use super::eviction;
 use super::score::{BASE_COST, Totals, reschedule_cost};
 use crate::engine::run::Item;
 use crate::engine::world::World;
 use crate::labels;
-use crate::model::{NodePool, Pod, PodDisruptionBudget, Snapshot};
-use crate::time::{duration_seconds, epoch_seconds};
+use crate::model::{NodePool, Pod};
+use crate::time::epoch_seconds;
 
 /// How strict a method is about pods that must not be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,12 @@ pub(crate) struct Candidate<'a> {
     pub zone: &'a str,
     pub price: f64,
     pub cost: f64,
-    /// Pods that would move.
+    /// Pods that would move now.
     pub items: Vec<Item>,
+    /// Pods that would move now or later.
+    pub has_pods: bool,
+    /// Room on it is kept for pods to come.
+    pub buffered: bool,
     pub consolidatable: bool,
     pub drifted_since: Option<i64>,
 }
@@ -76,7 +81,16 @@ pub(crate) fn candidates<'a>(
             continue;
         }
         if !node.initialized {
-            refuse("node isn't initialized");
+            let registered = own
+                .metadata
+                .labels
+                .get(labels::REGISTERED)
+                .is_some_and(|value| value == "true");
+            refuse(if registered {
+                "node isn't initialized"
+            } else {
+                "node isn't initialized nor registered"
+            });
             continue;
         }
         if snapshot.nominated_nodes.iter().any(|name| name == node.name) {
@@ -95,6 +109,10 @@ pub(crate) fn candidates<'a>(
         let labels_of = node.state.labels();
         let label = |key: &str| labels_of.get(key).map_or("", String::as_str);
         let pool_name = label(labels::NODE_POOL);
+        if pool_name.is_empty() {
+            refuse("node doesn't have required label (label=karpenter.sh/nodepool)");
+            continue;
+        }
         let pool = snapshot
             .node_pools
             .iter()
@@ -110,7 +128,7 @@ pub(crate) fn candidates<'a>(
             .map(|bound| (*bound, world.bound[*bound].pod))
             .collect();
         let bounded = class == Class::Eventual && claim.spec.termination_grace_period.is_some();
-        if !bounded && let Some(why) = pods.iter().find_map(|(_, pod)| pod_blocker(snapshot, pod)) {
+        if !bounded && let Some(why) = pods.iter().find_map(|(_, pod)| eviction::blocker(snapshot, pod)) {
             refuse(&why);
             continue;
         }
@@ -133,7 +151,10 @@ pub(crate) fn candidates<'a>(
         };
         let price = kind
             .and_then(|kind| kind.offerings.iter().find(offered))
-            .map_or(0.0, |offering| offering.price);
+            .map(|offering| offering.price)
+            // One price that is no number would spoil the sums of its whole pool.
+            .filter(|price| price.is_finite())
+            .unwrap_or(0.0);
         let type_index = node.pool.and_then(|pool| {
             world.pools[pool]
                 .types
@@ -155,8 +176,11 @@ pub(crate) fn candidates<'a>(
             cost: reschedule_cost(moving.iter().map(|(_, pod)| *pod)),
             items: moving
                 .iter()
+                .filter(|(_, pod)| !bounded || !eviction::is_held_back(snapshot, pod))
                 .filter_map(|(bound, _)| item_of.get(bound).copied())
                 .collect(),
+            has_pods: !moving.is_empty(),
+            buffered: snapshot.buffered_nodes.iter().any(|name| name == node.name),
             consolidatable: claim.is_true("Consolidatable"),
             drifted_since: drifted.map(|condition| {
                 condition
@@ -168,73 +192,6 @@ pub(crate) fn candidates<'a>(
         });
     }
     (found, blocked)
-}
-
-/// Why a pod keeps its node, if it does.
-fn pod_blocker(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
-    if !pod.is_active() {
-        return None;
-    }
-    if do_not_disrupt(pod, snapshot.options.now.as_deref()) {
-        return Some(format!(
-            "pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod={})",
-            pod.metadata.reference()
-        ));
-    }
-    if pod.is_mirror() {
-        return None;
-    }
-    let matching: Vec<&PodDisruptionBudget> = snapshot
-        .pod_disruption_budgets
-        .iter()
-        .filter(|budget| guards(budget, pod))
-        .collect();
-    if matching.len() > 1 {
-        return Some(format!(
-            "eviction does not support multiple PDBs (Pod={})",
-            pod.metadata.reference()
-        ));
-    }
-    let budget = matching.first()?;
-    let always = budget.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow");
-    let ready = pod
-        .status
-        .conditions
-        .iter()
-        .any(|condition| condition.kind == "Ready" && condition.status == "True");
-    ((ready || !always) && budget.status.disruptions_allowed == 0).then(|| {
-        format!(
-            "pdb prevents pod evictions (PodDisruptionBudget={})",
-            budget.metadata.reference()
-        )
-    })
-}
-
-fn guards(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-    budget.metadata.namespace == pod.metadata.namespace
-        && budget
-            .spec
-            .selector
-            .as_ref()
-            .is_some_and(|selector| selector.matches(&pod.metadata.labels))
-}
-
-/// `true`, or a duration from the pod's start.
-fn do_not_disrupt(pod: &Pod, now: Option<&str>) -> bool {
-    let Some(value) = pod.metadata.annotations.get(labels::DO_NOT_DISRUPT) else {
-        return false;
-    };
-    if value == "true" {
-        return true;
-    }
-    let Some(period) = duration_seconds(value).filter(|period| *period > 0.0) else {
-        return false;
-    };
-    let Some(start) = pod.status.start_time.as_deref().and_then(epoch_seconds) else {
-        return true;
-    };
-    now.and_then(epoch_seconds)
-        .is_none_or(|now| ((now - start) as f64) < period)
 }
 
 /// How many nodes of each pool may go for this reason, after those that are already going.

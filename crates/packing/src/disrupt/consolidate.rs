@@ -118,10 +118,13 @@ pub(crate) fn simulate(
                 !data.initialized && data.state.claim.is_some() && !from_leaving(item) && !is_pending(item)
             })
             .map(|(node, _)| {
-                format!(
-                    "would schedule against uninitialized {}",
-                    run.world.nodes[*node].name
-                )
+                let state = &run.world.nodes[*node].state;
+                let claim = state
+                    .claim
+                    .map(|claim| format!("nodeclaim/{}", claim.metadata.name));
+                let node = state.node.map(|node| format!("node/{}", node.metadata.name));
+                let names: Vec<String> = claim.into_iter().chain(node).collect();
+                format!("would schedule against uninitialized {}", names.join(", "))
             })
     };
     let result = match problem {
@@ -255,7 +258,14 @@ pub(crate) fn keep_cheaper(
         .retain(|index| worst_price(pool, &mut world.interner, &requirements, *index) < budget);
     let unmet = pool.unmet_min_values_of(&world.interner, &requirements, &finished.types);
     if !unmet.is_empty() {
-        return Err("Filtering by price: minValues requirement is not met".to_owned());
+        let keys: Vec<&str> = unmet
+            .iter()
+            .map(|(key, _)| world.interner.key_name(*key))
+            .collect();
+        return Err(format!(
+            "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",
+            keys.join(" ")
+        ));
     }
     if finished.types.is_empty() {
         return Err("Can't replace with a cheaper node".to_owned());

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::budget::Reason;
 use super::candidates::{self, Candidate, Class};
 use super::consolidate::{Found, Others, Replacement, consolidate, keep_cheaper, simulate};
+use super::eviction::leaving_pods;
 use super::score::{Totals, is_worth_it};
 use crate::default_spread;
 use crate::engine::run::Item;
@@ -93,17 +94,7 @@ pub fn next_command(snapshot: &Snapshot, pending: &[Pod]) -> Outcome {
 
 /// What one method would do now.
 pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome {
-    let leaving_nodes: BTreeSet<&str> = crate::engine::nodes::join(snapshot)
-        .iter()
-        .filter(|state| state.deleting())
-        .filter_map(|state| Some(state.node?.metadata.name.as_str()))
-        .collect();
-    let is_leaving = |pod: &Pod| leaving_nodes.contains(pod.spec.node_name.as_str());
-    let leaving: Vec<&Pod> = snapshot
-        .bound_pods
-        .iter()
-        .filter(|pod| is_leaving(pod) && pod.is_reschedulable())
-        .collect();
+    let leaving: Vec<&Pod> = leaving_pods(snapshot);
     let moving: AHashSet<&str> = leaving
         .iter()
         .copied()
@@ -270,7 +261,11 @@ impl<'a> Round<'_, 'a> {
                         candidate.pool.metadata.name
                     ),
                 );
-            } else if candidate.is_empty() && candidate.consolidatable && self.spend(candidate) {
+            } else if candidate.is_empty()
+                && !candidate.buffered
+                && candidate.consolidatable
+                && self.spend(candidate)
+            {
                 empty.push(candidate);
             }
         }
@@ -283,13 +278,7 @@ impl<'a> Round<'_, 'a> {
             .filter(|candidate| !candidate.is_static() && candidate.drifted_since.is_some())
             .collect();
         // Empty ones first: pods that move now might move onto them.
-        drifted.sort_by_key(|candidate| {
-            (
-                !candidate.items.is_empty(),
-                candidate.drifted_since,
-                candidate.name,
-            )
-        });
+        drifted.sort_by_key(|candidate| (candidate.has_pods, candidate.drifted_since, candidate.name));
         for candidate in drifted {
             if !self.has_budget(candidate) {
                 continue;

@@ -5,9 +5,11 @@ mod budget;
 mod candidates;
 mod consolidate;
 mod cron;
+mod eviction;
 mod methods;
 mod score;
 
 pub use budget::{Reason, allowed_disruptions};
+pub use eviction::leaving_pods;
 pub use methods::{Command, Decision, Method, Outcome, disrupt, next_command};
 pub use score::{Totals, eviction_cost, is_worth_it, reschedule_cost, score};

@@ -67,10 +67,9 @@ const NOT_NOW: Refusal = Refusal {
 };
 
 impl Run<'_, '_> {
-    /// Whether a hostname requirement can be met by a host that has no name yet.
-    fn host_requirement_allows_new(&self, shape: ShapeId) -> bool {
-        self.world.shapes[shape]
-            .hostname
+    /// Whether a host that has no name yet can meet the requirements on its name.
+    fn allows_new_host(&self, requirements: &ReqVec) -> bool {
+        super::intern::find(requirements, self.world.interner.hostname)
             .is_none_or(|id| self.world.interner.get(id).has("a host to be created"))
     }
 
@@ -124,6 +123,9 @@ impl Run<'_, '_> {
         }
         let mut refusal = FOR_GOOD;
         for place in places {
+            if !self.allows_new_host(&place) {
+                continue;
+            }
             if !self.world.interner.compatible(&merged, &place, true) {
                 if self.world.interner.lacks_label(&merged, &place) {
                     refusal = NOT_NOW;
@@ -154,7 +156,7 @@ impl Run<'_, '_> {
     }
 
     fn work_out_pool_answer(&mut self, pool: usize, shape: ShapeId, variant: usize) -> PoolAnswer {
-        if !self.host_requirement_allows_new(shape) {
+        if !self.allows_new_host(&self.world.shapes[shape].variants[variant].requirements) {
             return PoolAnswer::Never;
         }
         let world = &mut *self.world;
@@ -189,7 +191,7 @@ impl Run<'_, '_> {
             }
         } else {
             for place in places {
-                if self.world.interner.compatible(&merged, &place, true) {
+                if self.allows_new_host(&place) && self.world.interner.compatible(&merged, &place, true) {
                     let at_place = self.world.interner.merge(&merged, &place);
                     let mut own = slots.clone();
                     self.narrow_slots(pool, &template, &at_place, &mut own);

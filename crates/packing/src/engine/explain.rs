@@ -110,7 +110,7 @@ impl Run<'_, '_> {
             return if data.min_values_unmet {
                 format!("nodepool {name} has no instance types that meet its minValues")
             } else {
-                format!("nodepool {name} requirements filtered out all available instance types")
+                format!("nodepool requirements filtered out all available instance types (NodePool={name})")
             };
         }
         let variant_data = &self.world.shapes[shape].variants[variant];
@@ -237,8 +237,8 @@ impl Run<'_, '_> {
                 .map(|(key, _)| world.interner.key_name(*key))
                 .collect();
             return Some(format!(
-                "minValues requirement is not met for label(s) {}, {details}",
-                keys.join(", ")
+                "minValues requirement is not met for label(s) (label(s)=[{}]), {details}",
+                keys.join(" ")
             ));
         }
         let mut missing = Vec::new();

@@ -71,6 +71,13 @@ impl Run<'_, '_> {
                     types.len()
                 )
             });
+        if !data.reserved.is_empty() {
+            // A type without a place in one of them could not be launched.
+            types.retain(|index| {
+                pool.cheapest(&mut world.interner, &requirements, *index)
+                    .is_some()
+            });
+        }
         let cheapest = types
             .first()
             .and_then(|index| pool.cheapest(&mut world.interner, &requirements, *index))

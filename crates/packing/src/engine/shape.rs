@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::intern::{ReqId, ReqVec};
+use super::intern::ReqVec;
 use crate::bits::BitSet;
 use crate::host_ports::HostPort;
 use crate::model::{Affinity, Pod, ResourceList, StringMap, Toleration, TopologySpreadConstraint};
@@ -65,7 +65,6 @@ pub(crate) struct Shape<'a> {
     pub volumes: Volumes,
     /// Places its volumes can be attached in; empty means anywhere.
     pub volume_places: Vec<ReqVec>,
-    pub hostname: Option<ReqId>,
     pub variants: Vec<Variant>,
     /// Groups that count its pods.
     pub counted_by: Vec<GroupId>,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use super::group::{Group, GroupKind, GroupSpec, NodeFilter};
-use super::intern::{ReqVec, find};
+use super::intern::ReqVec;
 use super::relax::{Relaxed, required_anti_affinity};
 use super::shape::{GroupId, Shape, ShapeId, ShapeKey, Variant};
 use super::world::World;
@@ -150,9 +150,6 @@ impl<'a> World<'a> {
             .map(|term| self.inverse_group(pod, term))
             .collect();
         let variants = self.variants(pod, spread);
-        let hostname = variants
-            .first()
-            .and_then(|variant| find(&variant.requirements, self.interner.hostname));
         self.shapes.push(Shape {
             example: pod,
             requests,
@@ -160,7 +157,6 @@ impl<'a> World<'a> {
             host_ports: host_ports::of_pod(pod),
             volumes,
             volume_places,
-            hostname,
             variants,
             counted_by: Vec::new(),
             kept_away_by: Vec::new(),

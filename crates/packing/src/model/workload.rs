@@ -37,6 +37,9 @@ pub struct Snapshot {
     /// Names of nodes that pods were promised to lately: they are left alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nominated_nodes: Vec<String>,
+    /// Names of nodes on which room is kept for pods to come: they are not empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub buffered_nodes: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bound_pods: Vec<Pod>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -128,7 +131,19 @@ pub struct PodDisruptionBudgetSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<IntOrString>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_available: Option<IntOrString>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub unhealthy_pod_eviction_policy: Option<String>,
+}
+
+/// A number, or a text such as `10%`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum IntOrString {
+    Number(i64),
+    Text(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -183,6 +198,12 @@ pub struct Options {
     /// Spread constraints for pods that bring none; their selector is deduced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub default_topology_spread: Vec<TopologySpreadConstraint>,
+    /// Drivers whose volumes no node of the provider can attach: pods that need them are left alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unsupported_provisioners: Vec<String>,
+    /// The same for labels in the allowed topologies of a storage class.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unsupported_topology_keys: Vec<String>,
     pub improvements: Improvements,
 }
 
@@ -200,6 +221,8 @@ impl Default for Options {
             reservation_label: "karpenter.sh/reservation-id".to_owned(),
             well_known_labels: Vec::new(),
             default_topology_spread: Vec::new(),
+            unsupported_provisioners: Vec::new(),
+            unsupported_topology_keys: Vec::new(),
             improvements: Improvements::default(),
         }
     }
