@@ -4,15 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_packing::model::{
-    InstanceType, LabelSelector, NewClaim, Node, Plan, Pod, PodAffinityTerm, ResourceList, SelectorOperator,
-    Snapshot, Taint, Toleration,
+    InstanceType, LabelSelector, NewClaim, Plan, Pod, PodAffinityTerm, SelectorOperator, Snapshot, Taint,
+    Toleration,
 };
 use slipway_packing::quantity::Quantity;
 use slipway_packing::requirement::{Operator, RequirementSpec};
 
 use crate::checker_amounts::{add, total};
-
-const HOSTNAME: &str = "kubernetes.io/hostname";
+use crate::checker_hosts::{HOSTNAME, Host, hosts};
 
 /// A place pods were put: a node, or one (claim, instance type, offering) the cloud may choose.
 struct Place {
@@ -67,59 +66,12 @@ pub fn check(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) {
     spread(snapshot, &places);
 }
 
-/// What is there already: a node, or a claim whose node has not come yet.
-struct Host<'a> {
-    name: &'a str,
-    hostname: String,
-    labels: BTreeMap<String, BTreeSet<String>>,
-    taints: &'a [Taint],
-    allocatable: &'a ResourceList,
-}
-
-fn hosts(snapshot: &Snapshot) -> Vec<Host<'_>> {
-    let nodes = snapshot.nodes.iter().map(|node| {
-        (
-            &node.metadata,
-            node.spec.taints.as_slice(),
-            &node.status.allocatable,
-        )
-    });
-    let on_the_way = snapshot
-        .node_claims
-        .iter()
-        .filter(|claim| {
-            let joined = |node: &Node| node.spec.provider_id == claim.status.provider_id;
-            !snapshot.nodes.iter().any(joined)
-        })
-        .map(|claim| {
-            (
-                &claim.metadata,
-                claim.spec.taints.as_slice(),
-                &claim.status.allocatable,
-            )
-        });
-    nodes
-        .chain(on_the_way)
-        .map(|(metadata, taints, allocatable)| Host {
-            name: &metadata.name,
-            hostname: metadata.labels.get(HOSTNAME).unwrap_or(&metadata.name).clone(),
-            labels: metadata
-                .labels
-                .iter()
-                .map(|(key, value)| (key.clone(), BTreeSet::from([value.clone()])))
-                .collect(),
-            taints,
-            allocatable,
-        })
-        .collect()
-}
-
 fn check_host(host: &Host<'_>, here: &[Pod], before: usize) {
     let name = host.name;
     for pod in &here[before..] {
         let reference = pod.metadata.reference();
         assert!(
-            tolerated(host.taints, &pod.spec.tolerations),
+            tolerated(&host.taints, &pod.spec.tolerations),
             "{reference} on {name}: taint"
         );
         assert!(
@@ -204,8 +156,19 @@ fn check_claim(
         let mut requests = total(&pods);
         for daemon in &snapshot.daemon_sets {
             let template = &daemon.spec.template;
-            if tolerated(taints, &template.spec.tolerations) && selected(template, &own) {
-                add(&mut requests, &total(std::slice::from_ref(template)));
+            // Admission may have changed what its pods ask for.
+            let live = snapshot.bound_pods.iter().find(|pod| {
+                let owner = |own: &slipway_packing::model::OwnerReference| {
+                    own.kind == "DaemonSet" && own.name == daemon.metadata.name
+                };
+                pod.metadata.owner_references.iter().any(owner)
+            });
+            let ignored = snapshot.options.ignore_dynamic_resources && template.has_dynamic_resources();
+            if !ignored && tolerated(taints, &template.spec.tolerations) && selected(template, &own) {
+                add(
+                    &mut requests,
+                    &total(std::slice::from_ref(live.unwrap_or(template))),
+                );
             }
         }
         let offered = kind.offerings.iter().any(|offering| {
@@ -556,7 +519,12 @@ fn spread(snapshot: &Snapshot, places: &[Place]) {
                             .iter()
                             .filter(|own| own.key == constraint.topology_key);
                         for value in own.flat_map(|own| &own.values) {
-                            let wanted = pool.spec.template.spec.requirements.iter();
+                            let template = &pool.spec.template;
+                            let wanted = template.spec.requirements.iter();
+                            let label = template.metadata.labels.get(&constraint.topology_key);
+                            if label.is_some_and(|own| own != value) {
+                                continue;
+                            }
                             if wanted
                                 .filter(|own| own.key == constraint.topology_key)
                                 .all(|own| allows(own, Some(value)))

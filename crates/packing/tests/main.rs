@@ -10,6 +10,7 @@
 mod brute_force;
 mod checker;
 mod checker_amounts;
+mod checker_hosts;
 mod cluster;
 mod constraints;
 mod custom_labels;
@@ -22,4 +23,5 @@ mod properties;
 mod provisioning_cases;
 mod report;
 mod requirement_table;
+mod suites;
 mod workload_format;
