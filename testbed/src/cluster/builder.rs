@@ -444,6 +444,7 @@ impl Start {
             logs: directory.join("logs"),
             directory: directory.clone(),
             parts: self.parts.directory().to_owned(),
+            etcd_port: self.etcd_port.number,
             processes: self
                 .processes
                 .iter()

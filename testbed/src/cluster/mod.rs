@@ -3,6 +3,7 @@
 
 mod builder;
 mod error;
+mod etcd;
 mod programs;
 pub(crate) mod ready;
 
@@ -71,6 +72,8 @@ pub struct Description {
     pub logs: PathBuf,
     pub directory: PathBuf,
     pub parts: PathBuf,
+    /// Where etcd answers on 127.0.0.1.
+    pub etcd_port: u16,
     /// Process ids by the name of the part.
     pub processes: BTreeMap<String, u32>,
 }
@@ -339,6 +342,12 @@ impl Cluster {
             ready::wait(process, ready::Probe::Https { config, path }).await?;
         }
         Ok(())
+    }
+
+    /// Makes etcd forget all but the newest state. The API server keeps the latest changes in memory and serves watches
+    /// from there; one started with `--watch-cache=false` does not.
+    pub async fn compact(&self) -> io::Result<()> {
+        etcd::compact(self.description.etcd_port).await
     }
 
     /// Keeps the logs when the cluster stops.
