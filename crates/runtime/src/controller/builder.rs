@@ -7,6 +7,7 @@ use kube::{
     Resource, ResourceExt,
     api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta},
 };
+use serde::Serialize;
 
 use super::{
     Context, Reconciler, Registration, Trigger,
@@ -45,10 +46,14 @@ impl Default for Options {
 pub struct Controller<R: Reconciler> {
     name: &'static str,
     reconciler: Arc<R>,
+    own: Own<R::Object>,
     sources: Vec<Source>,
     triggers: Vec<Trigger>,
     options: Options,
 }
+
+/// How the objects a controller works on are kept.
+pub(super) type Own<K> = fn(&Informers, Scope) -> Informer<K>;
 
 impl<R: Reconciler> Controller<R> {
     /// The name is the kind in lower case.
@@ -56,10 +61,40 @@ impl<R: Reconciler> Controller<R> {
         Self {
             name,
             reconciler: Arc::new(reconciler),
+            own: |informers, scope| informers.get(scope),
             sources: Vec::new(),
             triggers: Vec::new(),
             options: Options::default(),
         }
+    }
+
+    /// The objects it works on are kept as text ([`Informers::get_packed`]).
+    pub fn packed(mut self) -> Self
+    where
+        R::Object: Serialize,
+    {
+        self.own = |informers, scope| informers.get_packed(scope);
+        self
+    }
+
+    /// Like [`Controller::owns`], with the children kept as text: a reconcile finds them by [`Informers::get_packed`].
+    pub fn owns_packed<Child>(mut self) -> Self
+    where
+        Child: Object + Resource<DynamicType = ()> + Serialize,
+    {
+        let owner_kind = R::Object::kind(&()).into_owned();
+        let owner_group = R::Object::group(&()).into_owned();
+        self.sources.push(Source::new(move |context, queue| {
+            let scope = Scope::of_namespace(&context.settings);
+            let informer: Informer<Child> = context.informers.get_packed(scope);
+            let (group, kind) = (owner_group.clone(), owner_kind.clone());
+            run::feed(informer, queue, move |child| {
+                controlling_owner(child.meta(), &group, &kind)
+                    .into_iter()
+                    .collect()
+            })
+        }));
+        self
     }
 
     /// A change of a child brings back the object that controls it (`ownerReferences` with `controller: true`).
@@ -168,6 +203,7 @@ impl<R: Reconciler> Controller<R> {
                     run::run(
                         controller.name,
                         Arc::clone(&controller.reconciler),
+                        controller.own,
                         &controller.sources,
                         &controller.triggers,
                         controller.options,

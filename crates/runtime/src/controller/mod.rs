@@ -3,6 +3,7 @@
 mod builder;
 mod context;
 mod run;
+mod status;
 #[cfg(test)]
 mod tests;
 mod trigger;

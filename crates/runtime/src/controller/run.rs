@@ -14,7 +14,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
-use super::{Context, Reconciler, Trigger, builder::Options, builder::is_edit};
+use super::{
+    Context, Reconciler, Trigger,
+    builder::{Options, Own, is_edit},
+};
 use crate::{
     Class, Classified, Next, ObjectKey,
     informer::{Change, Event, Informer, Informers, Object, Origin, Scope},
@@ -174,6 +177,7 @@ impl<R: Reconciler> Clone for Worker<R> {
 pub(super) async fn run<R: Reconciler>(
     name: &'static str,
     reconciler: Arc<R>,
+    own: Own<R::Object>,
     sources: &[Source],
     triggers: &[Trigger],
     options: Options,
@@ -188,7 +192,7 @@ pub(super) async fn run<R: Reconciler>(
     let stopped = context.shutdown.child_token();
     let feeds = TaskTracker::new();
     context.watches = Some(DynamicWatches::new(queue.clone(), feeds.clone(), stopped.clone()));
-    let informer: Informer<R::Object> = context.informers.get(Scope::of_work(&context.settings));
+    let informer = own(&context.informers, Scope::of_work(&context.settings));
     let mut synced: Vec<BoxFuture<'static, ()>> = Vec::new();
     let mut tasks = vec![feed_own(&informer, queue.clone())];
     for source in sources {

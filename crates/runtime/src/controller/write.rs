@@ -8,7 +8,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::Context;
+use super::{Context, status::status_of};
 
 /// What a typed object must be to be written.
 pub trait Writable:
@@ -97,8 +97,7 @@ impl Context {
         object: &K,
         status: &impl Serialize,
     ) -> Result<Option<K>, kube::Error> {
-        let mut current = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
-        let current = current.get_mut("status").map_or(Value::Null, Value::take);
+        let current = status_of(object).map_err(kube::Error::SerdeError)?;
         let wanted = serde_json::to_value(status).map_err(kube::Error::SerdeError)?;
         let Some(difference) = merge_patch(&current, &wanted) else {
             return Ok(None);

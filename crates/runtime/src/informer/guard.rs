@@ -8,8 +8,8 @@ use kube::{
     core::{ApiResource, DynamicResourceScope},
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
-use serde_json::Value;
 
+use super::tree::Tree;
 use crate::ObjectKey;
 
 /// What is known of an object that could not be read.
@@ -34,24 +34,30 @@ pub(super) enum Guarded<K> {
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut value = Value::deserialize(deserializer)?;
-        let mut metadata = ObjectMeta::default();
-        if let Some(found) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            // Often the larger half of an object, and of no use to a reader of it.
-            found.remove("managedFields");
-            let text = |name: &str| found.get(name).and_then(Value::as_str).map(str::to_owned);
-            metadata.name = text("name");
-            metadata.namespace = text("namespace");
-            metadata.uid = text("uid");
-            metadata.resource_version = text("resourceVersion");
-        }
-        Ok(match serde_json::from_value(value) {
+        let tree = Tree::deserialize(deserializer)?;
+        Ok(match K::deserialize(&tree) {
             Ok(object) => Self::Sound(Box::new(object)),
             Err(error) => Self::Malformed {
-                metadata: Box::new(metadata),
+                metadata: Box::new(identity(&tree)),
                 error: without_quoted_text(&error.to_string()),
             },
         })
+    }
+}
+
+/// Which object it is, as far as it says so.
+fn identity(tree: &Tree<'_>) -> ObjectMeta {
+    let metadata = tree.get("metadata");
+    let text = |name: &str| {
+        let found = metadata.and_then(|metadata| metadata.get(name));
+        found.and_then(Tree::as_str).map(str::to_owned)
+    };
+    ObjectMeta {
+        name: text("name"),
+        namespace: text("namespace"),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+        ..ObjectMeta::default()
     }
 }
 

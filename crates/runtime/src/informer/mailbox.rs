@@ -70,6 +70,18 @@ struct State<K> {
     closed: bool,
 }
 
+/// A first list fills a mailbox as it never is again. Room for this many is kept.
+const ROOM_KEPT: usize = 256;
+
+impl<K> State<K> {
+    fn give_room_back(&mut self) {
+        if self.order.is_empty() && self.order.capacity() > ROOM_KEPT {
+            self.order.shrink_to(ROOM_KEPT);
+            self.pending.shrink_to(ROOM_KEPT);
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Mailbox<K> {
     state: Mutex<State<K>>,
@@ -138,6 +150,7 @@ impl<K> Mailbox<K> {
                         .pending
                         .remove(&key)
                         .expect("what is in the order is pending");
+                    state.give_room_back();
                     return Some(Change {
                         key,
                         old,

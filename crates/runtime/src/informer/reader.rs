@@ -42,24 +42,18 @@ pub struct Informer<K: Object> {
 
 impl<K: Object> Informer<K> {
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.handle.shared.store.read().get(key).cloned()
+        self.handle.shared.store.read().get(key)
     }
 
     /// All objects, in the order of their keys.
     pub fn list(&self) -> Vec<Arc<K>> {
-        let store = self.handle.shared.store.read();
-        let mut objects: Vec<_> = store.objects().collect();
-        objects.sort_unstable_by_key(|(key, _)| *key);
-        objects
-            .into_iter()
-            .map(|(_, object)| Arc::clone(object))
-            .collect()
+        self.handle.shared.store.read().list()
     }
 
     /// The keys of all objects, in no order.
     pub fn keys(&self) -> Vec<ObjectKey> {
         let store = self.handle.shared.store.read();
-        store.objects().map(|(key, _)| key.clone()).collect()
+        store.keys().cloned().collect()
     }
 
     pub fn len(&self) -> usize {

@@ -106,15 +106,17 @@ impl<K: Object> Cache for Shared<K> {
         if store.listed_at.is_some_and(|listed| listed > write.at) {
             return true;
         }
-        let cached = store.get(&write.key).map(|object| object.meta());
-        if write.gone {
-            return cached.is_none_or(|cached| cached.uid != write.uid);
-        }
         // Changes of one kind arrive in the order of their versions, whichever objects they are of.
-        if let (Some(mark), Ok(version)) = (store.mark, write.version.parse::<u64>())
+        if !write.gone
+            && let (Some(mark), Ok(version)) = (store.mark, write.version.parse::<u64>())
             && mark >= version
         {
             return true;
+        }
+        let object = store.get(&write.key);
+        let cached = object.as_ref().map(|object| object.meta());
+        if write.gone {
+            return cached.is_none_or(|cached| cached.uid != write.uid);
         }
         match cached {
             Some(cached) => {

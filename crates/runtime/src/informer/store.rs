@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::{
     guard::{Guarded, Malformed},
     mailbox::{Mailbox, Origin},
+    packing::{Kept, Packing},
 };
 use crate::ObjectKey;
 
@@ -57,7 +58,8 @@ pub(super) struct Delta {
 }
 
 pub(super) struct Store<K> {
-    objects: AHashMap<ObjectKey, Arc<K>>,
+    objects: AHashMap<ObjectKey, Kept<K>>,
+    packing: Option<Packing<K>>,
     unreadable: AHashMap<ObjectKey, Unreadable<K>>,
     indexes: BTreeMap<&'static str, Index<K>>,
     subscribers: Vec<Weak<Mailbox<K>>>,
@@ -75,9 +77,10 @@ struct Listing {
 }
 
 impl<K: Resource> Store<K> {
-    pub fn new() -> Self {
+    pub fn new(packing: Option<Packing<K>>) -> Self {
         Self {
             objects: AHashMap::new(),
+            packing,
             unreadable: AHashMap::new(),
             indexes: BTreeMap::new(),
             subscribers: Vec::new(),
@@ -87,12 +90,19 @@ impl<K: Resource> Store<K> {
         }
     }
 
-    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
-        self.objects.get(key)
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.objects.get(key).map(Kept::object)
     }
 
-    pub fn objects(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<K>)> {
-        self.objects.iter()
+    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.objects.keys()
+    }
+
+    /// All objects, in the order of their keys.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        let mut objects: Vec<_> = self.objects.iter().collect();
+        objects.sort_unstable_by_key(|(key, _)| *key);
+        objects.into_iter().map(|(_, kept)| kept.object()).collect()
     }
 
     pub fn len(&self) -> usize {
@@ -111,28 +121,28 @@ impl<K: Resource> Store<K> {
             values,
             keys: AHashMap::new(),
         };
-        for (key, object) in &self.objects {
-            index.insert(key, object);
+        for (key, kept) in &self.objects {
+            index.insert(key, &kept.object());
         }
         self.indexes.insert(name, index);
     }
 
     pub fn indexed(&self, name: &str, value: &str) -> Vec<Arc<K>> {
         let keys = self.indexes.get(name).and_then(|index| index.keys.get(value));
-        let mut found: Vec<(&ObjectKey, &Arc<K>)> = keys
+        let mut found: Vec<(&ObjectKey, &Kept<K>)> = keys
             .into_iter()
             .flatten()
             .filter_map(|key| self.objects.get_key_value(key))
             .collect();
         // The same order in every run, so that what is computed from it is the same too.
         found.sort_unstable_by_key(|(key, _)| *key);
-        found.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+        found.into_iter().map(|(_, kept)| kept.object()).collect()
     }
 
     /// A new subscriber is told all there is now, then every change.
     pub fn subscribe(&mut self, mailbox: &Arc<Mailbox<K>>) {
-        for (key, object) in &self.objects {
-            mailbox.put(key, None, Some(object), None, Origin::Listed);
+        for (key, kept) in &self.objects {
+            mailbox.put(key, None, Some(&kept.object()), None, Origin::Listed);
         }
         self.subscribers
             .retain(|subscriber| subscriber.strong_count() > 0);
@@ -193,7 +203,7 @@ impl<K: Resource> Store<K> {
             delta.malformed -= 1;
             unreadable.last_sound
         } else {
-            let old = self.objects.get(key).cloned();
+            let old = self.objects.get(key).map(Kept::object);
             if let Some(old) = &old
                 && is_not_newer(version, old.as_ref())
             {
@@ -202,11 +212,16 @@ impl<K: Resource> Store<K> {
             old
         };
         let new = Arc::new(object);
-        if let Some(previous) = self.objects.insert(key.clone(), Arc::clone(&new)) {
-            for index in self.indexes.values_mut() {
-                index.remove(key, &previous);
+        let kept = Kept::new(&new, self.packing);
+        if let Some(held) = self.objects.get_mut(key) {
+            *held = kept;
+            if let Some(previous) = &old {
+                for index in self.indexes.values_mut() {
+                    index.remove(key, previous);
+                }
             }
         } else {
+            self.objects.insert(key.clone(), kept);
             delta.objects += 1;
         }
         for index in self.indexes.values_mut() {
@@ -225,7 +240,7 @@ impl<K: Resource> Store<K> {
             known.last_sound.clone()
         } else {
             delta.malformed += 1;
-            let last_sound = self.objects.remove(key);
+            let last_sound = self.objects.remove(key).map(|kept| kept.object());
             if let Some(object) = &last_sound {
                 delta.objects -= 1;
                 for index in self.indexes.values_mut() {
@@ -269,7 +284,7 @@ impl<K: Resource> Store<K> {
             delta.malformed -= 1;
             unreadable.last_sound
         } else {
-            let old = self.objects.remove(key);
+            let old = self.objects.remove(key).map(|kept| kept.object());
             if let Some(object) = &old {
                 delta.objects -= 1;
                 for index in self.indexes.values_mut() {

@@ -16,6 +16,9 @@ use crate::{ObjectKey, Random};
 /// edits cannot starve the rest.
 const FAIR_TURN: u32 = 8;
 
+/// Room for this many objects is kept even when the queue is empty.
+const ROOM_KEPT: usize = 1024;
+
 /// Where an object is in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -317,6 +320,11 @@ impl State {
         });
         if idle {
             self.entries.remove(key);
+            // The first list asks for every object at once; most of that room is never needed again.
+            if self.entries.capacity() > ROOM_KEPT && self.entries.len() < self.entries.capacity() / 8 {
+                let needed = self.entries.len() * 2;
+                self.entries.shrink_to(needed);
+            }
         }
     }
 
