@@ -12,17 +12,25 @@ use slipway_race::{Buoy, BuoyStatus};
 use slipway_runtime::{
     Context, Controller, Informer, Manager, Next, ObjectKey, Package, PackageKind, Provider, Reconciler,
     Scope,
-    manager::{command, normalize},
+    manager::{command, normalize, switch},
 };
 
-struct Buoys;
+struct Buoys {
+    /// Whether the caches keep text.
+    packed: bool,
+}
 
 impl Reconciler for Buoys {
     type Object = Buoy;
     type Error = kube::Error;
 
     async fn reconcile(&self, buoy: Arc<Buoy>, context: &Context) -> Result<Next, kube::Error> {
-        let maps: Informer<ConfigMap> = context.informers.get(Scope::of_namespace(&context.settings));
+        let scope = Scope::of_namespace(&context.settings);
+        let maps: Informer<ConfigMap> = if self.packed {
+            context.informers.get_packed(scope)
+        } else {
+            context.informers.get(scope)
+        };
         let data = BTreeMap::from([
             ("text".to_owned(), buoy.spec.text.clone()),
             ("revision".to_owned(), buoy.spec.revision.to_string()),
@@ -82,21 +90,28 @@ fn status(buoy: &Buoy, context: &Context) -> BuoyStatus {
     }
 }
 
-fn provider() -> Provider {
+fn provider(packed: bool) -> Provider {
+    let controller = Controller::new("buoy", Buoys { packed });
+    let controller = if packed {
+        controller.packed().owns_packed::<ConfigMap>()
+    } else {
+        controller.owns::<ConfigMap>()
+    };
     let mut package = Package::new(PackageKind::HelmOnly, "race");
     package.crds = vec![Buoy::crd()];
-    package.controllers = vec![
-        Controller::new("buoy", Buoys)
-            .owns::<ConfigMap>()
-            .into_registration(),
-    ];
+    package.controllers = vec![controller.into_registration()];
     let mut provider = Provider::new("race");
     provider.packages = vec![package];
+    provider.flags = vec![switch(PACKED, "Keep the caches as text")];
     provider
 }
 
+const PACKED: &str = "packed";
+
 fn main() -> ExitCode {
-    let providers = vec![provider()];
+    // What is watched is decided before the flags are read.
+    let packed = std::env::args().any(|argument| argument == "--packed");
+    let providers = vec![provider(packed)];
     let matches = command(&providers).get_matches_from(normalize(std::env::args_os()));
     let run = || -> Result<(), String> {
         let manager = Manager::from_matches(providers, &matches).map_err(|error| error.to_string())?;

@@ -24,6 +24,9 @@ pub struct Arguments {
     /// How long the managers are watched doing nothing.
     #[arg(long, default_value_t = 30)]
     idle_seconds: u32,
+    /// Our manager keeps its caches as text.
+    #[arg(long)]
+    packed: bool,
     /// The peer.
     #[arg(long, value_parser = ["controller-runtime", "nothing"], default_value = "controller-runtime")]
     against: String,
@@ -41,6 +44,9 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         .args(["--repeat", &arguments.repeat.to_string()])
         .args(["--updates-seconds", &arguments.updates_seconds.to_string()])
         .args(["--idle-seconds", &arguments.idle_seconds.to_string()]);
+    if arguments.packed {
+        command.arg("--packed");
+    }
     if arguments.against == "controller-runtime" {
         let theirs: OsString = peers::build("runtime")?.into();
         command.arg("--controller-runtime").arg(theirs);

@@ -35,6 +35,9 @@ pub struct Arguments {
     updates_seconds: u32,
     #[arg(long, default_value_t = 30)]
     idle_seconds: u32,
+    /// Our manager keeps its caches as text.
+    #[arg(long)]
+    packed: bool,
     /// Our manager.
     #[arg(long)]
     slipway: PathBuf,

@@ -22,6 +22,7 @@ impl Manager {
         program: &Path,
         kubeconfig: &Path,
         concurrency: usize,
+        packed: bool,
         log: &Path,
     ) -> Result<Self> {
         let mut command = Command::new(program);
@@ -36,6 +37,9 @@ impl Manager {
             ]),
             Side::ControllerRuntime => command.arg(format!("--concurrency={concurrency}")),
         };
+        if packed && side == Side::Slipway {
+            command.arg("--packed");
+        }
         let log = fs::File::create(log).context("making a log file")?;
         let child = command
             .stdin(Stdio::null())

@@ -96,7 +96,14 @@ async fn measure(
 ) -> Result<Sample> {
     let mark = cluster.audit().mark()?;
     let started = Instant::now();
-    let mut manager = Manager::start(side, program, kubeconfig, arguments.concurrency, log)?;
+    let mut manager = Manager::start(
+        side,
+        program,
+        kubeconfig,
+        arguments.concurrency,
+        arguments.packed,
+        log,
+    )?;
     tokio::select! {
         () = watch.all_ready(objects) => {}
         ended = ends(&mut manager) => ended?,
