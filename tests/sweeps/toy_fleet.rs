@@ -179,7 +179,6 @@ fn every_fault_ends_the_same() {
     let scenario: Arc<dyn Scenario> = Arc::new(Voyage {
         annotations: json!({}),
     });
-    // Five and the number of faults have no factor in common, so the sample has every fault in it.
     sweep_sampled(&scenario, 5).assert_clean();
 }
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::{Apiserver, failure::Failure, route::Call, server::is_write};
+use crate::{Apiserver, Held, failure::Failure, route::Call, server::is_write};
 
 /// What becomes of one call.
 #[derive(Debug)]
@@ -57,8 +57,17 @@ pub enum Fault {
     DroppedWatch,
     /// Every watch breaks and history is gone: 410, then a new list.
     HistoryGone,
+    /// Every watch breaks and its next list is cut into pages; the token for the second has expired: 410, then a
+    /// list from the start.
+    ExpiredList,
     /// Every watch repeats its last events, oldest first.
     RepeatedEvents,
+    /// Events of one watch overtake each other, wherever they are of different objects.
+    ReorderedEvents,
+    /// The watches of this call's kind stop for half a minute: other kinds' events overtake it.
+    OvertakenKind,
+    /// The watches of all other kinds stop for half a minute: this kind's events overtake them.
+    OvertakingKind,
     /// Leadership goes to another process: this one stops in order.
     LeadershipLost,
     /// An hour passes at once.
@@ -66,7 +75,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::CrashBeforeSend,
         Self::CrashAfterCommit,
         Self::LostRequest,
@@ -78,7 +87,11 @@ impl Fault {
         Self::StaleCache,
         Self::DroppedWatch,
         Self::HistoryGone,
+        Self::ExpiredList,
         Self::RepeatedEvents,
+        Self::ReorderedEvents,
+        Self::OvertakenKind,
+        Self::OvertakingKind,
         Self::LeadershipLost,
         Self::ClockJump,
     ];
@@ -154,7 +167,7 @@ impl Faults {
     /// Counts a call to something that is not the apiserver (ARM, a host) and says what becomes of it.
     /// `writes` says whether it changes anything.
     pub async fn external(&self, description: &str, writes: bool) -> Fate {
-        self.next(description.to_owned(), writes).await
+        self.next(description.to_owned(), None, writes).await
     }
 
     pub(crate) async fn before(&self, call: &Call) -> Fate {
@@ -168,10 +181,11 @@ impl Faults {
             .map(|name| format!("/{name}"))
             .unwrap_or_default();
         let line = format!("{} {}{subresource} {}", call.verb(), call.plural, place.join("/"));
-        self.next(line, is_write(&call.method)).await
+        self.next(line, Some(call.resource()), is_write(&call.method))
+            .await
     }
 
-    async fn next(&self, line: String, writes: bool) -> Fate {
+    async fn next(&self, line: String, resource: Option<String>, writes: bool) -> Fate {
         let index = self.inner.calls.fetch_add(1, Ordering::SeqCst);
         self.inner.log.lock().push(line.clone());
         // One turn of the executor for every call: nothing answers before it is asked.
@@ -184,12 +198,12 @@ impl Faults {
             .find(|(at, _)| *at == index)
             .map(|(_, fault)| *fault);
         match fault {
-            Some(fault) => self.meet(fault, &line, writes).await,
+            Some(fault) => self.meet(fault, &line, resource, writes).await,
             None => Fate::Pass,
         }
     }
 
-    async fn meet(&self, fault: Fault, line: &str, writes: bool) -> Fate {
+    async fn meet(&self, fault: Fault, line: &str, resource: Option<String>, writes: bool) -> Fate {
         match fault {
             Fault::CrashBeforeSend => {
                 self.end(Ending::Crash);
@@ -224,7 +238,11 @@ impl Faults {
             | Fault::StaleCache
             | Fault::DroppedWatch
             | Fault::HistoryGone
-            | Fault::RepeatedEvents => self.disturb_watches(fault),
+            | Fault::ExpiredList
+            | Fault::RepeatedEvents
+            | Fault::ReorderedEvents
+            | Fault::OvertakenKind
+            | Fault::OvertakingKind => self.disturb_watches(fault, resource),
         }
         Fate::Pass
     }
@@ -234,25 +252,48 @@ impl Faults {
         self.inner.ended.notify_waiters();
     }
 
-    fn disturb_watches(&self, fault: Fault) {
+    fn disturb_watches(&self, fault: Fault, resource: Option<String>) {
         let Some(server) = self.inner.server.lock().clone() else {
             return;
         };
-        match fault {
-            Fault::StaleCache => {
-                server.hold_watches();
-                tokio::spawn(async move {
-                    tokio::time::sleep(Duration::from_secs(30)).await;
-                    server.release_watches();
-                });
-            }
-            Fault::DroppedWatch => server.cut_watches(),
-            Fault::HistoryGone => {
+        match (fault, resource) {
+            (Fault::OvertakenKind, Some(resource)) => hold(server, Held::Only(resource)),
+            (Fault::OvertakingKind, Some(resource)) => hold(server, Held::AllBut(resource)),
+            // What is not the apiserver has no kind: all of them stay behind it.
+            (Fault::StaleCache, _) | (Fault::OvertakingKind, None) => hold(server, Held::All),
+            (Fault::DroppedWatch, _) => server.cut_watches(),
+            (Fault::HistoryGone, _) => {
                 server.compact();
                 server.cut_watches();
             }
-            Fault::RepeatedEvents => server.repeat_events(),
+            (Fault::ExpiredList, _) => {
+                server.expire_next_lists();
+                server.compact();
+                server.cut_watches();
+            }
+            (Fault::RepeatedEvents, _) => server.repeat_events(),
+            (Fault::ReorderedEvents, _) => {
+                server.hold_watches(Held::All);
+                tokio::spawn(async move {
+                    tokio::time::sleep(GATHERING).await;
+                    server.release_reordered();
+                });
+            }
             _ => {}
         }
     }
+}
+
+/// How long caches of a kind stay behind.
+const LAG: Duration = Duration::from_secs(30);
+
+/// Events can overtake each other only where there are several.
+const GATHERING: Duration = Duration::from_secs(5);
+
+fn hold(server: Apiserver, held: Held) {
+    server.hold_watches(held);
+    tokio::spawn(async move {
+        tokio::time::sleep(LAG).await;
+        server.release_watches();
+    });
 }

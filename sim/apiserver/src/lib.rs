@@ -46,6 +46,7 @@ pub use route::Call;
 use route::Route;
 use server::{State, is_write};
 use watch::Control;
+pub use watch::Held;
 use write::Candidate;
 
 /// What kube's own connections allow before they give up on a silent server.
@@ -138,10 +139,15 @@ impl Apiserver {
         self.state.lock().store.compact();
     }
 
+    /// The next paged list of each resource gets one object and a token that turns out to have expired.
+    pub fn expire_next_lists(&self) {
+        self.state.lock().expire_next_lists();
+    }
+
     /// Holds watch events back until [`Apiserver::release_watches`]: caches stay as they are.
-    pub fn hold_watches(&self) {
+    pub fn hold_watches(&self, held: Held) {
         self.control
-            .send_modify(|control| control.held_at = Some(control.version));
+            .send_modify(|control| control.held = Some((control.version, held)));
     }
 
     /// Every watch delivers its last events once more.
@@ -155,7 +161,15 @@ impl Apiserver {
     }
 
     pub fn release_watches(&self) {
-        self.control.send_modify(|control| control.held_at = None);
+        self.control.send_modify(|control| control.held = None);
+    }
+
+    /// Releases watches so that of the events that wait those of the last object come first.
+    pub fn release_reordered(&self) {
+        self.control.send_modify(|control| {
+            control.held = None;
+            control.reorders += 1;
+        });
     }
 
     async fn serve(

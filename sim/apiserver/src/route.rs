@@ -36,6 +36,15 @@ impl Call {
         self.query.get("dryRun").is_some_and(|value| value == "All")
     }
 
+    /// `plural.group`, or the plural alone for the core group.
+    pub fn resource(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.clone()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
     /// `GET`, `LIST`, `WATCH`, `CREATE`, `UPDATE`, `PATCH`, `DELETE`.
     pub fn verb(&self) -> &'static str {
         match (self.method.as_str(), self.name.is_some()) {

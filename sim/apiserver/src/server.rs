@@ -1,6 +1,6 @@
 //! The state behind the server, and the reads on it. Writes are in `write`, watches in `watch`.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -27,6 +27,15 @@ pub struct State {
     /// The version the observer has seen.
     pub observed: u64,
     suffixes: u64,
+    /// Resources whose next paged list ends in 410.
+    expiring: BTreeMap<String, Expiring>,
+}
+
+/// How far a list that will expire has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expiring {
+    FirstPage,
+    Continuation,
 }
 
 impl State {
@@ -39,6 +48,7 @@ impl State {
             observer: None,
             observed: 0,
             suffixes: 0,
+            expiring: BTreeMap::new(),
         };
         for name in ["default", "kube-public", "kube-system"] {
             let uid = state.store.next_uid();
@@ -107,7 +117,7 @@ impl State {
     }
 
     /// One page of a list, in key order. The continue token pins the version the list started at.
-    pub fn list(&self, call: &Call) -> Answer<Value> {
+    pub fn list(&mut self, call: &Call) -> Answer<Value> {
         let kind = self.kind(call)?;
         let selector = Selector::parse(
             call.query.get("labelSelector").map(String::as_str),
@@ -117,13 +127,21 @@ impl State {
             .query
             .get("limit")
             .and_then(|limit| limit.parse::<usize>().ok())
-            .filter(|limit| *limit > 0);
+            .filter(|limit| *limit > 0)
+            .map(|limit| match self.expiring.get(&kind.resource()) {
+                Some(Expiring::FirstPage) => 1,
+                _ => limit,
+            });
         let (mut version, mut after) = (self.store.version(), None);
         if let Some(token) = call.query.get("continue").filter(|token| !token.is_empty()) {
             let token: Value =
                 serde_json::from_str(token).map_err(|_| Failure::bad_request("continue key is not valid"))?;
             version = token["version"].as_u64().unwrap_or_default();
-            if version < self.store.floor() {
+            let expired = self.expiring.get(&kind.resource()) == Some(&Expiring::Continuation);
+            if expired {
+                self.expiring.remove(&kind.resource());
+            }
+            if expired || version < self.store.floor() {
                 return Err(Failure::expired(version, self.store.floor()));
             }
             let text = |index: usize| token["after"][index].as_str().unwrap_or_default().to_owned();
@@ -164,6 +182,9 @@ impl State {
         if more > 0
             && let Some((namespace, name)) = last
         {
+            if let Some(expiring) = self.expiring.get_mut(&kind.resource()) {
+                *expiring = Expiring::Continuation;
+            }
             metadata["continue"] = json!(json!({"version": version, "after": [namespace, name]}).to_string());
             if selector.is_empty() {
                 metadata["remainingItemCount"] = json!(more);
@@ -175,6 +196,12 @@ impl State {
             "metadata": metadata,
             "items": items,
         }))
+    }
+
+    pub fn expire_next_lists(&mut self) {
+        for kind in &self.kinds {
+            self.expiring.insert(kind.resource(), Expiring::FirstPage);
+        }
     }
 
     /// Stores an object that changed; one that is being deleted and has no finalizer left is removed.

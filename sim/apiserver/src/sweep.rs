@@ -127,9 +127,10 @@ impl Report {
     /// Prints one line for the whole sweep, and fails the test with every divergence.
     pub fn assert_clean(&self) {
         println!(
-            "report: fault sweep {}: {} calls x faults = {} runs in {:.1} s, {} divergences",
+            "report: fault sweep {}: {} calls x {} faults, {} runs in {:.1} s, {} divergences",
             self.scenario,
             self.calls,
+            Fault::ALL.len(),
             self.runs,
             self.seconds,
             self.failures.len()
@@ -186,7 +187,8 @@ pub fn sweep(scenario: &Arc<dyn Scenario>, sample: usize) -> Report {
             let seed = format!("{call}:{fault}");
             let chosen = match &only {
                 Some(only) => *only == seed,
-                None => point % sample.max(1) == 0,
+                // Shifted by the call, so that a sample has every fault in it whatever their number.
+                None => (point + call) % sample.max(1) == 0,
             };
             if !chosen {
                 continue;

@@ -17,8 +17,27 @@ use crate::{
     store::Key,
 };
 
-/// What a test can do to all watches at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Which watches stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    All,
+    /// Those of one resource (`plural.group`).
+    Only(String),
+    AllBut(String),
+}
+
+impl Held {
+    fn holds(&self, resource: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(held) => held == resource,
+            Self::AllBut(free) => free != resource,
+        }
+    }
+}
+
+/// What a test can do to watches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Control {
     /// The newest version there is something to read of.
     pub version: u64,
@@ -26,17 +45,25 @@ pub struct Control {
     pub cuts: u64,
     /// How often watches have been told to repeat their last events.
     pub repeats: u64,
-    /// Nothing newer than this is delivered while it is set.
-    pub held_at: Option<u64>,
+    /// How often watches have been told to let the events that wait overtake each other.
+    pub reorders: u64,
+    /// Nothing newer than this is delivered by these watches while it is set.
+    pub held: Option<(u64, Held)>,
 }
 
 impl Control {
-    fn visible(self) -> u64 {
-        self.held_at.map_or(self.version, |held| held.min(self.version))
+    fn visible(&self, resource: &str) -> u64 {
+        match &self.held {
+            Some((at, held)) if held.holds(resource) => self.version.min(*at),
+            _ => self.version,
+        }
     }
 }
 
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+
+/// Between events that overtook each other: long enough for a controller to act on a state that never was.
+const REORDERED_APART: Duration = Duration::from_secs(1);
 
 struct Watch {
     state: Arc<Mutex<State>>,
@@ -54,6 +81,9 @@ struct Watch {
     /// The last events delivered, oldest first.
     last: VecDeque<Value>,
     repeated: u64,
+    reordered: u64,
+    /// So many of the events that are ready are told with a pause before each.
+    apart: usize,
     over: bool,
 }
 
@@ -79,8 +109,11 @@ pub fn open(
             .parse()
             .map_err(|_| Failure::bad_request(format!("invalid resource version {asked:?}")))?
     };
-    let Control { cuts, repeats, .. } = *control.borrow();
-    let visible = control.borrow().visible();
+    let (cuts, repeats, reorders, visible) = {
+        let control = control.borrow();
+        let visible = control.visible(&kind.resource());
+        (control.cuts, control.repeats, control.reorders, visible)
+    };
     let mut watch = Watch {
         state: state.clone(),
         opened_at: cuts,
@@ -97,6 +130,8 @@ pub fn open(
         next_bookmark: Instant::now() + BOOKMARK_EVERY,
         last: VecDeque::new(),
         repeated: repeats,
+        reordered: reorders,
+        apart: 0,
         over: false,
         kind,
     };
@@ -133,6 +168,28 @@ fn apart(resource: &str) -> Duration {
     Duration::from_millis(sum)
 }
 
+/// The same events, those of the last object first: each object's own stay in their order. A bookmark vouches for all
+/// before it, so nothing passes one.
+fn overtaken(events: VecDeque<Value>) -> VecDeque<Value> {
+    let mut reordered = VecDeque::new();
+    let mut groups: Vec<(Key, Vec<Value>)> = Vec::new();
+    for event in events {
+        let changes = matches!(event["type"].as_str(), Some("ADDED" | "MODIFIED" | "DELETED"));
+        if !changes {
+            reordered.extend(groups.drain(..).rev().flat_map(|(_, group)| group));
+            reordered.push_back(event);
+            continue;
+        }
+        let key = crate::store::key_of(&event["object"]);
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, group)) => group.push(event),
+            None => groups.push((key, vec![event])),
+        }
+    }
+    reordered.extend(groups.into_iter().rev().flat_map(|(_, group)| group));
+    reordered
+}
+
 fn gone(version: u64, floor: u64) -> Value {
     json!({"type": "ERROR", "object": Failure::expired(version, floor).status()})
 }
@@ -151,12 +208,25 @@ impl Watch {
                     "the connection was cut",
                 )));
             }
-            let repeats = self.control.borrow().repeats;
+            let (repeats, reorders) = {
+                let control = self.control.borrow();
+                (control.repeats, control.reorders)
+            };
+            if reorders != self.reordered && !self.over {
+                self.reordered = reorders;
+                self.read();
+                self.ready = overtaken(std::mem::take(&mut self.ready));
+                self.apart = self.ready.len();
+            }
             if repeats != self.repeated {
                 self.repeated = repeats;
                 self.ready.extend(self.last.iter().cloned());
             }
             if let Some(event) = self.ready.pop_front() {
+                if self.apart > 0 {
+                    self.apart -= 1;
+                    tokio::time::sleep(REORDERED_APART).await;
+                }
                 self.remember(&event);
                 let mut line = event.to_string().into_bytes();
                 line.push(b'\n');
@@ -200,7 +270,7 @@ impl Watch {
 
     /// Takes over what happened since the last look.
     fn read(&mut self) {
-        let visible = self.control.borrow().visible();
+        let visible = self.control.borrow().visible(&self.kind.resource());
         let state = self.state.clone();
         let state = state.lock();
         if visible <= self.position {
@@ -254,5 +324,34 @@ impl Watch {
             "apiVersion": self.kind.api_version(&self.version),
             "metadata": {"resourceVersion": self.position.to_string(), "creationTimestamp": null},
         }})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_overtake_each_other_and_never_themselves() {
+        let event = |kind: &str, name: &str, version: u64| {
+            json!({"type": kind, "object":
+            {"metadata": {"name": name, "resourceVersion": version.to_string()}}})
+        };
+        let events = VecDeque::from([
+            event("ADDED", "a", 1),
+            event("ADDED", "b", 2),
+            event("MODIFIED", "a", 3),
+            event("BOOKMARK", "", 3),
+            event("DELETED", "a", 4),
+            event("MODIFIED", "b", 5),
+        ]);
+        let versions: Vec<String> = overtaken(events)
+            .iter()
+            .map(|event| event["object"]["metadata"]["resourceVersion"].to_string())
+            .collect();
+        assert_eq!(
+            versions,
+            ["2", "1", "3", "3", "5", "4"].map(|version| format!("{version:?}"))
+        );
     }
 }

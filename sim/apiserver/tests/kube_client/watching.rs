@@ -7,6 +7,7 @@ use kube::{
     runtime::watcher::{self, Event},
 };
 use serde_json::json;
+use slipway_memory::Held;
 
 use super::{boat, boats, harbour};
 
@@ -80,7 +81,7 @@ async fn held_watches_keep_a_cache_in_the_past() {
         events.try_next().await.unwrap().unwrap(),
         Event::InitDone
     ));
-    server.hold_watches();
+    server.hold_watches(Held::All);
     boats
         .create(&PostParams::default(), &boat("a", &json!({"length": 1})))
         .await
@@ -115,4 +116,74 @@ async fn an_object_that_leaves_the_selection_is_deleted_for_that_watch() {
         panic!("{seen:?}")
     };
     assert_eq!(name(&gone), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_expires_between_its_pages_is_made_again_from_the_start() {
+    let server = harbour();
+    let boats = boats(&server.client());
+    for name in ["a", "b", "c"] {
+        boats
+            .create(&PostParams::default(), &boat(name, &json!({"length": 1})))
+            .await
+            .unwrap();
+    }
+    server.expire_next_lists();
+    let mut events = watcher::watcher(boats.clone(), watcher::Config::default().page_size(500)).boxed();
+    let mut seen = Vec::new();
+    let refused = loop {
+        match events.try_next().await {
+            Ok(Some(Event::InitApply(object))) => seen.push(name(&object).to_owned()),
+            Ok(Some(Event::Init)) => {}
+            Ok(other) => panic!("{other:?}"),
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) => break status,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!((refused.code, refused.reason.as_str()), (410, "Expired"));
+    assert_eq!(seen, ["a"], "one page came before the token expired");
+    seen.clear();
+    while let Some(event) = events.try_next().await.unwrap() {
+        match event {
+            Event::InitApply(object) => seen.push(name(&object).to_owned()),
+            Event::InitDone => break,
+            _ => {}
+        }
+    }
+    assert_eq!(seen, ["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_can_be_overtaken_and_objects_can_overtake_each_other() {
+    let server = harbour();
+    let boats = boats(&server.client());
+    let mut events = watcher::watcher(boats.clone(), watcher::Config::default()).boxed();
+    for _ in 0..2 {
+        events.try_next().await.unwrap();
+    }
+    let create = async |name: &str| {
+        let boat = boat(name, &json!({"length": 1}));
+        boats.create(&PostParams::default(), &boat).await.unwrap();
+    };
+    let half_a_minute = std::time::Duration::from_secs(30);
+    server.hold_watches(Held::Only("boats.harbour.slipway.dev".to_owned()));
+    create("a").await;
+    create("b").await;
+    let silent = tokio::time::timeout(half_a_minute, events.try_next()).await;
+    assert!(silent.is_err(), "{silent:?}");
+    server.release_reordered();
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let Event::Apply(object) = events.try_next().await.unwrap().unwrap() else {
+            panic!()
+        };
+        told.push(name(&object).to_owned());
+    }
+    assert_eq!(told, ["b", "a"]);
+    server.hold_watches(Held::AllBut("boats.harbour.slipway.dev".to_owned()));
+    create("c").await;
+    let free = tokio::time::timeout(half_a_minute, events.try_next())
+        .await
+        .unwrap();
+    assert!(matches!(free, Ok(Some(Event::Apply(object))) if name(&object) == "c"));
 }
