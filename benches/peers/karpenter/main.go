@@ -1,6 +1,6 @@
 // Command karpenter runs Karpenter's own scheduler over workload files, for comparison with `crates/packing`.
 //
-//	karpenter solve [-iterations N] [-threads N] WORKLOAD.json   one outcome with timings, as JSON
+//	karpenter solve [-iterations N] [-limit 60s] WORKLOAD.json    one outcome with timings, as JSON
 //	karpenter stream                                            workloads on stdin, outcomes on stdout, a line each
 //	karpenter consolidate WORKLOAD.json                         one pass of every consolidation method
 package main
@@ -14,6 +14,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/operator/logging"
@@ -33,6 +34,7 @@ func run(arguments []string) error {
 	}
 	flags := flag.NewFlagSet(arguments[0], flag.ContinueOnError)
 	iterations := flags.Int("iterations", 1, "how often to solve; each builds topology and scheduler anew")
+	limit := flags.Duration("limit", time.Hour, "end a run after this long and say what it reached")
 	threads := flags.Int("threads", runtime.NumCPU(), "GOMAXPROCS and Karpenter's concurrency")
 	if err := flags.Parse(arguments[1:]); err != nil {
 		return err
@@ -53,7 +55,7 @@ func run(arguments []string) error {
 			}
 			return output.Encode(pass)
 		}
-		outcome, err := solve(ctx, data, *iterations, *threads)
+		outcome, err := solve(ctx, data, *iterations, *threads, *limit)
 		if err != nil {
 			return err
 		}
@@ -63,7 +65,7 @@ func run(arguments []string) error {
 		for {
 			line, err := lines.ReadBytes('\n')
 			if len(strings.TrimSpace(string(line))) > 0 {
-				outcome, failure := solve(ctx, line, 1, *threads)
+				outcome, failure := solve(ctx, line, 1, *threads, *limit)
 				if failure != nil {
 					outcome = &Outcome{Error: failure.Error()}
 				}

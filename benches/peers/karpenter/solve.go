@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math"
-	"os"
 	"runtime/debug"
+	"slices"
 	"sort"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	_ "sigs.k8s.io/karpenter/kwok/apis/v1alpha1"
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
@@ -37,18 +37,26 @@ type Outcome struct {
 	Unschedulable []Unschedulable `json:"unschedulable"`
 	Seconds       []float64       `json:"seconds,omitempty"`
 	SolveSeconds  []float64       `json:"solveSeconds,omitempty"`
-	PeakMegabytes float64         `json:"peakMegabytes,omitempty"`
-	Error         string          `json:"error,omitempty"`
+	BusySeconds   []float64       `json:"busySeconds,omitempty"`
+	// Costs and Counts are the price and the number of claims of every run: runs of one workload differ.
+	Costs  []float64 `json:"costs,omitempty"`
+	Counts []float64 `json:"counts,omitempty"`
+	// TimedOut says that the limit ended the last run: pods it did not reach are listed as unschedulable.
+	TimedOut       bool    `json:"timedOut,omitempty"`
+	PeakMegabytes  float64 `json:"peakMegabytes,omitempty"`
+	GrownMegabytes float64 `json:"grownMegabytes,omitempty"`
+	Error          string  `json:"error,omitempty"`
 }
 
 // Claim is one node to create.
 type Claim struct {
-	NodePool      string   `json:"nodePool"`
-	InstanceTypes []string `json:"instanceTypes"`
-	Pods          []string `json:"pods"`
-	Zones         []string `json:"zones"`
-	CapacityTypes []string `json:"capacityTypes"`
-	CheapestPrice float64  `json:"cheapestPrice"`
+	NodePool      string                                    `json:"nodePool"`
+	InstanceTypes []string                                  `json:"instanceTypes"`
+	Pods          []string                                  `json:"pods"`
+	Zones         []string                                  `json:"zones"`
+	CapacityTypes []string                                  `json:"capacityTypes"`
+	CheapestPrice float64                                   `json:"cheapestPrice"`
+	Requirements  []v1.NodeSelectorRequirementWithMinValues `json:"requirements"`
 }
 
 // Existing is a node that got pods.
@@ -60,6 +68,8 @@ type Existing struct {
 // Unschedulable is a pod that fits nowhere.
 type Unschedulable struct {
 	Pod     string `json:"pod"`
+	UID     string `json:"uid"`
+	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
 
@@ -70,7 +80,7 @@ type world struct {
 	cluster     *state.Cluster
 	provider    *provider
 	provisioner *provisioning.Provisioner
-	recorder    events.Recorder
+	recorder    *counting
 	clock       clock.Clock
 }
 
@@ -107,6 +117,7 @@ func getAsServer(
 
 // build makes the cluster state as the informers would have.
 func build(ctx context.Context, workload *Workload) (*world, error) {
+	cloudprovider.ReservationIDLabel = "karpenter.sh/reservation-id"
 	for _, label := range workload.Options.WellKnownLabels {
 		v1.WellKnownLabels = v1.WellKnownLabels.Insert(label)
 	}
@@ -132,6 +143,9 @@ func build(ctx context.Context, workload *Workload) (*world, error) {
 		if err := cluster.UpdateNode(ctx, node); err != nil {
 			return nil, err
 		}
+		if slices.Contains(workload.DeletingNodes, node.Name) {
+			cluster.MarkForDeletion(node.Spec.ProviderID)
+		}
 	}
 	for _, pod := range workload.BoundPods {
 		if err := cluster.UpdatePod(ctx, pod); err != nil {
@@ -143,15 +157,18 @@ func build(ctx context.Context, workload *Workload) (*world, error) {
 			return nil, err
 		}
 	}
-	recorder := events.NewRecorder(&record.FakeRecorder{})
+	recorder := &counting{Recorder: events.NewRecorder(&record.FakeRecorder{}), probed: sets.New[string]()}
 	provisioner := provisioning.NewProvisioner(kubeClient, recorder, cloud, cluster, wall, nil, nil)
 	return &world{workload, kubeClient, cluster, cloud, provisioner, recorder, wall}, nil
 }
 
-func solve(ctx context.Context, data []byte, iterations, threads int) (*Outcome, error) {
+func solve(ctx context.Context, data []byte, iterations, threads int, limit time.Duration) (*Outcome, error) {
 	var outcome *Outcome
-	var seconds, solveSeconds []float64
-	for range iterations {
+	var seconds, solveSeconds, busy, costs, counts []float64
+	var before memory
+	for iteration := range iterations {
+		// The last outcome is not part of what the next run needs.
+		outcome = nil
 		workload, err := read(data)
 		if err != nil {
 			return nil, err
@@ -162,6 +179,9 @@ func solve(ctx context.Context, data []byte, iterations, threads int) (*Outcome,
 			return nil, err
 		}
 		debug.FreeOSMemory()
+		if iteration == 0 {
+			before = mark()
+		}
 		chosen := []scheduling.Options{
 			scheduling.NumConcurrentReconciles(threads),
 			scheduling.MinValuesPolicy(options.FromContext(ctx).MinValuesPolicy),
@@ -172,32 +192,43 @@ func solve(ctx context.Context, data []byte, iterations, threads int) (*Outcome,
 		if options.FromContext(ctx).PreferencePolicy == options.PreferencePolicyIgnore {
 			chosen = append(chosen, scheduling.IgnorePreferences)
 		}
-		started := time.Now()
+		started, busyBefore := time.Now(), busySeconds()
 		nodes := world.cluster.DeepCopyNodes()
 		scheduler, err := world.provisioner.NewScheduler(ctx, workload.Pods, nodes.Active(), sets.New[types.UID](), chosen...)
 		if err != nil {
 			return nil, err
 		}
 		built := time.Now()
-		results, err := scheduler.Solve(ctx, workload.Pods)
-		if err != nil {
+		solving, cancel := context.WithTimeout(ctx, limit)
+		results, err := scheduler.Solve(solving, workload.Pods)
+		cancel()
+		timedOut := errors.Is(err, context.DeadlineExceeded)
+		if err != nil && !timedOut {
 			return nil, err
 		}
-		limit := scheduling.MaxInstanceTypes
+		most := scheduling.MaxInstanceTypes
 		if workload.Options.MaxInstanceTypes > 0 {
-			limit = workload.Options.MaxInstanceTypes
+			most = workload.Options.MaxInstanceTypes
 		}
-		results = results.TruncateInstanceTypes(ctx, limit)
+		results = results.TruncateInstanceTypes(ctx, most)
 		solveSeconds = append(solveSeconds, time.Since(built).Seconds())
 		seconds = append(seconds, time.Since(started).Seconds())
-		outcome = describe(results)
+		busy = append(busy, busySeconds()-busyBefore)
+		outcome = describe(results, workload.Pods)
+		outcome.TimedOut = timedOut
+		cost := 0.0
+		for _, claim := range outcome.NewClaims {
+			cost += claim.CheapestPrice
+		}
+		costs, counts = append(costs, cost), append(counts, float64(len(outcome.NewClaims)))
 	}
-	outcome.Seconds, outcome.SolveSeconds = seconds, solveSeconds
-	outcome.PeakMegabytes = peakMegabytes()
+	outcome.Seconds, outcome.SolveSeconds, outcome.BusySeconds = seconds, solveSeconds, busy
+	outcome.Costs, outcome.Counts = costs, counts
+	outcome.PeakMegabytes, outcome.GrownMegabytes = before.since()
 	return outcome, nil
 }
 
-func describe(results scheduling.Results) *Outcome {
+func describe(results scheduling.Results, pods []*corev1.Pod) *Outcome {
 	outcome := &Outcome{NewClaims: []Claim{}, Existing: []Existing{}, Unschedulable: []Unschedulable{}}
 	for _, claim := range results.NewNodeClaims {
 		described := Claim{
@@ -206,11 +237,15 @@ func describe(results scheduling.Results) *Outcome {
 			Zones:         sorted(claim.Requirements.Get(corev1.LabelTopologyZone).Values()),
 			CapacityTypes: sorted(claim.Requirements.Get(v1.CapacityTypeLabelKey).Values()),
 			CheapestPrice: math.MaxFloat64,
+			Requirements:  claim.Requirements.NodeSelectorRequirements(),
 		}
 		for _, instanceType := range claim.InstanceTypeOptions.OrderByPrice(claim.Requirements) {
 			described.InstanceTypes = append(described.InstanceTypes, instanceType.Name)
 			for _, offering := range instanceType.Offerings.Available().Compatible(claim.Requirements) {
-				described.CheapestPrice = math.Min(described.CheapestPrice, offering.Price)
+				// A full reservation is healthy but nothing can be launched into it.
+				if offering.CapacityType() != v1.CapacityTypeReserved || offering.ReservationCapacity > 0 {
+					described.CheapestPrice = math.Min(described.CheapestPrice, offering.Price)
+				}
 			}
 		}
 		outcome.NewClaims = append(outcome.NewClaims, described)
@@ -220,9 +255,31 @@ func describe(results scheduling.Results) *Outcome {
 			outcome.Existing = append(outcome.Existing, Existing{Node: node.Name(), Pods: names(node.Pods)})
 		}
 	}
+	placed := sets.New[types.UID]()
+	for _, claim := range results.NewNodeClaims {
+		for _, pod := range claim.Pods {
+			placed.Insert(pod.UID)
+		}
+	}
+	for _, node := range results.ExistingNodes {
+		for _, pod := range node.Pods {
+			placed.Insert(pod.UID)
+		}
+	}
+	why := map[types.UID]string{}
 	for pod, err := range results.PodErrors {
+		why[pod.UID] = err.Error()
+	}
+	for _, pod := range pods {
+		if placed.Has(pod.UID) {
+			continue
+		}
+		message, found := why[pod.UID]
+		if !found {
+			message = "not reached before the time limit"
+		}
 		outcome.Unschedulable = append(outcome.Unschedulable, Unschedulable{
-			Pod: pod.Namespace + "/" + pod.Name, Message: err.Error(),
+			Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID), Reason: "Unschedulable", Message: message,
 		})
 	}
 	sort.Slice(outcome.Unschedulable, func(i, j int) bool {
@@ -242,19 +299,4 @@ func names(pods []*corev1.Pod) []string {
 func sorted(list []string) []string {
 	sort.Strings(list)
 	return list
-}
-
-// peakMegabytes is the largest resident size this process has had.
-func peakMegabytes() float64 {
-	data, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	for _, line := range strings.Split(string(data), "\n") {
-		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
-			kilobytes, _ := strconv.ParseFloat(strings.Fields(value)[0], 64)
-			return kilobytes / 1024
-		}
-	}
-	return 0
 }

@@ -23,6 +23,7 @@ type Workload struct {
 	InstanceTypes          map[string][]InstanceType       `json:"instanceTypes"`
 	Nodes                  []*corev1.Node                  `json:"nodes"`
 	NodeClaims             []*v1.NodeClaim                 `json:"nodeClaims"`
+	DeletingNodes          []string                        `json:"deletingNodes"`
 	BoundPods              []*corev1.Pod                   `json:"boundPods"`
 	DaemonSets             []*appsv1.DaemonSet             `json:"daemonSets"`
 	PersistentVolumeClaims []*corev1.PersistentVolumeClaim `json:"persistentVolumeClaims"`

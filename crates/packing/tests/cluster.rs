@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use slipway_packing::labels;
 use slipway_packing::model::{
     Condition, Container, InstanceType, NewClaim, Node, NodeClaim, NodePool, ObjectMeta, Offering, Overhead,
-    Plan, Pod, ResourceList, Snapshot,
+    Plan, Pod, ResourceList, Snapshot, StringMap,
 };
 use slipway_packing::quantity::Quantity;
 use slipway_packing::requirement::{Operator, RequirementSpec};
@@ -295,7 +295,7 @@ impl Cluster {
             .find(|kind| kind.name == claim.instance_types[0])
             .expect("a listed type exists")
             .clone();
-        let mut node_labels = BTreeMap::new();
+        let mut node_labels = StringMap::new();
         for own in kind
             .requirements
             .iter()
@@ -354,7 +354,7 @@ impl Cluster {
     pub fn add_node(&mut self, pool: &str, kind: &str, zone: &str, capacity_type: &str) -> String {
         self.launch(&NewClaim {
             node_pool: pool.to_owned(),
-            instance_types: vec![kind.to_owned()],
+            instance_types: vec![kind.to_owned()].into(),
             cheapest_zone: zone.to_owned(),
             cheapest_capacity_type: capacity_type.to_owned(),
             ..NewClaim::default()
@@ -398,7 +398,7 @@ impl Cluster {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for bound in &self.snapshot.bound_pods {
             let has =
-                |(key, value): &(&str, &str)| bound.metadata.labels.get(*key).is_some_and(|own| own == value);
+                |(key, value): &(&str, &str)| bound.metadata.labels.get(key).is_some_and(|own| own == value);
             if selected.iter().all(has) {
                 *counts
                     .entry(self.label_of(&bound.metadata.name, key))

@@ -14,6 +14,7 @@ mod checker_hosts;
 mod cluster;
 mod constraints;
 mod custom_labels;
+mod determinism;
 mod differential;
 mod improvements;
 mod named_disruption;

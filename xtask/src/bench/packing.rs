@@ -1,14 +1,18 @@
-//! The same workload files into `slipway-packing` and into Karpenter's scheduler, which is rebuilt for each iteration.
+//! The same workload files into `slipway-packing` and into Karpenter's scheduler, which is rebuilt for each iteration, and
+//! both results through the independent checker.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+mod options;
+mod sides;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::{Measured, peers};
+use super::peers;
+use sides::{Pass, Side, Solvers};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -21,133 +25,107 @@ pub struct Arguments {
     /// How often each is solved; the median counts.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
-    /// Up to this many pods the peer runs too: it needs minutes beyond.
+    /// How often the peer solves each.
+    #[arg(long, default_value_t = 3)]
+    peer_repeat: usize,
+    /// Up to this many pods the peer runs to its end; beyond, once and up to a limit.
     #[arg(long, default_value_t = 5_000)]
     peer_up_to: usize,
-    /// Also run the peer.
-    #[arg(long, value_parser = ["karpenter"], default_value = "karpenter")]
+    /// The limit, in seconds. Karpenter itself stops after a minute and acts on what it has.
+    #[arg(long, default_value_t = 60)]
+    peer_limit: u64,
+    /// Over how many nodes to consolidate, as a list.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 500, 2_000])]
+    nodes: Vec<usize>,
+    /// Measure the named options of `options.improvements` instead, each with and without.
+    #[arg(long)]
+    options: bool,
+    /// The peer.
+    #[arg(long, value_parser = ["karpenter", "nothing"], default_value = "karpenter")]
     against: String,
-}
-
-struct Side {
-    pods_per_second: Measured,
-    nodes: usize,
-    cost: f64,
-    unschedulable: usize,
-    peak_megabytes: f64,
-}
-
-impl Side {
-    fn json(&self) -> Value {
-        json!({
-            "pods_per_second": self.pods_per_second.median,
-            "pods_per_second_lowest": self.pods_per_second.lowest,
-            "pods_per_second_highest": self.pods_per_second.highest,
-            "nodes": self.nodes,
-            "cost_per_hour": self.cost,
-            "unschedulable": self.unschedulable,
-            "peak_mb": self.peak_megabytes,
-        })
-    }
-
-    fn row(&self, name: &str) -> String {
-        format!(
-            "{name:<10} {:>9.0} pods/s ({:.0} to {:.0})  {:>6} nodes  {:>10.2} $/h  {:>4} left over  {:>7.0} MB",
-            self.pods_per_second.median,
-            self.pods_per_second.lowest,
-            self.pods_per_second.highest,
-            self.nodes,
-            self.cost,
-            self.unschedulable,
-            self.peak_megabytes
-        )
-    }
 }
 
 pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
     let ours = peers::build_release(&["--package", "slipway-packing", "--example", "solve"], "solve")?;
-    let theirs = peers::build("karpenter")?;
     let directory = tempfile::tempdir().context("making a directory for workloads")?;
-    let mut rows = Vec::new();
+    if arguments.options {
+        let rows = options::measure(&ours, directory.path(), arguments.repeat)?;
+        if as_json {
+            println!("{}", json!({ "options": rows }));
+        }
+        return Ok(());
+    }
+    let theirs = match arguments.against.as_str() {
+        "karpenter" => Some(peers::build("karpenter")?),
+        _ => None,
+    };
+    let solvers = Solvers {
+        ours,
+        theirs,
+        directory: directory.path().to_owned(),
+    };
+    let mut schedule = Vec::new();
     for mix in &arguments.mix {
         for pods in &arguments.pods {
-            let file = directory.path().join(format!("{mix}-{pods}.json"));
-            generate(&ours, mix, *pods, &file)?;
-            let slipway = run_ours(&ours, &file, *pods, arguments.repeat)?;
-            let karpenter = if *pods <= arguments.peer_up_to {
-                Some(run_theirs(&theirs, &file, *pods, arguments.repeat.min(3))?)
-            } else {
-                None
-            };
-            eprintln!("{mix} {pods}\n  {}", slipway.row("slipway"));
-            if let Some(karpenter) = &karpenter {
-                let ratio = slipway.pods_per_second.median / karpenter.pods_per_second.median;
-                eprintln!("  {}\n  {ratio:.0} times as fast", karpenter.row("karpenter"));
-            }
-            rows.push(json!({
-                "mix": mix,
-                "pods": pods,
-                "slipway": slipway.json(),
-                "karpenter": karpenter.map(|side| side.json()),
-            }));
+            schedule.push(one_mix(arguments, &solvers, mix, *pods)?);
         }
     }
+    let mut consolidate = Vec::new();
+    for nodes in &arguments.nodes {
+        consolidate.push(one_pass(&solvers, *nodes, arguments.repeat)?);
+    }
     if as_json {
-        println!("{}", json!({"schedule": rows}));
+        println!("{}", json!({ "schedule": schedule, "consolidate": consolidate }));
     }
     Ok(())
 }
 
-fn generate(program: &Path, mix: &str, pods: usize, file: &Path) -> Result<()> {
-    let status = Command::new(program)
-        .args(["--mix", mix, "--pods", &pods.to_string(), "--write"])
-        .arg(file)
-        .status()
-        .context("generating a workload")?;
-    if !status.success() {
-        bail!("the {mix} workload was not generated");
+fn one_mix(arguments: &Arguments, solvers: &Solvers, mix: &str, pods: usize) -> Result<Value> {
+    let file = solvers.directory.join(format!("{mix}-{pods}.json"));
+    generate(&solvers.ours, &["--mix", mix, "--pods", &pods.to_string()], &file)?;
+    let slipway = solvers.run_ours(&file, arguments.repeat, &[])?;
+    eprintln!("{mix} {pods}\n  {}", slipway.row("slipway"));
+    let (repeat, limit) = if pods <= arguments.peer_up_to {
+        (arguments.peer_repeat, Duration::from_hours(1))
+    } else {
+        (1, Duration::from_secs(arguments.peer_limit))
+    };
+    let karpenter = solvers.run_theirs(&file, repeat, limit)?;
+    if let Some(karpenter) = &karpenter {
+        let ratio = slipway.pods_per_second.median / karpenter.pods_per_second.median;
+        let memory = slipway.peak_megabytes / karpenter.peak_megabytes;
+        eprintln!(
+            "  {}\n  {ratio:.0} times as fast, {memory:.2} of the memory",
+            karpenter.row("karpenter")
+        );
     }
-    Ok(())
+    std::fs::remove_file(&file).context("removing a workload")?;
+    Ok(json!({
+        "mix": mix,
+        "pods": pods,
+        "slipway": slipway.json(),
+        "karpenter": karpenter.as_ref().map(Side::json),
+    }))
 }
 
-fn run_ours(program: &Path, file: &Path, pods: usize, repeat: usize) -> Result<Side> {
-    let mut command = Command::new(program);
-    command.arg(file).args(["--repeat", &repeat.to_string()]);
-    let report = answer(&mut command)?;
-    let number = |name: &str| report[name].as_f64().unwrap_or_default();
-    let every = report["allSeconds"].as_array().cloned().unwrap_or_default();
-    let mut seconds: Vec<f64> = every.iter().filter_map(Value::as_f64).collect();
-    if seconds.is_empty() {
-        seconds.push(number("seconds"));
+fn one_pass(solvers: &Solvers, nodes: usize, repeat: usize) -> Result<Value> {
+    let file = solvers.directory.join(format!("standing-{nodes}.json"));
+    generate(&solvers.ours, &["--standing", &nodes.to_string()], &file)?;
+    let slipway = solvers.consolidate_ours(&file, repeat, &[])?;
+    eprintln!("consolidation of {nodes} nodes\n  {}", slipway.row("slipway"));
+    let karpenter = solvers.consolidate_theirs(&file)?;
+    if let Some(karpenter) = &karpenter {
+        eprintln!("  {}", karpenter.row("karpenter"));
     }
-    Ok(Side {
-        pods_per_second: Measured::of(seconds.iter().map(|seconds| pods as f64 / seconds).collect()),
-        nodes: number("newClaims") as usize,
-        cost: number("costPerHour"),
-        unschedulable: number("unschedulable") as usize,
-        peak_megabytes: number("peakMegabytes"),
-    })
+    Ok(json!({
+        "nodes": nodes,
+        "slipway": slipway.json(),
+        "karpenter": karpenter.as_ref().map(Pass::json),
+    }))
 }
 
-fn run_theirs(program: &PathBuf, file: &Path, pods: usize, repeat: usize) -> Result<Side> {
-    let mut command = Command::new(program);
-    command
-        .args(["solve", "-iterations", &repeat.to_string()])
-        .arg(file);
-    let report = answer(&mut command)?;
-    let list = |name: &str| report[name].as_array().cloned().unwrap_or_default();
-    let seconds: Vec<f64> = list("seconds").iter().filter_map(Value::as_f64).collect();
-    let claims = list("newClaims");
-    Ok(Side {
-        pods_per_second: Measured::of(seconds.iter().map(|seconds| pods as f64 / seconds).collect()),
-        nodes: claims.len(),
-        cost: claims
-            .iter()
-            .filter_map(|claim| claim["cheapestPrice"].as_f64())
-            .sum(),
-        unschedulable: list("unschedulable").len(),
-        peak_megabytes: report["peakMegabytes"].as_f64().unwrap_or_default(),
-    })
+fn generate(program: &Path, what: &[&str], file: &Path) -> Result<()> {
+    answer(Command::new(program).args(what).arg("--write").arg(file)).map(|_| ())
 }
 
 fn answer(command: &mut Command) -> Result<Value> {
@@ -159,4 +137,14 @@ fn answer(command: &mut Command) -> Result<Value> {
         bail!("{command:?} failed");
     }
     serde_json::from_slice(&output.stdout).context("reading what a solver printed")
+}
+
+/// A list of numbers in what a solver printed.
+fn numbers(report: &Value, name: &str) -> Vec<f64> {
+    let list = report[name].as_array().into_iter().flatten();
+    list.filter_map(Value::as_f64).collect()
+}
+
+fn beside(file: &Path, extension: &str) -> PathBuf {
+    file.with_extension(extension)
 }

@@ -126,7 +126,7 @@ fn pod(random: &mut Random, index: usize, labels: &[(&str, &str)]) -> Pod {
 
 fn selector(key: &str, value: &str) -> Option<LabelSelector> {
     Some(LabelSelector {
-        match_labels: BTreeMap::from([(key.to_owned(), value.to_owned())]),
+        match_labels: [(key.to_owned(), value.to_owned())].into(),
         ..LabelSelector::default()
     })
 }
@@ -211,7 +211,11 @@ fn preferring(random: &mut Random, index: usize) -> Pod {
     pod
 }
 
-/// `diverse`, `preference`, `topology`, `affinity` or `generic`.
+/// Replicas of one application in the mixes made of applications.
+const REPLICAS: usize = 100;
+
+/// `diverse`, `preference`, `topology`, `affinity` or `generic`; and for the named options `pools` of different prices,
+/// `limited` in its nodes, `hosts` to spread over and `zones` to be apart in.
 pub fn workload(mix: &str, pods: usize, types: usize, seed: u64) -> Option<Workload> {
     let mut random = Random::new(seed);
     let random = &mut random;
@@ -219,7 +223,7 @@ pub fn workload(mix: &str, pods: usize, types: usize, seed: u64) -> Option<Workl
     for index in 0..pods {
         let kind = index * 5 / pods.max(1);
         made.push(match (mix, kind) {
-            ("generic", _) | ("diverse", 0) => {
+            ("generic" | "pools" | "limited", _) | ("diverse", 0) => {
                 let label = random.pick(&VALUES);
                 pod(random, index, &[("my-label", label)])
             }
@@ -236,6 +240,14 @@ pub fn workload(mix: &str, pods: usize, types: usize, seed: u64) -> Option<Workl
                 apart(random, index, labels::HOSTNAME, app)
             }
             ("preference", _) => preferring(random, index),
+            ("hosts", _) => {
+                let app = format!("app-{}", index / REPLICAS);
+                let mut pod = spread(random, index, labels::HOSTNAME, "DoNotSchedule");
+                pod.metadata.labels.insert("my-label".to_owned(), app.clone());
+                pod.spec.topology_spread_constraints[0].label_selector = selector("my-label", &app);
+                pod
+            }
+            ("zones", _) => apart(random, index, labels::ZONE, &format!("app-{}", index / 3)),
             _ => return None,
         });
     }
@@ -245,19 +257,42 @@ pub fn workload(mix: &str, pods: usize, types: usize, seed: u64) -> Option<Workl
         ("cpu", "10000000".to_owned()),
         ("memory", "10000000Gi".to_owned()),
     ]);
-    Some(Workload {
-        snapshot: Snapshot {
-            node_pools: vec![pool],
-            instance_types: BTreeMap::from([("default".to_owned(), instance_types(types))]),
-            ..Snapshot::default()
-        },
-        pods: made,
-    })
+    let mut snapshot = Snapshot::default();
+    match mix {
+        "pools" => {
+            // The later in the alphabet, the dearer: without looking at prices the dearest is taken.
+            for (name, share) in [("first", 1.0), ("second", 1.3), ("third", 1.7)] {
+                let mut kinds = instance_types(types / 4);
+                for offering in kinds.iter_mut().flat_map(|kind| &mut kind.offerings) {
+                    offering.price *= share;
+                }
+                pool.metadata.name = name.to_owned();
+                snapshot.node_pools.push(pool.clone());
+                snapshot.instance_types.insert(name.to_owned(), kinds);
+            }
+        }
+        "limited" => {
+            pool.spec.limits = quantities(&[("nodes", "100".to_owned())]);
+            snapshot.node_pools.push(pool);
+            snapshot
+                .instance_types
+                .insert("default".to_owned(), instance_types(8));
+        }
+        _ => {
+            snapshot.node_pools.push(pool);
+            snapshot
+                .instance_types
+                .insert("default".to_owned(), instance_types(types));
+        }
+    }
+    Some(Workload { snapshot, pods: made })
 }
 
-/// Nodes of the cheapest type, each full of pods that fit no other node and no cheaper type: nothing can be improved.
-pub fn standing(nodes: usize, types: usize) -> Snapshot {
-    let kinds = instance_types(types);
+/// Nodes that stand full, so that nothing can be improved and every one is probed. With `spare` each has one pod that
+/// leaves a third of it free and no room for a second, and the largest type holds three of them: there is much to save, but
+/// never by one new node.
+pub fn standing(nodes: usize, types: usize, spare: bool) -> Snapshot {
+    let kinds = instance_types(if spare { 8 } else { types });
     let mut pool = NodePool::default();
     pool.metadata.name = "default".to_owned();
     pool.spec.disruption.budgets = Some(vec![Budget {
@@ -265,6 +300,7 @@ pub fn standing(nodes: usize, types: usize) -> Snapshot {
         ..Budget::default()
     }]);
     pool.spec.disruption.consolidation_policy = "WhenEmptyOrUnderutilized".to_owned();
+    pool.spec.disruption.consolidate_after = Some("0s".to_owned());
     let mut snapshot = Snapshot {
         node_pools: vec![pool],
         instance_types: BTreeMap::from([("default".to_owned(), kinds.clone())]),
@@ -308,12 +344,13 @@ pub fn standing(nodes: usize, types: usize) -> Snapshot {
         claim.status.conditions.push(condition("Consolidatable"));
         snapshot.nodes.push(node);
         snapshot.node_claims.push(claim);
-        for (part, cpu) in ["1300m", "1300m", "1300m"].into_iter().enumerate() {
+        let sizes: &[&str] = if spare { &["2600m"] } else { &["1300m"; 3] };
+        for (part, cpu) in sizes.iter().enumerate() {
             let app = VALUES[part];
             let mut pod = spread(&mut random, index * 3 + part, labels::ZONE, "ScheduleAnyway");
             pod.metadata.labels.insert("app".to_owned(), app.to_owned());
             pod.spec.containers[0].resources.requests =
-                quantities(&[("cpu", cpu.to_owned()), ("memory", "512Mi".to_owned())]);
+                quantities(&[("cpu", (*cpu).to_owned()), ("memory", "512Mi".to_owned())]);
             pod.spec.node_name = name.clone();
             pod.status.phase = "Running".to_owned();
             snapshot.bound_pods.push(pod);

@@ -1,22 +1,31 @@
-//! Solves a workload file, or a generated mix, and prints one JSON object with counts and times.
+//! Solves a workload file, or a generated one, and prints one JSON object with counts and times.
 //!
 //! ```text
-//! cargo run --release -p slipway-packing --example solve -- workload.json [--plan] [--repeat N]
-//! cargo run --release -p slipway-packing --example solve -- --mix diverse --pods 5000 [--types 400] [--seed 42]
-//! cargo run --release -p slipway-packing --example solve -- --mix diverse --pods 5000 --write workload.json
-//! cargo run --release -p slipway-packing --example solve -- --consolidate 2000
+//! solve workload.json [--repeat N] [--plan plan.json] [--improve priceAware,tighterPacking]
+//! solve --mix diverse --pods 5000 [--types 400] [--seed 42] [--write workload.json]
+//! solve --standing 2000 [--write workload.json]      a cluster to consolidate; with --spare, to gain by it
+//! solve workload.json --consolidate                  one pass of every method
+//! solve workload.json --check plan.json              what the independent checker says to a plan, anyone's
 //! ```
 
 // Fixtures are written to be read, not to save a copy.
 #![allow(clippy::assigning_clones, clippy::match_same_arms, clippy::unnecessary_wraps)]
 
+#[path = "../../tests/judge/mod.rs"]
+#[allow(dead_code)]
+mod checker;
 mod generate;
+mod process;
 
+use std::fs::File;
+use std::io::BufReader;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use slipway_packing::disrupt::{Method, disrupt};
-use slipway_packing::model::{Plan, Workload};
+use slipway_packing::model::{Improvements, Plan, Workload};
 use slipway_packing::schedule;
 
 struct Arguments {
@@ -27,8 +36,12 @@ struct Arguments {
     seed: u64,
     repeat: usize,
     write: Option<String>,
-    plan: bool,
-    consolidate: Option<usize>,
+    plan: Option<String>,
+    check: Option<String>,
+    improve: Option<String>,
+    standing: Option<usize>,
+    spare: bool,
+    consolidate: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -40,8 +53,12 @@ fn arguments() -> Result<Arguments, String> {
         seed: 42,
         repeat: 1,
         write: None,
-        plan: false,
-        consolidate: None,
+        plan: None,
+        check: None,
+        improve: None,
+        standing: None,
+        spare: false,
+        consolidate: false,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -54,91 +71,147 @@ fn arguments() -> Result<Arguments, String> {
             "--seed" => result.seed = number(value()?)? as u64,
             "--repeat" => result.repeat = number(value()?)?.max(1),
             "--write" => result.write = Some(value()?),
-            "--consolidate" => result.consolidate = Some(number(value()?)?),
-            "--plan" => result.plan = true,
+            "--plan" => result.plan = Some(value()?),
+            "--check" => result.check = Some(value()?),
+            "--improve" => result.improve = Some(value()?),
+            "--standing" => result.standing = Some(number(value()?)?),
+            "--spare" => result.spare = true,
+            "--consolidate" => result.consolidate = true,
+            word if word.starts_with("--") => return Err(format!("there is no {word}")),
             file => result.file = Some(file.to_owned()),
         }
     }
     Ok(result)
 }
 
-fn run() -> Result<(), String> {
-    let arguments = arguments()?;
-    if let Some(nodes) = arguments.consolidate {
-        return consolidate(nodes, arguments.types);
-    }
-    let workload: Workload = match &arguments.file {
-        Some(file) => {
-            let text = std::fs::read_to_string(file).map_err(|error| format!("reading {file}: {error}"))?;
-            serde_json::from_str(&text).map_err(|error| format!("parsing {file}: {error}"))?
-        }
-        None => generate::workload(&arguments.mix, arguments.pods, arguments.types, arguments.seed)
+fn read<T: DeserializeOwned>(file: &str) -> Result<T, String> {
+    let input = File::open(file).map_err(|error| format!("reading {file}: {error}"))?;
+    serde_json::from_reader(BufReader::new(input)).map_err(|error| format!("parsing {file}: {error}"))
+}
+
+fn write(file: &str, value: &impl serde::Serialize) -> Result<(), String> {
+    let text = serde_json::to_string(value).map_err(|error| error.to_string())?;
+    std::fs::write(file, text).map_err(|error| format!("writing {file}: {error}"))
+}
+
+fn workload(arguments: &Arguments) -> Result<Workload, String> {
+    let mut workload = match (&arguments.file, arguments.standing) {
+        (Some(file), _) => read(file)?,
+        (None, Some(nodes)) => Workload {
+            snapshot: generate::standing(nodes, arguments.types, arguments.spare),
+            pods: Vec::new(),
+        },
+        (None, None) => generate::workload(&arguments.mix, arguments.pods, arguments.types, arguments.seed)
             .ok_or_else(|| format!("there is no mix {:?}", arguments.mix))?,
     };
-    if let Some(file) = &arguments.write {
-        let text = serde_json::to_string(&workload).map_err(|error| error.to_string())?;
-        return std::fs::write(file, text).map_err(|error| format!("writing {file}: {error}"));
+    if let Some(names) = &arguments.improve {
+        workload.snapshot.options.improvements = improvements(names)?;
     }
-    let mut seconds = Vec::new();
+    Ok(workload)
+}
+
+fn improvements(names: &str) -> Result<Improvements, String> {
+    let mut all = serde_json::to_value(Improvements::default()).map_err(|error| error.to_string())?;
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        match all.get_mut(name) {
+            Some(option) => *option = json!(true),
+            None => return Err(format!("there is no improvement {name:?}")),
+        }
+    }
+    serde_json::from_value(all).map_err(|error| error.to_string())
+}
+
+fn run() -> Result<Value, String> {
+    let arguments = arguments()?;
+    let workload = workload(&arguments)?;
+    if let Some(file) = &arguments.write {
+        write(file, &workload)?;
+        return Ok(json!({ "written": file }));
+    }
+    if let Some(file) = &arguments.check {
+        let plan: Plan = read(file)?;
+        let problems = checker::problems(&workload.snapshot, &workload.pods, &plan);
+        return Ok(
+            json!({ "problems": problems.len(), "first": problems.iter().take(5).collect::<Vec<_>>() }),
+        );
+    }
+    if arguments.consolidate {
+        return consolidate(&workload, arguments.repeat);
+    }
+    let before = process::Memory::mark();
+    let (mut seconds, mut busy) = (Vec::new(), Vec::new());
     let mut plan = Plan::default();
     for _ in 0..arguments.repeat {
-        let start = Instant::now();
+        // The last plan is not part of what the next needs.
+        drop(std::mem::take(&mut plan));
+        let (start, busy_before) = (Instant::now(), process::busy_seconds());
         plan = schedule(&workload.snapshot, &workload.pods);
         seconds.push(start.elapsed().as_secs_f64());
+        busy.push(process::busy_seconds() - busy_before);
     }
-    seconds.sort_by(f64::total_cmp);
-    let median = seconds[seconds.len() / 2];
-    let mut report = serde_json::json!({
+    let memory = before.since();
+    if let Some(file) = &arguments.plan {
+        write(file, &plan)?;
+    }
+    Ok(json!({
         "pods": workload.pods.len(),
-        "seconds": median,
-        "allSeconds": seconds,
-        "podsPerSecond": workload.pods.len() as f64 / median,
-        "nanosecondsPerPod": median * 1e9 / workload.pods.len().max(1) as f64,
+        "seconds": seconds,
+        "busySeconds": busy,
         "newClaims": plan.new_claims.len(),
         "costPerHour": plan.new_claims.iter().map(|claim| claim.cheapest_price).sum::<f64>(),
         "onNodes": plan.existing.iter().map(|node| node.pods.len()).sum::<usize>(),
         "unschedulable": plan.unschedulable.len(),
-        "peakMegabytes": peak_megabytes(),
-    });
-    if arguments.plan {
-        report["plan"] = serde_json::to_value(&plan).map_err(|error| error.to_string())?;
-    }
-    println!("{report}");
-    Ok(())
+        "peakMegabytes": memory.peak,
+        "grownMegabytes": memory.grown,
+    }))
 }
 
-/// A full pass over nodes that cannot be improved: every one of them is probed.
-fn consolidate(nodes: usize, types: usize) -> Result<(), String> {
-    let snapshot = generate::standing(nodes, types);
-    let mut report = serde_json::json!({ "nodes": nodes, "pods": snapshot.bound_pods.len() });
-    for method in [Method::MultiNodeConsolidation, Method::SingleNodeConsolidation] {
-        let start = Instant::now();
-        let outcome = disrupt(&snapshot, &[], method);
-        let name = serde_json::to_value(method).map_err(|error| error.to_string())?;
-        report[name.as_str().unwrap_or("method")] = serde_json::json!({
-            "seconds": start.elapsed().as_secs_f64(),
-            "disrupted": outcome.command.as_ref().map_or(0, |command| command.nodes.len()),
-            "probedAndKept": outcome.blocked.len(),
-        });
+/// One pass of every method, as often as asked.
+fn consolidate(workload: &Workload, repeat: usize) -> Result<Value, String> {
+    let before = process::Memory::mark();
+    let (mut seconds, mut busy) = (Vec::new(), Vec::new());
+    let mut methods = Value::Null;
+    for _ in 0..repeat {
+        let (started, busy_before) = (Instant::now(), process::busy_seconds());
+        methods = json!({});
+        for method in [
+            Method::Emptiness,
+            Method::MultiNodeConsolidation,
+            Method::SingleNodeConsolidation,
+        ] {
+            let start = Instant::now();
+            let outcome = disrupt(&workload.snapshot, &workload.pods, method);
+            let name = serde_json::to_value(method).map_err(|error| error.to_string())?;
+            let command = outcome.command.as_ref();
+            methods[name.as_str().unwrap_or("method")] = json!({
+                "seconds": start.elapsed().as_secs_f64(),
+                "delete": command.map_or(0, |command| command.nodes.len()),
+                "replace": command.map_or(0, |command| command.replacements.len()),
+                "savings": command.map_or(0.0, |command| command.savings),
+                "probedAndKept": outcome.blocked.len(),
+            });
+        }
+        seconds.push(started.elapsed().as_secs_f64());
+        busy.push(process::busy_seconds() - busy_before);
     }
-    println!("{report}");
-    Ok(())
-}
-
-/// The most memory this process has held, where the system says so.
-fn peak_megabytes() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace()
-        .nth(1)?
-        .parse::<f64>()
-        .ok()
-        .map(|kilobytes| kilobytes / 1024.0)
+    let memory = before.since();
+    Ok(json!({
+        "nodes": workload.snapshot.nodes.len(),
+        "boundPods": workload.snapshot.bound_pods.len(),
+        "seconds": seconds,
+        "busySeconds": busy,
+        "methods": methods,
+        "peakMegabytes": memory.peak,
+        "grownMegabytes": memory.grown,
+    }))
 }
 
 fn main() -> ExitCode {
     match run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(report) => {
+            println!("{report}");
+            ExitCode::SUCCESS
+        }
         Err(problem) => {
             eprintln!("solve: {problem}");
             ExitCode::FAILURE

@@ -1,5 +1,7 @@
 //! One probe: what would become of the pods if these nodes went away.
 
+use std::sync::Arc;
+
 use super::candidates::Candidate;
 use crate::engine::catalog::Pool;
 use crate::engine::finish::Finished;
@@ -194,7 +196,7 @@ fn many_to_many(world: &mut World<'_>, claims: Vec<Finished>, budget: f64) -> Fo
     let mut kept = Vec::new();
     for mut finished in claims {
         // The cheapest type of each, so that the sum is what it will be.
-        finished.types.truncate(1);
+        Arc::make_mut(&mut finished.types).truncate(1);
         let pool = &world.pools[finished.pool];
         total += finished.types.first().map_or(f64::MAX, |index| {
             worst_price(pool, &mut world.interner, &finished.requirements, *index)
@@ -240,7 +242,7 @@ fn spot_to_spot(
         } else {
             0
         };
-        finished.types.truncate(needed.max(SPOT_TO_SPOT_TYPES));
+        Arc::make_mut(&mut finished.types).truncate(needed.max(SPOT_TO_SPOT_TYPES));
     }
     Found::Command(vec![Replacement { finished }])
 }
@@ -253,8 +255,7 @@ pub(crate) fn keep_cheaper(
 ) -> Result<(), String> {
     let pool = &world.pools[finished.pool];
     let requirements = finished.requirements.clone();
-    finished
-        .types
+    Arc::make_mut(&mut finished.types)
         .retain(|index| worst_price(pool, &mut world.interner, &requirements, *index) < budget);
     let unmet = pool.unmet_min_values_of(&world.interner, &requirements, &finished.types);
     if !unmet.is_empty() {

@@ -441,7 +441,7 @@ impl<'a> Round<'_, 'a> {
         if let [replacement] = replacements.as_mut_slice() {
             let pool = &self.world.pools[replacement.finished.pool];
             let mut ceiling = f64::MAX;
-            for index in &replacement.finished.types {
+            for index in replacement.finished.types.iter() {
                 let name = &pool.types[*index].name;
                 for candidate in nodes {
                     let own = candidate.pool_index.zip(candidate.type_index);

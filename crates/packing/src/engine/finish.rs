@@ -1,15 +1,31 @@
 //! From a finished run to a plan: types in order of price, requests with the daemons', requirements as manifests.
 
+use std::sync::Arc;
+
+use ahash::AHashMap;
+
+use super::catalog::Offer;
 use super::intern::ReqVec;
 use super::run::{Item, Run};
+use crate::bits::BitSet;
 use crate::labels;
-use crate::model::{MinValuesPolicy, NewClaim, NodeAssignment, ResourceList};
-use crate::requirement::Requirement;
-use crate::requirements::Requirements;
+use crate::model::{MinValuesPolicy, Names, NewClaim, NodeAssignment, ResourceList};
+use crate::requirement::{Requirement, RequirementSpec};
 use crate::resources;
 
 /// Labels that only stood in for a node that has joined.
 const SIMULATED: [&str; 2] = [labels::REGISTERED, labels::INITIALIZED];
+
+/// What claims with the same requirements and types left have in common.
+struct Listed {
+    names: Names,
+    types: Arc<Vec<usize>>,
+    requirements: Vec<RequirementSpec>,
+    problem: Option<String>,
+    cheapest: Option<Offer>,
+}
+
+type Known = AHashMap<(usize, ReqVec, BitSet), Listed>;
 
 /// A claim ready to be written out, or why it cannot be.
 pub(crate) struct Finished {
@@ -18,18 +34,64 @@ pub(crate) struct Finished {
     pub pool: usize,
     pub requirements: ReqVec,
     /// By price.
-    pub types: Vec<usize>,
+    pub types: Arc<Vec<usize>>,
     pub problem: Option<String>,
 }
 
 impl Run<'_, '_> {
     pub fn finish_claims(&mut self, name_of: &dyn Fn(Item) -> String) -> Vec<Finished> {
+        let mut known = Known::new();
         (0..self.claims.len())
-            .map(|claim| self.finish_claim(claim, name_of))
+            .map(|claim| self.finish_claim(claim, name_of, &mut known))
             .collect()
     }
 
-    fn finish_claim(&mut self, claim: usize, name_of: &dyn Fn(Item) -> String) -> Finished {
+    /// What is left of a pool's types, in order of price.
+    fn listed(&mut self, pool: usize, requirements: &ReqVec, slots: &BitSet, reserved: bool) -> Listed {
+        let world = &mut *self.world;
+        let pool = &world.pools[pool];
+        let mut types = pool.by_price(&mut world.interner, requirements, slots);
+        types.truncate(world.options.max_instance_types);
+        let unmet = pool.unmet_min_values_of(&world.interner, requirements, &types);
+        let problem =
+            (!unmet.is_empty() && world.options.min_values_policy == MinValuesPolicy::Strict).then(|| {
+                let keys: Vec<&str> = unmet
+                    .iter()
+                    .map(|(key, _)| world.interner.key_name(*key))
+                    .collect();
+                format!(
+                    "NodePool {} cannot meet minValues for {} with {} instance types",
+                    pool.name,
+                    keys.join(", "),
+                    types.len()
+                )
+            });
+        if reserved {
+            // A type without a place in one of the reservations could not be launched.
+            types.retain(|index| pool.cheapest(&mut world.interner, requirements, *index).is_some());
+        }
+        let cheapest = types
+            .first()
+            .and_then(|index| pool.cheapest(&mut world.interner, requirements, *index))
+            .cloned();
+        Listed {
+            names: types
+                .iter()
+                .map(|index| pool.types[*index].name.clone())
+                .collect(),
+            requirements: world.interner.to_requirements(requirements).to_specs(),
+            types: Arc::new(types),
+            problem,
+            cheapest,
+        }
+    }
+
+    fn finish_claim(
+        &mut self,
+        claim: usize,
+        name_of: &dyn Fn(Item) -> String,
+        known: &mut Known,
+    ) -> Finished {
         let data = self.claims[claim].clone();
         let world = &mut *self.world;
         let mut requirements = data.requirements.clone();
@@ -54,34 +116,6 @@ impl Run<'_, '_> {
             let ids = world.interner.requirement(ids);
             world.interner.narrow(&mut requirements, key, ids);
         }
-        let pool = &world.pools[data.pool];
-        let mut types = pool.by_price(&mut world.interner, &requirements, &data.slots);
-        types.truncate(world.options.max_instance_types);
-        let unmet = pool.unmet_min_values_of(&world.interner, &requirements, &types);
-        let problem =
-            (!unmet.is_empty() && world.options.min_values_policy == MinValuesPolicy::Strict).then(|| {
-                let keys: Vec<&str> = unmet
-                    .iter()
-                    .map(|(key, _)| world.interner.key_name(*key))
-                    .collect();
-                format!(
-                    "NodePool {} cannot meet minValues for {} with {} instance types",
-                    pool.name,
-                    keys.join(", "),
-                    types.len()
-                )
-            });
-        if !data.reserved.is_empty() {
-            // A type without a place in one of them could not be launched.
-            types.retain(|index| {
-                pool.cheapest(&mut world.interner, &requirements, *index)
-                    .is_some()
-            });
-        }
-        let cheapest = types
-            .first()
-            .and_then(|index| pool.cheapest(&mut world.interner, &requirements, *index))
-            .cloned();
         let mut requests = ResourceList::new();
         for (index, nanos) in data.requests.iter().enumerate() {
             let name = world.resources.name(index);
@@ -90,31 +124,34 @@ impl Run<'_, '_> {
             }
         }
         let requests = resources::sum([&requests, &self.least_daemons(claim)]);
+        let question = (data.pool, requirements, data.slots);
+        if !known.contains_key(&question) {
+            let listed = self.listed(question.0, &question.1, &question.2, !data.reserved.is_empty());
+            known.insert(question.clone(), listed);
+        }
+        let listed = &known[&question];
         let world = &*self.world;
+        let cheapest = listed.cheapest.as_ref();
         let claim = NewClaim {
             node_pool: world.pools[data.pool].name.clone(),
-            requirements: written(&world.interner.to_requirements(&requirements)),
-            instance_types: types
-                .iter()
-                .map(|index| world.pools[data.pool].types[*index].name.clone())
-                .collect(),
+            requirements: listed.requirements.clone(),
+            instance_types: listed.names.clone(),
             requests,
             pods: data.items.iter().map(|item| name_of(*item)).collect(),
-            cheapest_price: cheapest.as_ref().map_or(0.0, |offer| offer.price),
-            cheapest_zone: cheapest
-                .as_ref()
-                .and_then(|offer| offer.zone.clone())
+            cheapest_price: cheapest.map_or(0.0, |offer| offer.price),
+            cheapest_zone: cheapest.and_then(|offer| offer.zone.clone()).unwrap_or_default(),
+            cheapest_capacity_type: cheapest
+                .and_then(|offer| offer.capacity_type.clone())
                 .unwrap_or_default(),
-            cheapest_capacity_type: cheapest.and_then(|offer| offer.capacity_type).unwrap_or_default(),
             min_values_relaxed: data.min_values_relaxed,
         };
         Finished {
             claim,
             items: data.items,
             pool: data.pool,
-            requirements,
-            types,
-            problem,
+            types: listed.types.clone(),
+            problem: listed.problem.clone(),
+            requirements: question.1,
         }
     }
 
@@ -177,8 +214,4 @@ fn quantity_like(
         Some(example) => *example + crate::quantity::Quantity::from_nanos(nanos - example.nanos()),
         None => crate::quantity::Quantity::from_nanos(nanos),
     }
-}
-
-fn written(requirements: &Requirements) -> Vec<crate::requirement::RequirementSpec> {
-    requirements.to_specs()
 }

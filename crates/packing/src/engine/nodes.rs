@@ -51,7 +51,7 @@ impl<'a> StateNode<'a> {
     }
 
     pub fn labels(&self) -> &'a StringMap {
-        static NONE: StringMap = BTreeMap::new();
+        static NONE: StringMap = StringMap::new();
         match (self.own_node(), self.claim) {
             (Some(node), _) => &node.metadata.labels,
             (None, Some(claim)) => &claim.metadata.labels,

@@ -2,7 +2,9 @@
 //! what scheduling reads, so that they can be taken from an API server as they are.
 
 mod instance;
+mod map;
 mod meta;
+mod names;
 mod node;
 mod plan;
 mod pod;
@@ -11,7 +13,9 @@ mod storage;
 mod workload;
 
 pub use instance::{InstanceType, Offering, Overhead};
+pub use map::SmallMap;
 pub use meta::{LabelSelector, ObjectMeta, OwnerReference, SelectorOperator, SelectorRequirement};
+pub use names::Names;
 pub use node::{
     Condition, Node, NodeClaim, NodeClaimResources, NodeClaimSpec, NodeClaimStatus, NodeSpec, NodeStatus,
 };
@@ -33,11 +37,9 @@ pub use workload::{
     PodDisruptionBudget, PreferencePolicy, ReservedOfferingMode, Service, Snapshot, Workload,
 };
 
-use std::collections::BTreeMap;
-
 use crate::quantity::Quantity;
 
 /// Amounts by resource name.
-pub type ResourceList = BTreeMap<String, Quantity>;
+pub type ResourceList = SmallMap<Quantity>;
 /// Labels or annotations.
-pub type StringMap = BTreeMap<String, String>;
+pub type StringMap = SmallMap<String>;

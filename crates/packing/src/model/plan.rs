@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ResourceList;
+use super::{Names, ResourceList};
 use crate::requirement::RequirementSpec;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct NewClaim {
     pub node_pool: String,
     pub requirements: Vec<RequirementSpec>,
     /// Cheapest first.
-    pub instance_types: Vec<String>,
+    pub instance_types: Names,
     /// Of the pods, and of the daemons that every remaining type would run.
     pub requests: ResourceList,
     /// `namespace/name`, in the order they were placed.

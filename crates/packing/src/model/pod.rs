@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::map::exact;
 use super::{LabelSelector, ObjectMeta, ResourceList, StringMap};
 use crate::requirement::RequirementSpec;
 
@@ -22,23 +23,23 @@ pub struct PodSpec {
     pub node_selector: StringMap,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub tolerations: Vec<Toleration>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub containers: Vec<Container>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub init_containers: Vec<Container>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     #[serde(skip_serializing_if = "ResourceList::is_empty")]
     pub overhead: ResourceList,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub volumes: Vec<Volume>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub resource_claims: Vec<PodResourceClaim>,
 }
 
@@ -53,15 +54,15 @@ pub struct PodResourceClaim {
 pub struct PodStatus {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub phase: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub conditions: Vec<super::Condition>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub nominated_node_name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub container_statuses: Vec<ContainerStatus>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub init_container_statuses: Vec<ContainerStatus>,
 }
 
@@ -80,7 +81,7 @@ pub struct ContainerStatus {
 pub struct Container {
     pub name: String,
     pub resources: ResourceRequirements,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub ports: Vec<ContainerPort>,
     /// `Always` makes an init container a sidecar.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +95,7 @@ pub struct ResourceRequirements {
     pub requests: ResourceList,
     #[serde(skip_serializing_if = "ResourceList::is_empty")]
     pub limits: ResourceList,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub claims: Vec<PodResourceClaim>,
 }
 
@@ -153,7 +154,8 @@ pub struct NodeAffinity {
     pub required: Option<NodeSelector>,
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
-        skip_serializing_if = "Vec::is_empty"
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "exact"
     )]
     pub preferred: Vec<PreferredSchedulingTerm>,
 }
@@ -161,15 +163,16 @@ pub struct NodeAffinity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
+    #[serde(deserialize_with = "exact")]
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub match_expressions: Vec<RequirementSpec>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub match_fields: Vec<RequirementSpec>,
 }
 
@@ -185,12 +188,14 @@ pub struct PreferredSchedulingTerm {
 pub struct PodAffinity {
     #[serde(
         rename = "requiredDuringSchedulingIgnoredDuringExecution",
-        skip_serializing_if = "Vec::is_empty"
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "exact"
     )]
     pub required: Vec<PodAffinityTerm>,
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
-        skip_serializing_if = "Vec::is_empty"
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "exact"
     )]
     pub preferred: Vec<WeightedPodAffinityTerm>,
 }
@@ -207,14 +212,14 @@ pub struct WeightedPodAffinityTerm {
 pub struct PodAffinityTerm {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub namespaces: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
     pub topology_key: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub match_label_keys: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub mismatch_label_keys: Vec<String>,
 }
 
@@ -232,7 +237,7 @@ pub struct TopologySpreadConstraint {
     pub node_affinity_policy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_taints_policy: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub match_label_keys: Vec<String>,
 }
 

@@ -1,8 +1,11 @@
 //! The whole input: the cluster as it stands, and the pods that wait.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
     CsiNode, InstanceType, LabelSelector, Node, NodeClaim, NodePool, ObjectMeta, PersistentVolume,
@@ -10,13 +13,63 @@ use super::{
 };
 
 /// The workload file: a snapshot and the pods to place, in one JSON object.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Workload {
     #[serde(flatten)]
     pub snapshot: Snapshot,
     /// Pods to place. One that is also in `boundPods` (same uid) is moved: it does not count where it runs now.
     pub pods: Vec<Pod>,
+}
+
+/// Written out because a derived `flatten` would hold everything but the pods twice while it reads.
+impl<'de> Deserialize<'de> for Workload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Workload;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a workload object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Workload, A::Error> {
+                let mut pods = Vec::new();
+                let apart = PodsApart {
+                    access,
+                    pods: &mut pods,
+                };
+                let snapshot = Snapshot::deserialize(MapAccessDeserializer::new(apart))?;
+                pods.shrink_to_fit();
+                Ok(Workload { snapshot, pods })
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+/// Passes every field on but `pods`.
+struct PodsApart<'p, A> {
+    access: A,
+    pods: &'p mut Vec<Pod>,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for PodsApart<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        while let Some(key) = self.access.next_key::<String>()? {
+            if key == "pods" {
+                *self.pods = self.access.next_value()?;
+            } else {
+                return seed.deserialize(key.into_deserializer()).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.access.next_value_seed(seed)
+    }
 }
 
 /// The cluster as it stands.

@@ -1,50 +1,41 @@
 //! Where the peer takes a label for absent that has to be there. It keeps no difference between "this label must not
 //! exist" and "nothing is left of what was asked", nor between `NotIn` alone and `NotIn` with `Exists`; such a pod it puts
-//! on nodes where the pod can never run. This crate does not, so outcomes may differ.
+//! on nodes where the pod can never run. This crate does not. Where that is the cause, both agree as soon as no pod says
+//! that the label has to be there, or absent, without saying which value it wants.
 
 use serde_json::Value;
 
 use super::generator::TEAM;
 
-/// What a pod's selector, terms and preferences say about the custom label.
-fn said(pod: &Value) -> Vec<&str> {
-    let mut operators = Vec::new();
-    if pod["spec"]["nodeSelector"].get(TEAM).is_some() {
-        operators.push("In");
-    }
-    let node = &pod["spec"]["affinity"]["nodeAffinity"];
-    let required = &node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
-    let preferred = &node["preferredDuringSchedulingIgnoredDuringExecution"];
-    let terms = required.as_array().into_iter().flatten().chain(
-        preferred
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|term| &term["preference"]),
-    );
-    for expression in terms
-        .filter_map(|term| term["matchExpressions"].as_array())
-        .flatten()
-    {
-        if expression["key"] == TEAM {
-            operators.extend(expression["operator"].as_str());
+/// The workload without what pods say about the custom label, but for values they select; none if nothing is said.
+pub fn without_label(workload: &Value) -> Option<Value> {
+    let mut changed = workload.clone();
+    for pod in changed["pods"].as_array_mut().into_iter().flatten() {
+        let node = &mut pod["spec"]["affinity"]["nodeAffinity"];
+        if node.is_null() {
+            continue;
+        }
+        let mut terms: Vec<&mut Value> = Vec::new();
+        if let Some(object) = node.as_object_mut() {
+            for (kind, value) in object {
+                let list = if kind.starts_with("required") {
+                    &mut value["nodeSelectorTerms"]
+                } else {
+                    value
+                };
+                terms.extend(list.as_array_mut().into_iter().flatten());
+            }
+        }
+        for term in terms {
+            let term = if term.get("preference").is_some() {
+                &mut term["preference"]
+            } else {
+                term
+            };
+            if let Some(expressions) = term["matchExpressions"].as_array_mut() {
+                expressions.retain(|own| own["key"] != TEAM);
+            }
         }
     }
-    operators
-}
-
-/// Whether the label has to be there and may be absent for one pod, or for pods that could share a node.
-pub fn confuses_peer(workload: &Value) -> bool {
-    let pods: Vec<Vec<&str>> = workload["pods"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(said)
-        .collect();
-    let present = |operator: &&str| matches!(*operator, "In" | "Exists");
-    let one = pods
-        .iter()
-        .any(|said| said.iter().any(present) && !said.iter().all(present));
-    let anyone = |wanted: &str| pods.iter().flatten().any(|operator| *operator == wanted);
-    one || (anyone("Exists") && anyone("NotIn") && anyone("DoesNotExist"))
+    (changed != *workload).then_some(changed)
 }

@@ -44,6 +44,11 @@ pub const FEATURES: [&str; 20] = [
     "containers",
 ];
 
+/// What later seeds exercise besides. Earlier ones stay what they were, and with them what is recorded.
+pub const LATER_FEATURES: [&str; 4] = ["reservations", "node-limits", "unmanaged", "leaving"];
+pub const LATER_FROM: u64 = 1_000_000;
+pub const RESERVATION: &str = "karpenter.sh/reservation-id";
+
 pub struct Generated {
     pub workload: Value,
     pub features: BTreeSet<&'static str>,
@@ -92,7 +97,122 @@ pub fn generate(seed: u64) -> Generated {
         nodes(random, &types, &features, &mut workload);
     }
     workload["pods"] = Value::Array(pods::waiting(random, &features));
+    let mut features = features;
+    if seed >= LATER_FROM {
+        later(random, &mut features, &mut workload);
+    }
     Generated { workload, features }
+}
+
+fn later(random: &mut Random, features: &mut BTreeSet<&'static str>, workload: &mut Value) {
+    features.extend(LATER_FEATURES.into_iter().filter(|_| random.chance(30)));
+    if features.contains("reservations") {
+        reservations(random, workload);
+    }
+    if features.contains("node-limits") {
+        for pool in workload["nodePools"].as_array_mut().into_iter().flatten() {
+            if random.chance(60) {
+                pool["spec"]["limits"]["nodes"] = json!(random.between(0, 6).to_string());
+            }
+        }
+    }
+    let names = |workload: &Value| -> Vec<Value> {
+        let nodes = workload["nodes"].as_array().into_iter().flatten();
+        nodes.map(|node| node["metadata"]["name"].clone()).collect()
+    };
+    if features.contains("leaving") {
+        let all = names(workload);
+        if !all.is_empty() {
+            workload["deletingNodes"] = Value::Array(random.some(&all));
+        }
+    }
+    if features.contains("unmanaged") {
+        unmanaged(random, workload);
+    }
+}
+
+/// Some types are also offered out of reservations, which several types and zones may share.
+fn reservations(random: &mut Random, workload: &mut Value) {
+    if let Some(known) = workload["options"]["wellKnownLabels"].as_array_mut() {
+        known.push(json!(RESERVATION));
+    }
+    let room: Vec<usize> = (0..3).map(|_| random.between(0, 3)).collect();
+    // The same types are offered by several pools: what is reserved is so for all of them.
+    let mut chosen: Map<String, Value> = Map::new();
+    for kinds in workload["instanceTypes"]
+        .as_object_mut()
+        .into_iter()
+        .flat_map(|pools| pools.values_mut())
+    {
+        for kind in kinds.as_array_mut().into_iter().flatten() {
+            let name = kind["name"].as_str().unwrap_or_default().to_owned();
+            if !chosen.contains_key(&name) {
+                let zones = kind["requirements"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .find(|own| own["key"] == ZONE)
+                    .and_then(|own| own["values"].as_array().cloned())
+                    .unwrap_or_default();
+                let offered = if random.chance(35) && !zones.is_empty() {
+                    let number = random.between(0, room.len() - 1);
+                    json!({"id": format!("reservation-{number}"), "room": room[number], "zone": random.pick(&zones)})
+                } else {
+                    Value::Null
+                };
+                chosen.insert(name.clone(), offered);
+            }
+            let reserved = &chosen[&name];
+            if reserved.is_null() {
+                continue;
+            }
+            let id = reserved["id"].as_str().unwrap_or_default();
+            if let Some(requirements) = kind["requirements"].as_array_mut() {
+                for own in requirements.iter_mut().filter(|own| own["key"] == CAPACITY_TYPE) {
+                    if let Some(values) = own["values"].as_array_mut() {
+                        values.push(json!("reserved"));
+                    }
+                }
+                requirements.push(requirement(RESERVATION, "In", &[id]));
+            }
+            if let Some(offerings) = kind["offerings"].as_array_mut() {
+                offerings.push(json!({
+                    "requirements": [
+                        requirement(ZONE, "In", &[reserved["zone"].as_str().unwrap_or_default()]),
+                        requirement(CAPACITY_TYPE, "In", &["reserved"]),
+                        requirement(RESERVATION, "In", &[id]),
+                    ],
+                    "price": 0.000_001,
+                    "available": true,
+                    "reservationCapacity": reserved["room"],
+                }));
+            }
+        }
+    }
+}
+
+/// Nodes nobody here made: they have no claim and belong to no pool.
+fn unmanaged(random: &mut Random, workload: &mut Value) {
+    for index in 0..random.between(1, 3) {
+        let name = format!("node-own-{index}");
+        let cpus = random.pick(&[1, 4, 8]);
+        let amounts = json!({"cpu": cpus.to_string(), "memory": format!("{}Gi", cpus * 4), "pods": "30",
+                             "ephemeral-storage": "40Gi"});
+        let mut node = json!({
+            "metadata": {"name": name, "uid": name, "labels": {
+                HOSTNAME: name, ZONE: random.pick(&ZONES), ARCH: "amd64", "kubernetes.io/os": "linux"}},
+            "spec": {"providerID": format!("elsewhere://{index}")},
+            "status": {"capacity": amounts, "allocatable": amounts,
+                       "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        if random.chance(30) {
+            node["spec"]["taints"] = json!([{"key": "dedicated", "value": "a", "effect": "NoSchedule"}]);
+        }
+        match workload["nodes"].as_array_mut() {
+            Some(nodes) => nodes.push(node),
+            None => workload["nodes"] = json!([node]),
+        }
+    }
 }
 
 fn instance_types(random: &mut Random, features: &BTreeSet<&str>) -> Vec<Value> {

@@ -32,10 +32,13 @@ pub fn of_json(plan: &Value) -> String {
     }
     let mut by_zone: Vec<usize> = zones.into_values().collect();
     by_zone.sort_unstable();
+    // In millionths, so that it does not depend on the order of the claims.
     let cost: f64 = claims
         .iter()
         .filter_map(|claim| claim["cheapestPrice"].as_f64())
-        .fold(0.0, |sum, price| sum + price);
+        .map(|price| (price * 1e6).round())
+        .fold(0.0, |sum, price| sum + price)
+        / 1e6;
     let mut existing: Vec<String> = list(&plan["existing"])
         .iter()
         .map(|node| format!("{}:{}", short(&node["node"]), list(&node["pods"]).len()))
@@ -87,4 +90,47 @@ fn zone_values(claim: &Value) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// What of an outcome can be better or worse.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    pub claims: usize,
+    pub left: usize,
+    cost: f64,
+}
+
+impl Figures {
+    pub fn of(outcome: &str) -> Self {
+        let part = |name: &str| {
+            let rest = outcome
+                .split_once(&format!(" {name}["))
+                .map_or("", |(_, rest)| rest);
+            rest.split(']').next().unwrap_or_default()
+        };
+        let left = part("left")
+            .split_whitespace()
+            .filter_map(|group| group.rsplit_once('*'));
+        Figures {
+            claims: part("claims").split(',').filter(|size| !size.is_empty()).count(),
+            left: left.filter_map(|(_, count)| count.parse::<usize>().ok()).sum(),
+            cost: part("cost").parse().unwrap_or(f64::MAX),
+        }
+    }
+
+    /// Whether one of these leaves as many pods, or is as dear with no more placed.
+    pub fn no_worse_than_some(&self, others: &[Figures]) -> bool {
+        others.iter().any(|other| {
+            self.left < other.left
+                || (self.left == other.left && self.claims <= other.claims && self.cost <= other.cost + 1e-9)
+        })
+    }
+}
+
+#[test]
+fn figures_are_read_back() {
+    let figures = Figures::of("nodes[a:1] claims[1,2] types[0:1 0:2] zones[2] cost[0.2577] left[g1*3 g2*4]");
+    assert_eq!((figures.claims, figures.left), (2, 7));
+    let dearer = Figures { cost: 0.3, ..figures };
+    assert!(figures.no_worse_than_some(&[dearer]) && !dearer.no_worse_than_some(&[figures]));
 }

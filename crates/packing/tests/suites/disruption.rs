@@ -106,7 +106,7 @@ impl Stage {
             "comes" => number(self.command().replacements.len(), line[1], "replacements"),
             // The types of the one replacement
             "into" => {
-                let mut types = self.command().replacements[0].instance_types.clone();
+                let mut types = self.command().replacements[0].instance_types.to_vec();
                 types.sort();
                 let mut expected: Vec<&str> = line[1..].to_vec();
                 expected.sort_unstable();

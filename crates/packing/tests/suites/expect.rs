@@ -98,7 +98,7 @@ impl Stage {
                 number(gap, line[2], "between the fullest domain and the emptiest");
             }
             "types-of" => {
-                let mut types = self.claim(line[1]).instance_types.clone();
+                let mut types = self.claim(line[1]).instance_types.to_vec();
                 types.sort();
                 let mut expected: Vec<&str> = line[2..].to_vec();
                 expected.sort_unstable();

@@ -78,7 +78,7 @@ impl Stage {
     }
 
     fn put_one_node(&mut self, name: &str, line: &[&str]) {
-        let mut own = std::collections::BTreeMap::new();
+        let mut own = slipway_packing::model::StringMap::new();
         let mut pool = None;
         let mut kind: Option<InstanceType> = None;
         for word in line {

@@ -8,6 +8,7 @@ use slipway_packing::disrupt::leaving_pods;
 use slipway_packing::labels;
 use slipway_packing::model::{
     CsiNode, DaemonSet, InstanceType, NewClaim, Node, NodeClaim, NodePool, Offering, Plan, Pod, Snapshot,
+    StringMap,
 };
 use slipway_packing::requirement::Operator;
 use slipway_packing::requirements::Requirements;
@@ -382,7 +383,7 @@ impl Stage {
         if is_reserved(&offering) {
             self.take_reservation(&label_of(&offering, "karpenter.sh/reservation-id"));
         }
-        let mut own: BTreeMap<String, String> = BTreeMap::new();
+        let mut own = StringMap::new();
         for spec in kind.requirements.iter().chain(&offering.requirements) {
             if spec.operator == Operator::In && !spec.values.is_empty() {
                 own.insert(spec.key.clone(), spec.values[0].clone());
@@ -431,13 +432,7 @@ impl Stage {
     }
 
     /// A claim and the node that joined for it.
-    pub fn join(
-        &mut self,
-        name: &str,
-        mut claim: NodeClaim,
-        own: BTreeMap<String, String>,
-        kind: &InstanceType,
-    ) -> Node {
+    pub fn join(&mut self, name: &str, mut claim: NodeClaim, own: StringMap, kind: &InstanceType) -> Node {
         let mut node = Node::default();
         node.metadata.name = name.to_owned();
         node.metadata.labels.clone_from(&own);

@@ -1,0 +1,153 @@
+//! Says whether a plan keeps Kubernetes' rules. Written from those rules over plain strings; it shares no scheduling
+//! code with the crate, only the data model and quantities. Tests and measurements judge plans of any scheduler by it.
+
+pub mod amounts;
+mod places;
+mod pod_affinity;
+mod selection;
+mod spread;
+mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use slipway_packing::model::{NewClaim, Plan, Pod, Snapshot};
+use slipway_packing::quantity::Quantity;
+
+use places::{Place, Places};
+
+/// Fails with everything that is wrong.
+pub fn check(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) {
+    let problems = problems(snapshot, pods, plan);
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// Everything that is wrong with a plan.
+pub fn problems(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) -> Vec<String> {
+    let mut problems = Vec::new();
+    every_pod_once(pods, plan, &mut problems);
+    if !problems.is_empty() {
+        return problems;
+    }
+    let by_name: HashMap<String, &Pod> = pods.iter().map(|pod| (pod.metadata.reference(), pod)).collect();
+    let moving: BTreeSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
+    let volumes = volumes::Attached::new(snapshot);
+    let places = Places::new(snapshot, &by_name, &moving, &volumes, &mut problems).of_plan(plan);
+    limits(snapshot, plan, &mut problems);
+    reservations(snapshot, plan, &mut problems);
+    pod_affinity::apart(snapshot, &places, &mut problems);
+    pod_affinity::together(snapshot, &places, &mut problems);
+    spread::even(snapshot, &places, &mut problems);
+    problems
+}
+
+fn every_pod_once(pods: &[Pod], plan: &Plan, problems: &mut Vec<String>) {
+    let mut seen: Vec<&String> = plan.new_claims.iter().flat_map(|claim| &claim.pods).collect();
+    seen.extend(plan.existing.iter().flat_map(|assignment| &assignment.pods));
+    seen.extend(plan.unschedulable.iter().map(|refusal| &refusal.pod));
+    let mut wanted: Vec<String> = pods.iter().map(|pod| pod.metadata.reference()).collect();
+    seen.sort();
+    wanted.sort();
+    if !seen.iter().copied().eq(&wanted) {
+        problems.push(format!(
+            "not every pod is decided once: {} decisions for {} pods",
+            seen.len(),
+            wanted.len()
+        ));
+    }
+    for refusal in &plan.unschedulable {
+        if refusal.message.is_empty() {
+            problems.push(format!("{} is refused without a reason", refusal.pod));
+        }
+    }
+}
+
+/// What every claim could cost at most stays inside the pool's limits, as long as the pool was inside before.
+fn limits(snapshot: &Snapshot, plan: &Plan, problems: &mut Vec<String>) {
+    for pool in &snapshot.node_pools {
+        let own: Vec<&NewClaim> = plan
+            .new_claims
+            .iter()
+            .filter(|claim| claim.node_pool == pool.metadata.name)
+            .collect();
+        let Some(kinds) = snapshot.instance_types.get(&pool.metadata.name) else {
+            continue;
+        };
+        let by_name: HashMap<&str, _> = kinds.iter().map(|kind| (kind.name.as_str(), kind)).collect();
+        let standing = snapshot
+            .nodes
+            .iter()
+            .filter(|node| node.metadata.labels.get("karpenter.sh/nodepool") == Some(&pool.metadata.name));
+        for (resource, limit) in &pool.spec.limits {
+            let used: Quantity = if resource == "nodes" {
+                // Without the option the count of nodes is only looked at before the batch.
+                if !snapshot.options.improvements.exact_node_limits {
+                    continue;
+                }
+                Quantity::from_units((standing.clone().count() + own.len()) as i64)
+            } else {
+                let before: Quantity = standing
+                    .clone()
+                    .filter_map(|node| node.status.capacity.get(resource).copied())
+                    .sum();
+                let most = own.iter().map(|claim| {
+                    let amounts = claim
+                        .instance_types
+                        .iter()
+                        .filter_map(|name| by_name.get(name.as_str())?.capacity.get(resource).copied());
+                    amounts.max().unwrap_or(Quantity::ZERO)
+                });
+                before + most.sum()
+            };
+            if !own.is_empty() && used > *limit {
+                problems.push(format!(
+                    "{}: {used} of {resource} against {limit}",
+                    pool.metadata.name
+                ));
+            }
+        }
+    }
+}
+
+/// No reservation is promised to more claims than it has room for.
+fn reservations(snapshot: &Snapshot, plan: &Plan, problems: &mut Vec<String>) {
+    let label = &snapshot.options.reservation_label;
+    let mut room: BTreeMap<&str, u32> = BTreeMap::new();
+    for kind in snapshot.instance_types.values().flatten() {
+        for offering in &kind.offerings {
+            let ids = offering.requirements.iter().filter(|own| own.key == *label);
+            for id in ids.flat_map(|own| &own.values) {
+                let entry = room.entry(id).or_insert(offering.reservation_capacity);
+                *entry = (*entry).min(offering.reservation_capacity);
+            }
+        }
+    }
+    let mut promised: BTreeMap<&str, u32> = BTreeMap::new();
+    for claim in &plan.new_claims {
+        let ids = claim.requirements.iter().filter(|own| own.key == *label);
+        for id in ids.flat_map(|own| &own.values) {
+            *promised.entry(id).or_default() += 1;
+        }
+    }
+    for (id, count) in promised {
+        let room = room.get(id).copied().unwrap_or(0);
+        if count > room {
+            problems.push(format!("{count} claims for the {room} slots of reservation {id}"));
+        }
+    }
+}
+
+/// The pod's name for messages.
+fn named(pod: &Pod) -> String {
+    pod.metadata.reference()
+}
+
+/// Whether two places could be in one domain.
+fn share(one: &Place<'_>, other: &Place<'_>, key: &str) -> bool {
+    if key == selection::HOSTNAME {
+        return one.host == other.host;
+    }
+    match (one.labels.get(key), other.labels.get(key)) {
+        (Some(left), Some(right)) => left.intersection(right).next().is_some(),
+        _ => false,
+    }
+}
