@@ -50,7 +50,7 @@ impl Authority {
 
     /// A certificate for servers on this machine.
     pub fn server(&self) -> Result<Pair, rcgen::Error> {
-        let mut parameters = CertificateParams::new(
+        self.server_called(
             [
                 "127.0.0.1",
                 "10.0.0.1",
@@ -61,7 +61,12 @@ impl Authority {
                 "kubernetes.default.svc.cluster.local",
             ]
             .map(String::from),
-        )?;
+        )
+    }
+
+    /// A certificate for a server that is reached under these names.
+    pub fn server_called(&self, names: impl Into<Vec<String>>) -> Result<Pair, rcgen::Error> {
+        let mut parameters = CertificateParams::new(names)?;
         parameters.distinguished_name = named("localhost", None);
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(parameters)

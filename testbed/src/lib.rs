@@ -8,6 +8,7 @@ mod cluster;
 mod directory;
 pub mod hosts;
 pub mod install;
+pub mod installed;
 pub mod parts;
 pub mod peers;
 mod ports;

@@ -1,3 +1,4 @@
 //! Rules about the repository itself.
 
+mod book;
 mod who_may_know_whom;

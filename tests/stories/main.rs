@@ -2,6 +2,9 @@
 //! processes. One file a story; each keeps to its own namespace.
 
 mod azure_peers;
+mod clusterctl;
+mod clusterctl_repository;
+mod helm_chart;
 mod manager_process;
 mod stock_kubeadm_control_plane;
 mod stock_machine_deployment;

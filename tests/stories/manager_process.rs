@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use slipway_testbed::installed::Installed;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -53,6 +54,35 @@ impl ManagerProcess {
                 "--leader-election-namespace=capt-system",
             ])
             .args(["--sync-period=10m", "--fleet-concurrency=4", "-v=4"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log)?)
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting the manager")?;
+        Ok(Self {
+            child,
+            health,
+            metrics,
+            log,
+            url: format!("https://127.0.0.1:{port}"),
+        })
+    }
+
+    /// Starts a manager as its Deployment says. Where its metrics are is said there too.
+    pub fn start_installed(
+        name: &str,
+        directory: &Path,
+        installed: &Installed,
+        port: u16,
+        metrics: SocketAddr,
+    ) -> Result<Self> {
+        let health = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let log = directory.join(format!("{name}.log"));
+        let child = Command::new(BINARY)
+            .args(&installed.arguments)
+            .envs(&installed.environment)
+            .arg(format!("--health-addr={health}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log)?)

@@ -2,6 +2,7 @@
 
 mod bench;
 mod manifests;
+mod package;
 mod parts;
 mod shared_clusters;
 mod test;
@@ -28,8 +29,10 @@ enum Chore {
     Bench(bench::Arguments),
     /// Build the real parts (Kubernetes, etcd, Cluster API, clusterctl, kwok) into the per-user cache.
     Parts(parts::Arguments),
-    /// Render CRDs, roles, webhooks, Deployments and clusterctl's files into deploy/.
+    /// Render CRDs, roles, webhooks, Deployments, clusterctl's files and the chart into deploy/, the reference into docs/.
     Manifests(manifests::Arguments),
+    /// Make what a release consists of: static programs, image, clusterctl repository, bill of materials, manual.
+    Package(package::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Parts(arguments) => parts::run(&arguments),
         Chore::Manifests(arguments) => manifests::run(&arguments),
+        Chore::Package(arguments) => package::run(&arguments),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

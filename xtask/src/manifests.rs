@@ -1,4 +1,4 @@
-//! `cargo xtask manifests`: lets the `slipway` binary render itself into deploy/.
+//! `cargo xtask manifests`: lets the `slipway` binary render itself into deploy/ and docs/reference/.
 
 use std::{path::Path, process::Command};
 
@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             "slipway",
             "--",
         ])
-        .args(["manifests", "--out", "deploy"]);
+        .args(["manifests", "--out", "deploy", "--reference", "docs/reference"]);
     if arguments.check {
         command.arg("--check");
     }

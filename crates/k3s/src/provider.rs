@@ -6,12 +6,13 @@ use slipway_runtime::{
     Package, PackageKind, Provider, Rule,
     admission::{Admission, Handler, Operation, Phase, Request, Verdict, field::Path},
     conversion::Conversion,
+    provider::ConditionType,
 };
 
 use crate::{
     api::{
         CONTROL_PLANE_GROUP, KThreesConfig, KThreesConfigTemplate, KThreesControlPlane,
-        KThreesControlPlaneTemplate, VERSION, crd,
+        KThreesControlPlaneTemplate, VERSION, conditions, crd,
     },
     bootstrap, control_plane, conversion,
 };
@@ -64,7 +65,31 @@ fn bootstrap_package() -> Package {
         Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
     ];
     package.controllers = vec![bootstrap::controller::registration()];
+    package.conditions = describe(
+        "KThreesConfig",
+        &[
+            (
+                conditions::READY,
+                "its Machine can be started with the data there is",
+            ),
+            (
+                conditions::DATA_SECRET_AVAILABLE,
+                "the Secret with the userdata is written",
+            ),
+            (
+                conditions::CERTIFICATES_AVAILABLE,
+                "the cluster's certificate authorities are there",
+            ),
+        ],
+    );
     package
+}
+
+fn describe(kind: &'static str, found: &[(&'static str, &'static str)]) -> Vec<ConditionType> {
+    found
+        .iter()
+        .map(|&(name, meaning)| ConditionType { kind, name, meaning })
+        .collect()
 }
 
 fn control_plane_package() -> Package {
@@ -105,6 +130,45 @@ fn control_plane_package() -> Package {
         Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
     ];
     package.controllers = vec![control_plane::controller::registration()];
+    package.conditions = describe(
+        "KThreesControlPlane",
+        &[
+            (conditions::READY, "everything below that is known is True"),
+            (conditions::AVAILABLE, "the API server answers"),
+            (
+                conditions::CERTIFICATES_AVAILABLE,
+                "the cluster's certificate authorities are there",
+            ),
+            (
+                conditions::TOKEN_AVAILABLE,
+                "the token that servers join with is there",
+            ),
+            (conditions::MACHINES_READY, "every Machine is ready"),
+            (
+                conditions::MACHINES_SPEC_UP_TO_DATE,
+                "no Machine waits to be replaced or updated",
+            ),
+            (conditions::RESIZED, "there are as many Machines as asked for"),
+            (
+                conditions::COMPONENTS_HEALTHY,
+                "the control plane's components run on every Machine",
+            ),
+            (
+                conditions::ETCD_CLUSTER_HEALTHY,
+                "every Machine has a voting member of etcd, and there are no others",
+            ),
+        ],
+    );
+    package.conditions.extend(describe(
+        "Machine",
+        &[
+            (conditions::AGENT_HEALTHY, "k3s runs on the node"),
+            (
+                conditions::ETCD_MEMBER_HEALTHY,
+                "its member of etcd votes and answers",
+            ),
+        ],
+    ));
     package
 }
 

@@ -112,11 +112,20 @@ impl Certificates {
     /// Takes up new files as they appear. A pair that cannot be used (half written, key and certificate of
     /// different renewals) is reported once, and the old pair stays.
     pub async fn follow(self: Arc<Self>, files: CertificateFiles, cancel: CancellationToken) {
+        self.follow_every(POLL, files, cancel).await;
+    }
+
+    pub(crate) async fn follow_every(
+        self: Arc<Self>,
+        period: Duration,
+        files: CertificateFiles,
+        cancel: CancellationToken,
+    ) {
         let mut seen = files.read().ok();
         loop {
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = tokio::time::sleep(POLL) => {}
+                () = tokio::time::sleep(period) => {}
             }
             match files.read() {
                 Err(error) => {

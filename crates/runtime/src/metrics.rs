@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{
+        MetricType,
         counter::Counter,
         family::{Family, MetricConstructor},
         gauge::Gauge,
@@ -96,6 +97,7 @@ pub type Histograms<Labels> = Family<Labels, Histogram, Buckets>;
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
     refreshers: Arc<Mutex<Vec<Refresher>>>,
+    descriptions: Arc<Mutex<Vec<Description>>>,
     pub reconcile_total: Family<ResultLabels, Counter>,
     pub reconcile_errors: Family<ControllerLabel, Counter>,
     pub reconcile_errors_by_class: Family<ClassLabels, Counter>,
@@ -124,6 +126,15 @@ pub struct Metrics {
     pub events_dropped: Counter,
 }
 
+/// What a metric is called and what it says, for the reference.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Description {
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    pub help: String,
+}
+
 /// Brings a gauge up to date before it is read; dropped when it answers `false`.
 type Refresher = Box<dyn Fn() -> bool + Send>;
 
@@ -133,6 +144,7 @@ impl Metrics {
         let metrics = Self {
             registry: Arc::new(Mutex::new(Registry::default())),
             refreshers: Arc::default(),
+            descriptions: Arc::default(),
             reconcile_total: Family::default(),
             reconcile_errors: Family::default(),
             reconcile_errors_by_class: Family::default(),
@@ -300,7 +312,24 @@ impl Metrics {
 
     /// Adds a metric of a provider. A counter's name is given without its `_total`.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
+        let kind = match metric.metric_type() {
+            MetricType::Counter => "counter",
+            MetricType::Gauge => "gauge",
+            MetricType::Histogram => "histogram",
+            _ => "info",
+        };
+        self.descriptions.lock().push(Description {
+            // The encoder adds it to counters.
+            name: format!("{name}{}", if kind == "counter" { "_total" } else { "" }),
+            kind,
+            help: help.to_owned(),
+        });
         self.registry.lock().register(name, help, metric);
+    }
+
+    /// Every metric there is, whether anything was counted yet or not.
+    pub fn descriptions(&self) -> Vec<Description> {
+        self.descriptions.lock().clone()
     }
 
     /// Calls back before every reading, for gauges that are cheaper to compute than to keep; until it answers

@@ -21,6 +21,25 @@ pub enum PackageKind {
 }
 
 impl PackageKind {
+    /// Those that clusterctl installs.
+    pub const CLUSTERCTL: [Self; 4] = [
+        Self::Infrastructure,
+        Self::Bootstrap,
+        Self::ControlPlane,
+        Self::RuntimeExtension,
+    ];
+
+    /// clusterctl's own word for the kind, in its configuration and inventory.
+    pub fn clusterctl_type(self) -> &'static str {
+        match self {
+            Self::Infrastructure => "InfrastructureProvider",
+            Self::Bootstrap => "BootstrapProvider",
+            Self::ControlPlane => "ControlPlaneProvider",
+            Self::RuntimeExtension => "RuntimeExtensionProvider",
+            Self::HelmOnly => "",
+        }
+    }
+
     /// The prefix of the package's identity and of its components file.
     pub fn prefix(self) -> &'static str {
         match self {
@@ -31,6 +50,15 @@ impl PackageKind {
             Self::HelmOnly => "helm",
         }
     }
+}
+
+/// A condition that objects of a kind carry, for the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConditionType {
+    pub kind: &'static str,
+    pub name: &'static str,
+    /// What is so when it is True.
+    pub meaning: &'static str,
 }
 
 /// What is installed together: one clusterctl provider, one components file, one Deployment. Two Slipway
@@ -54,6 +82,8 @@ pub struct Package {
     pub environment: Vec<EnvVar>,
     /// Further objects of the components file; namespaced ones are put into the package's namespace.
     pub objects: Vec<serde_json::Value>,
+    /// The conditions of its kinds, for the reference.
+    pub conditions: Vec<ConditionType>,
 }
 
 impl Package {
@@ -71,6 +101,7 @@ impl Package {
             arguments: Vec::new(),
             environment: Vec::new(),
             objects: Vec::new(),
+            conditions: Vec::new(),
         }
     }
 

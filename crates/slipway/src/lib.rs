@@ -1,6 +1,7 @@
 //! The command line of `slipway`, over whatever providers it is given.
 
 mod examples;
+mod man;
 mod manifests;
 mod up;
 
@@ -22,6 +23,7 @@ pub fn command(providers: &[Provider]) -> Command {
         .arg_required_else_help(true)
         .subcommand(manager::command(providers))
         .subcommand(manifests::command())
+        .subcommand(man::command())
         .subcommand(up::command())
         .subcommand(Command::new("version").about("Print the version and the providers of this binary"))
         .subcommand(
@@ -49,6 +51,7 @@ pub fn run(providers: Vec<Provider>, arguments: impl IntoIterator<Item = OsStrin
     match matches.subcommand() {
         Some(("manager", matches)) => run_manager(providers, matches),
         Some(("manifests", matches)) => report(manifests::run(&providers, matches)),
+        Some(("man", matches)) => report(man::run(command(&providers), matches)),
         Some(("up", matches)) => report(up::run(&providers, matches)),
         Some(("version", _)) => {
             print_version(&providers);

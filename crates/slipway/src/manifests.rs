@@ -1,13 +1,18 @@
 //! `slipway manifests`: renders what is installed, from the registrations.
 
-use std::{fs, io::Write, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use slipway_runtime::{
     Package, Provider,
     certificates::{CertificateFiles, ensure_self_signed},
     manager::{local_names, select},
-    manifests::{Bundle, Drift, Release, files, local_objects, yaml},
+    manifests::{Bundle, Drift, Release, files, local_objects, reference, repository, yaml},
 };
 
 pub fn command() -> Command {
@@ -26,6 +31,22 @@ pub fn command() -> Command {
                 .long("check")
                 .action(ArgAction::SetTrue)
                 .help("Write nothing, and fail if the files differ from what would be rendered"),
+        )
+        .arg(
+            Arg::new("reference")
+                .long("reference")
+                .value_name("DIRECTORY")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with_all(["local", "crds", "repository"])
+                .help("Also render the reference part of the book into this folder"),
+        )
+        .arg(
+            Arg::new("repository")
+                .long("repository")
+                .value_name("DIRECTORY")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with_all(["check", "local", "crds"])
+                .help("Write a folder that clusterctl installs from, with a clusterctl.yaml to call it with"),
         )
         .arg(
             Arg::new("crds")
@@ -69,8 +90,7 @@ pub fn command() -> Command {
             Arg::new("image")
                 .long("image")
                 .value_name("IMAGE")
-                .default_value(concat!("slipway/manager:v", env!("CARGO_PKG_VERSION")))
-                .help("The manager's image in Deployments"),
+                .help("The manager's image in Deployments; docker.io/slipway/manager of that version if absent"),
         )
         .arg(
             Arg::new("release")
@@ -90,9 +110,13 @@ pub fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
         .collect();
     let packages = select(providers, &names).map_err(|error| error.to_string())?;
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
+    let version = text("release");
     let release = Release {
-        version: text("release"),
-        image: text("image"),
+        image: matches
+            .get_one("image")
+            .cloned()
+            .unwrap_or_else(|| format!("docker.io/slipway/manager:{version}")),
+        version,
     };
     if matches.get_flag("crds") {
         return print_crds(&packages, &release);
@@ -119,26 +143,62 @@ pub fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
             .map_err(|error| error.to_string())?;
         return print(&yaml::documents(&values));
     }
+    if let Some(directory) = matches.get_one::<PathBuf>("repository") {
+        return write_repository(packages, &release, directory);
+    }
     let rendered = files(packages, &release).map_err(|error| error.to_string())?;
     if rendered.is_empty() {
         eprintln!("note: no provider is registered, so there is nothing to render");
     }
     let directory = matches.get_one::<PathBuf>("out").cloned().unwrap_or_default();
-    let drift = Drift::find(&rendered, &directory)
-        .map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
-    if matches.get_flag("check") {
-        return if drift.is_empty() {
-            Ok(())
-        } else {
-            Err(format!(
-                "{} differs from what the registrations say; run `cargo xtask manifests`:\n{drift}",
-                directory.display()
-            ))
-        };
+    let check = matches.get_flag("check");
+    let drift = Drift::find(&rendered, &directory);
+    bring_up_to_date(&rendered, &directory, drift, check)?;
+    if let Some(directory) = matches.get_one::<PathBuf>("reference") {
+        let pages = reference(providers, &crate::command(providers)).map_err(|error| error.to_string())?;
+        let drift = Drift::find_among(&pages, directory, |_| true);
+        bring_up_to_date(&pages, directory, drift, check)?;
+    }
+    Ok(())
+}
+
+/// Writes what differs, or says that it does.
+fn bring_up_to_date(
+    files: &BTreeMap<PathBuf, String>,
+    directory: &Path,
+    drift: std::io::Result<Drift>,
+    check: bool,
+) -> Result<(), String> {
+    let drift = drift.map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    if check && !drift.is_empty() {
+        return Err(format!(
+            "{} differs from what the registrations say; run `cargo xtask manifests`:\n{drift}",
+            directory.display()
+        ));
     }
     drift
-        .repair(&rendered, &directory)
+        .repair(files, directory)
         .map_err(|error| format!("cannot write to {}: {error}", directory.display()))
+}
+
+/// Adds this release to a folder that clusterctl installs from.
+fn write_repository(packages: Vec<&Package>, release: &Release, directory: &Path) -> Result<(), String> {
+    let cannot_write = |error| format!("cannot write to {}: {error}", directory.display());
+    let directory = std::path::absolute(directory).map_err(cannot_write)?;
+    let files = repository(packages, release, &directory).map_err(|error| error.to_string())?;
+    for (path, text) in &files {
+        let path = directory.join(path);
+        path.parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&path, text))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    eprintln!(
+        "wrote {} files; clusterctl finds them with --config {}",
+        files.len(),
+        directory.join("clusterctl.yaml").display()
+    );
+    Ok(())
 }
 
 /// The host of `https://host:port/path`.

@@ -71,7 +71,7 @@ fn an_unknown_flag_gets_a_suggestion() {
         &["manager", "--watch-filtre=blue"],
         "a similar argument exists: '--watch-filter'",
     );
-    refuses(&["managre"], "a similar subcommand exists: 'manager'");
+    refuses(&["managre"], "'manager'");
 }
 
 #[test]
@@ -176,6 +176,14 @@ fn what_needs_no_cluster_works_without_one() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let ended = slipway(&["manifests", "--check", "--out", out.to_str().unwrap()]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let repository = folder.path().join("repository");
+    let ended = slipway(&["manifests", "--repository", repository.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let config = std::fs::read_to_string(repository.join("clusterctl.yaml")).unwrap();
+    assert!(
+        config.contains(&format!("url: {}", repository.display())),
+        "clusterctl finds the packages by absolute paths: {config}"
+    );
     let ended = slipway(&["version"]);
     assert!(
         ended
@@ -189,6 +197,15 @@ fn what_needs_no_cluster_works_without_one() {
     assert!(
         ended.stdout.contains("--watch-filter"),
         "completions know the manager's flags"
+    );
+    let pages = folder.path().join("man");
+    let ended = slipway(&["man", "--out", pages.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let page = std::fs::read_to_string(pages.join("slipway-manager.1")).unwrap();
+    assert!(page.contains(".TH slipway-manager 1"), "{page}");
+    assert!(
+        page.contains("watch\\-filter"),
+        "the manual knows the manager's flags: {page}"
     );
     let ended = slipway(&["manager", "--help"]);
     assert!(

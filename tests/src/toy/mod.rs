@@ -34,11 +34,19 @@ const RULES: &[Rule] = &[
 
 /// The provider as a provider crate would export it.
 pub fn provider() -> Provider {
+    storing("v1beta2")
+}
+
+/// The provider as it was when Fleets were still stored in their older version.
+pub fn earlier_provider() -> Provider {
+    storing("v1beta1")
+}
+
+fn storing(version: &str) -> Provider {
     let mut package = Package::new(PackageKind::Infrastructure, "toy");
     package.name_prefix = Some("capt");
     package.crds = vec![
-        merge_crds(vec![v1beta1::Fleet::crd(), Fleet::crd()], "v1beta2")
-            .expect("the versions are of one kind"),
+        merge_crds(vec![v1beta1::Fleet::crd(), Fleet::crd()], version).expect("the versions are of one kind"),
         Vessel::crd(),
     ];
     package.rbac = RULES.to_vec();

@@ -2,7 +2,7 @@
 //! one JSON object; progress goes to standard error.
 
 mod packing;
-mod peers;
+pub mod peers;
 mod runtime;
 
 use anyhow::Result;

@@ -46,6 +46,15 @@ pub fn build(name: &str) -> Result<PathBuf> {
 
 /// Builds a Rust program in release mode and says where it is.
 pub fn build_release(arguments: &[&str], target: &str) -> Result<PathBuf> {
+    build_release_for(arguments, target, &[])
+}
+
+/// The same, with variables for cargo and the build scripts.
+pub fn build_release_for(
+    arguments: &[&str],
+    target: &str,
+    environment: &[(String, String)],
+) -> Result<PathBuf> {
     eprintln!("building {target} in release mode");
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
@@ -56,6 +65,7 @@ pub fn build_release(arguments: &[&str], target: &str) -> Result<PathBuf> {
             "--message-format=json-render-diagnostics",
         ])
         .args(arguments)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("running cargo build")?;

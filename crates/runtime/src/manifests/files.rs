@@ -1,26 +1,31 @@
-//! The files under `deploy/`: a clusterctl provider repository, and one file for what ships by Helm only.
+//! The files under `deploy/`: a clusterctl provider repository, one file for what ships by Helm only, and the Helm chart.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt, fs, io,
     path::{Path, PathBuf},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Bundle, Release, RenderError, yaml};
+use super::{Bundle, Release, RenderError, chart, yaml};
 use crate::{Package, PackageKind};
 
 /// The Cluster API contract every package implements.
 const CONTRACT: &str = "v1beta2";
+
+/// The release series there are; a new minor version adds itself. clusterctl upgrades only from versions that the newer
+/// release's metadata still names.
+const SERIES: &[(u64, u64)] = &[(0, 1)];
 
 /// Every file by its path under `deploy/`.
 pub fn files<'package>(
     packages: impl IntoIterator<Item = &'package Package>,
     release: &Release,
 ) -> Result<BTreeMap<PathBuf, String>, RenderError> {
-    let mut files = BTreeMap::new();
-    for bundle in Bundle::join(packages)? {
+    let bundles = Bundle::join(packages)?;
+    let mut files = chart::files(&bundles, release);
+    for bundle in &bundles {
         let components = yaml::documents(&bundle.objects(release));
         if bundle.kind == PackageKind::HelmOnly {
             files.insert(
@@ -28,6 +33,11 @@ pub fn files<'package>(
                 components,
             );
             continue;
+        }
+        if !names_registry(&release.image) {
+            return Err(RenderError::Image {
+                image: release.image.clone(),
+            });
         }
         let folder = Path::new("clusterctl")
             .join(&bundle.identity)
@@ -37,6 +47,13 @@ pub fn files<'package>(
         files.insert(folder.join("metadata.yaml"), metadata(&release.version)?);
     }
     Ok(files)
+}
+
+/// Whether an image's name begins with a host, as container engines tell one from a user's name.
+fn names_registry(image: &str) -> bool {
+    image
+        .split_once('/')
+        .is_some_and(|(host, rest)| !rest.is_empty() && (host.contains(['.', ':']) || host == "localhost"))
 }
 
 /// clusterctl's `metadata.yaml`: which contract each release series has.
@@ -52,11 +69,58 @@ fn metadata(version: &str) -> Result<String, RenderError> {
     let (Some(Ok(major)), Some(Ok(minor)), Some(_)) = (numbers.next(), numbers.next(), numbers.next()) else {
         return Err(invalid());
     };
+    let mut series: BTreeSet<(u64, u64)> = SERIES.iter().copied().collect();
+    series.insert((major, minor));
+    let series: Vec<Value> = series
+        .into_iter()
+        .filter(|one| *one <= (major, minor))
+        .map(|(major, minor)| json!({"major": major, "minor": minor, "contract": CONTRACT}))
+        .collect();
     Ok(yaml::document(&json!({
         "apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3",
         "kind": "Metadata",
-        "releaseSeries": [{"major": major, "minor": minor, "contract": CONTRACT}],
+        "releaseSeries": series,
     })))
+}
+
+/// A folder that a user's clusterctl installs from: the packages of one release, and a configuration that names them.
+/// Releases that are there already stay, so that one can be upgraded to the next. `directory` is absolute: clusterctl
+/// takes nothing else.
+pub fn repository<'package>(
+    packages: impl IntoIterator<Item = &'package Package>,
+    release: &Release,
+    directory: &Path,
+) -> Result<BTreeMap<PathBuf, String>, RenderError> {
+    let mut repository = BTreeMap::new();
+    let mut providers = Vec::new();
+    for (path, text) in files(packages, release)? {
+        let Ok(path) = path.strip_prefix("clusterctl") else {
+            continue;
+        };
+        let mut parts = path.iter().map(|part| part.to_string_lossy());
+        if let (Some(identity), Some(_), Some(file)) = (parts.next(), parts.next(), parts.next())
+            && let Some(kind) = PackageKind::CLUSTERCTL
+                .into_iter()
+                .find(|kind| file == format!("{}-components.yaml", kind.prefix()))
+        {
+            let name = identity.strip_prefix(&format!("{}-", kind.prefix()));
+            let url = directory
+                .join(identity.as_ref())
+                .join("latest")
+                .join(file.as_ref());
+            providers.push(json!({
+                "name": name.unwrap_or(&identity),
+                "type": kind.clusterctl_type(),
+                "url": url.to_string_lossy(),
+            }));
+        }
+        repository.insert(path.to_owned(), text);
+    }
+    repository.insert(
+        PathBuf::from("clusterctl.yaml"),
+        yaml::document(&json!({"providers": providers})),
+    );
+    Ok(repository)
 }
 
 /// How a folder differs from what would be rendered.
@@ -73,8 +137,23 @@ impl Drift {
         self.missing.is_empty() && self.changed.is_empty() && self.stale.is_empty()
     }
 
-    /// Compares a folder with rendered files. Only folders that rendering owns are looked through for stale ones.
+    /// Compares `deploy/` with rendered files. Cluster templates that people put beside components are not looked at.
     pub fn find(files: &BTreeMap<PathBuf, String>, directory: &Path) -> io::Result<Self> {
+        Self::find_among(files, directory, |path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            path.starts_with("components")
+                || path.starts_with("helm")
+                || (path.starts_with("clusterctl")
+                    && (name == "metadata.yaml" || name.ends_with("-components.yaml")))
+        })
+    }
+
+    /// Compares a folder with rendered files; files that `is_owned` and are not rendered are stale.
+    pub fn find_among(
+        files: &BTreeMap<PathBuf, String>,
+        directory: &Path,
+        is_owned: impl Fn(&Path) -> bool,
+    ) -> io::Result<Self> {
         let mut drift = Self::default();
         for (path, rendered) in files {
             match fs::read_to_string(directory.join(path)) {
@@ -84,16 +163,10 @@ impl Drift {
                 Err(error) => return Err(error),
             }
         }
-        for owned in ["clusterctl", "components"] {
-            for found in walk(&directory.join(owned))? {
-                let path = found.strip_prefix(directory).unwrap_or(&found).to_owned();
-                let rendered = path.file_name().is_some_and(|name| {
-                    let name = name.to_string_lossy();
-                    owned == "components" || name == "metadata.yaml" || name.ends_with("-components.yaml")
-                });
-                if rendered && !files.contains_key(&path) {
-                    drift.stale.push(path);
-                }
+        for found in walk(directory)? {
+            let path = found.strip_prefix(directory).unwrap_or(&found);
+            if is_owned(path) && !files.contains_key(path) {
+                drift.stale.push(path.to_owned());
             }
         }
         Ok(drift)

@@ -1,9 +1,11 @@
 //! Everything that is installed, rendered from the registrations: CRDs, roles, webhook configurations, the
 //! Deployment, and clusterctl's files. Pure: registrations in, objects and files out.
 
+mod chart;
 mod deployment;
 mod files;
 mod local;
+mod reference;
 mod roles;
 mod webhooks;
 pub mod yaml;
@@ -14,8 +16,9 @@ use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::{Value, json};
 
 pub use self::{
-    files::{Drift, files},
+    files::{Drift, files, repository},
     local::local_objects,
+    reference::reference,
 };
 use crate::{Package, PackageKind, Rule, admission::Admission};
 
@@ -36,6 +39,11 @@ pub struct Release {
 pub enum RenderError {
     #[error("{version:?} is not a version like v1.2.3")]
     Version { version: String },
+    #[error(
+        "the image {image:?} names no registry, and clusterctl takes no such image: write it like \
+         docker.io/slipway/manager:v1.2.3"
+    )]
+    Image { image: String },
     #[error("{crd}: its text contains \"${{\", which clusterctl would take for a variable")]
     Variable { crd: String },
     #[error("{identity}: conversion is registered for {crd}, which is not among its CRDs")]

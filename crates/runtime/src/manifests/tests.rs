@@ -56,7 +56,7 @@ fn group_name(group: &str) -> &'static str {
 fn release() -> Release {
     Release {
         version: "v0.1.0".to_owned(),
-        image: "slipway:v0.1.0".to_owned(),
+        image: "docker.io/slipway/manager:v0.1.0".to_owned(),
     }
 }
 
@@ -93,7 +93,7 @@ fn a_package_renders_to_what_clusterctl_wants() {
     let deployment = find(&objects, "Deployment");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["name"], "manager");
-    assert_eq!(container["image"], "slipway:v0.1.0");
+    assert_eq!(container["image"], "docker.io/slipway/manager:v0.1.0");
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
     assert_eq!(
         container["securityContext"]["capabilities"]["drop"],
@@ -176,6 +176,9 @@ fn two_providers_join_in_one_package() {
         [
             &PathBuf::from("clusterctl/infrastructure-toy/v0.1.0/infrastructure-components.yaml"),
             &PathBuf::from("clusterctl/infrastructure-toy/v0.1.0/metadata.yaml"),
+            &PathBuf::from("helm/slipway/Chart.yaml"),
+            &PathBuf::from("helm/slipway/templates/infrastructure-toy.yaml"),
+            &PathBuf::from("helm/slipway/values.yaml"),
         ]
     );
     assert!(
@@ -225,12 +228,30 @@ fn mistakes_in_a_registration_are_named() {
     ));
     let wrong = Release {
         version: "0.1".to_owned(),
-        image: String::new(),
+        ..release()
     };
     assert!(matches!(
         files([&package("example.dev")], &wrong),
         Err(RenderError::Version { .. })
     ));
+    for image in ["manager", "slipway/manager:v1", ""] {
+        let short = Release {
+            image: image.to_owned(),
+            ..release()
+        };
+        assert_eq!(
+            files([&package("example.dev")], &short).unwrap_err().to_string(),
+            format!(
+                "the image {image:?} names no registry, and clusterctl takes no such image: write it like \
+                 docker.io/slipway/manager:v1.2.3"
+            )
+        );
+    }
+    let local = Release {
+        image: "localhost:5000/manager".to_owned(),
+        ..release()
+    };
+    assert!(files([&package("example.dev")], &local).is_ok());
 }
 
 #[test]
@@ -238,7 +259,7 @@ fn drift_is_found_and_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let rendered = files([&package("example.dev")], &release()).unwrap();
     let drift = Drift::find(&rendered, folder.path()).unwrap();
-    assert_eq!(drift.missing.len(), 2);
+    assert_eq!(drift.missing.len(), 5);
     drift.repair(&rendered, folder.path()).unwrap();
     assert!(Drift::find(&rendered, folder.path()).unwrap().is_empty());
 
@@ -262,4 +283,45 @@ fn drift_is_found_and_repaired() {
     drift.repair(&rendered, folder.path()).unwrap();
     assert!(Drift::find(&rendered, folder.path()).unwrap().is_empty());
     assert!(place.join("cluster-template.yaml").exists());
+}
+
+#[test]
+fn a_repository_names_its_packages_the_way_clusterctl_reads_them() {
+    let mut helm = Package::new(PackageKind::HelmOnly, "autoscaler");
+    helm.crds = vec![crd("example.dev")];
+    let packages = [package("infrastructure.cluster.x-k8s.io"), helm];
+    let files = repository(&packages, &release(), std::path::Path::new("/srv/slipway")).unwrap();
+    let paths: Vec<String> = files.keys().map(|path| path.display().to_string()).collect();
+    assert_eq!(
+        paths,
+        [
+            "clusterctl.yaml",
+            "infrastructure-toy/v0.1.0/infrastructure-components.yaml",
+            "infrastructure-toy/v0.1.0/metadata.yaml",
+        ],
+        "clusterctl has no word for what ships by Helm"
+    );
+    assert_eq!(
+        files[&PathBuf::from("clusterctl.yaml")],
+        "providers:\n- name: toy\n  type: InfrastructureProvider\n  \
+         url: /srv/slipway/infrastructure-toy/latest/infrastructure-components.yaml\n"
+    );
+}
+
+#[test]
+fn metadata_keeps_naming_the_series_one_may_upgrade_from() {
+    let next = Release {
+        version: "v0.2.0".to_owned(),
+        image: "docker.io/slipway/manager:v0.2.0".to_owned(),
+    };
+    let files = files(&[package("infrastructure.cluster.x-k8s.io")], &next).unwrap();
+    let metadata = &files[&PathBuf::from("clusterctl/infrastructure-toy/v0.2.0/metadata.yaml")];
+    let read: Value = serde_saphyr::from_str(metadata).unwrap();
+    assert_eq!(
+        read["releaseSeries"],
+        json!([
+            {"major": 0, "minor": 1, "contract": "v1beta2"},
+            {"major": 0, "minor": 2, "contract": "v1beta2"},
+        ])
+    );
 }

@@ -5,6 +5,8 @@ mod admission_review;
 mod body;
 mod conversion_review;
 pub mod listen;
+#[cfg(test)]
+mod rotation_test;
 mod runtime_hook;
 #[cfg(test)]
 mod tests;
@@ -79,6 +81,11 @@ impl Counters {
         );
         counters
     }
+}
+
+/// Registers what the server counts, for those who only want to know what there is.
+pub(crate) fn register_metrics(metrics: &Metrics) {
+    Counters::register(metrics);
 }
 
 enum Route {

@@ -1,0 +1,409 @@
+//! A manager that was installed into a cluster as a Deployment and runs as a process on this machine: with the
+//! container's own arguments, variables and rights. Stands in for those who serve a pod in a real cluster: cert-manager
+//! (certificates and whom to trust), the Service (the way to the manager) and the kubelet (secret volumes).
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Secret, Service},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
+    core::GroupVersionKind,
+};
+use serde_json::{Value, json};
+
+use crate::{Cluster, install::FIELD_MANAGER};
+
+/// How cert-manager is told which certificate's authority an object trusts.
+const INJECT: &str = "cert-manager.io/inject-ca-from";
+
+/// Kinds that name somebody to call.
+const CALLERS: &[(&str, &str)] = &[
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+    ),
+];
+
+#[derive(Debug, thiserror::Error)]
+pub enum InstalledError {
+    #[error("{doing}: {source}")]
+    Kubernetes {
+        doing: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("{what} is not as a manager's package has it: {detail}")]
+    Unexpected { what: String, detail: String },
+    #[error("making the volume {path}: {source}")]
+    Volume { path: PathBuf, source: io::Error },
+    #[error("signing for {name}: {source}")]
+    Sign { name: String, source: rcgen::Error },
+}
+
+/// What the manager's process is started with.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// The container's arguments, and those that differ outside a pod: kubeconfig, webhook address and certificate.
+    pub arguments: Vec<String>,
+    /// The container's variables, with the pod's fields filled in.
+    pub environment: BTreeMap<String, String>,
+    /// Where each secret volume lies.
+    pub volumes: BTreeMap<String, PathBuf>,
+}
+
+/// Makes the one Deployment of a namespace ready to run here: its webhooks will be called on `port` of this machine, its
+/// files lie below `directory`.
+pub async fn prepare(
+    cluster: &Cluster,
+    namespace: &str,
+    directory: &Path,
+    port: u16,
+) -> Result<Installed, InstalledError> {
+    let client = cluster.client();
+    let deployment = the_deployment(&client, namespace).await?;
+    let pod = &deployment.data["spec"]["template"]["spec"];
+    certify(cluster, &client, namespace).await?;
+    route(&client, namespace, port).await?;
+
+    let unexpected = |detail: &str| InstalledError::Unexpected {
+        what: format!("Deployment {namespace}/{}", deployment.name_any()),
+        detail: detail.to_owned(),
+    };
+    let containers = pod["containers"]
+        .as_array()
+        .ok_or_else(|| unexpected("no containers"))?;
+    let manager = containers
+        .iter()
+        .find(|container| container["name"] == "manager")
+        .ok_or_else(|| unexpected("no container called manager"))?;
+    let mut arguments = texts(&manager["args"]);
+    let account = pod["serviceAccountName"].as_str().unwrap_or("default");
+    let kubeconfig = directory.join("account.kubeconfig");
+    let user = format!("system:serviceaccount:{namespace}:{account}");
+    write(&kubeconfig, cluster.kubeconfig_as(&user, None).as_bytes())?;
+    arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
+
+    let mut volumes = BTreeMap::new();
+    for volume in pod["volumes"].as_array().into_iter().flatten() {
+        let (Some(name), Some(secret)) = (volume["name"].as_str(), volume["secret"]["secretName"].as_str())
+        else {
+            return Err(unexpected("a volume that is no secret"));
+        };
+        let path = directory.join(name);
+        mount(&client, namespace, secret, &path).await?;
+        volumes.insert(name.to_owned(), path);
+    }
+    if let Some(path) = volumes.get("cert") {
+        arguments.extend([
+            "--webhook-host=127.0.0.1".to_owned(),
+            format!("--webhook-port={port}"),
+            format!("--webhook-cert-dir={}", path.display()),
+        ]);
+    }
+    let environment = manager["env"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|variable| {
+            let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+                Some("metadata.namespace") => namespace.to_owned(),
+                Some("metadata.name" | "metadata.uid") => deployment.name_any(),
+                _ => variable["value"].as_str()?.to_owned(),
+            };
+            Some((variable["name"].as_str()?.to_owned(), value))
+        })
+        .collect();
+    Ok(Installed {
+        arguments,
+        environment,
+        volumes,
+    })
+}
+
+/// Writes files the way the kubelet's atomic writer lays out a secret volume, over an older state if there is one:
+/// `file -> ..data/file`, `..data -> ..<time>`, renewed by renaming a new link over `..data`.
+pub fn write_volume(path: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), InstalledError> {
+    let failed = |source| InstalledError::Volume {
+        path: path.to_owned(),
+        source,
+    };
+    let write_all = || -> io::Result<()> {
+        fs::create_dir_all(path)?;
+        let data = path.join("..data");
+        let old = fs::read_link(&data).ok();
+        let number = old
+            .as_deref()
+            .and_then(|old| old.to_str()?.strip_prefix("..")?.parse::<u64>().ok())
+            .map_or(1, |number| number + 1);
+        let new = format!("..{number}");
+        fs::create_dir(path.join(&new))?;
+        for (name, content) in files {
+            fs::write(path.join(&new).join(name), content)?;
+        }
+        symlink(&new, path.join("..data_tmp"))?;
+        fs::rename(path.join("..data_tmp"), &data)?;
+        for name in files.keys() {
+            let link = path.join(name);
+            if fs::symlink_metadata(&link).is_err() {
+                symlink(Path::new("..data").join(name), link)?;
+            }
+        }
+        if let Some(old) = old {
+            fs::remove_dir_all(path.join(old))?;
+        }
+        Ok(())
+    };
+    write_all().map_err(failed)
+}
+
+async fn the_deployment(client: &Client, namespace: &str) -> Result<DynamicObject, InstalledError> {
+    let mut found = list(client, "apps/v1", "Deployment", Some(namespace)).await?;
+    let (Some(deployment), true) = (found.pop(), found.is_empty()) else {
+        return Err(InstalledError::Unexpected {
+            what: format!("namespace {namespace}"),
+            detail: format!("{} Deployments", found.len()),
+        });
+    };
+    Ok(deployment)
+}
+
+/// What cert-manager does: a Secret for each Certificate, and its authority in whatever asks for it.
+async fn certify(cluster: &Cluster, client: &Client, namespace: &str) -> Result<(), InstalledError> {
+    let authority = &cluster.authority().pair().certificate;
+    for certificate in list(client, "cert-manager.io/v1", "Certificate", Some(namespace)).await? {
+        let name = certificate.name_any();
+        let spec = &certificate.data["spec"];
+        let pair = cluster
+            .authority()
+            .server_called(texts(&spec["dnsNames"]))
+            .map_err(|source| InstalledError::Sign {
+                name: name.clone(),
+                source,
+            })?;
+        let secret = spec["secretName"].as_str().unwrap_or_default();
+        let manifest = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": secret, "annotations": {"cert-manager.io/certificate-name": name}},
+            "type": "kubernetes.io/tls",
+            "data": {
+                "ca.crt": BASE64_STANDARD.encode(authority),
+                "tls.crt": BASE64_STANDARD.encode(&pair.certificate),
+                "tls.key": BASE64_STANDARD.encode(&pair.key),
+            },
+        });
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let doing = format!("writing the Secret of Certificate {namespace}/{name}");
+        secrets
+            .patch(
+                secret,
+                &PatchParams::apply(FIELD_MANAGER).force(),
+                &Patch::Apply(&manifest),
+            )
+            .await
+            .map_err(|source| kubernetes(&doing, source))?;
+        let wanted = format!("{namespace}/{name}");
+        each_caller(client, |object| {
+            (object.annotations().get(INJECT) == Some(&wanted)).then(|| {
+                patched(object, |config| {
+                    config["caBundle"] = json!(BASE64_STANDARD.encode(authority));
+                })
+            })
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// What the Service does: calls to it reach a port of this machine. It becomes a name for this machine, and the port goes
+/// where the apiserver looks for it; the name in the certificate stays the Service's.
+async fn route(client: &Client, namespace: &str, port: u16) -> Result<(), InstalledError> {
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let found = services
+        .list(&ListParams::default())
+        .await
+        .map_err(|source| kubernetes("listing Services", source))?;
+    for service in found {
+        let name = service.name_any();
+        let here = json!({"spec": {
+            "type": "ExternalName",
+            "externalName": "localhost",
+            "clusterIP": null,
+            "clusterIPs": null,
+        }});
+        services
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&here))
+            .await
+            .map_err(|source| kubernetes(&format!("pointing Service {namespace}/{name} here"), source))?;
+        each_caller(client, |object| {
+            let mut calls = false;
+            let patch = patched(object, |config| {
+                if config["service"]["name"] == json!(name)
+                    && config["service"]["namespace"] == json!(namespace)
+                {
+                    calls = true;
+                    config["service"]["port"] = json!(port);
+                }
+            });
+            calls.then_some(patch)
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Offers every object that names somebody to call, and writes the patch it is answered with.
+async fn each_caller(
+    client: &Client,
+    change: impl Fn(&DynamicObject) -> Option<Value>,
+) -> Result<(), InstalledError> {
+    for (api_version, kind) in CALLERS {
+        for object in list(client, api_version, kind, None).await? {
+            let Some(patch) = change(&object) else { continue };
+            let name = object.name_any();
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(api_version, kind));
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .map_err(|source| kubernetes(&format!("patching {kind} {name}"), source))?;
+        }
+    }
+    Ok(())
+}
+
+/// A merge patch with `change` made to every client configuration of an object.
+fn patched(object: &DynamicObject, mut change: impl FnMut(&mut Value)) -> Value {
+    if let Some(conversion) = object.data["spec"]["conversion"]["webhook"].as_object() {
+        let mut config = conversion.get("clientConfig").cloned().unwrap_or_default();
+        change(&mut config);
+        return json!({"spec": {"conversion": {"webhook": {"clientConfig": config}}}});
+    }
+    let mut webhooks = object.data["webhooks"].clone();
+    for webhook in webhooks.as_array_mut().into_iter().flatten() {
+        change(&mut webhook["clientConfig"]);
+    }
+    json!({"webhooks": webhooks})
+}
+
+async fn mount(client: &Client, namespace: &str, secret: &str, path: &Path) -> Result<(), InstalledError> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let found = secrets.get(secret).await.map_err(|source| {
+        kubernetes(
+            &format!("reading the Secret {namespace}/{secret} to mount"),
+            source,
+        )
+    })?;
+    let files = found
+        .data
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(name, ByteString(content))| (name, content))
+        .collect();
+    write_volume(path, &files)
+}
+
+async fn list(
+    client: &Client,
+    api_version: &str,
+    kind: &str,
+    namespace: Option<&str>,
+) -> Result<Vec<DynamicObject>, InstalledError> {
+    let resource = resource(api_version, kind);
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let found = api
+        .list(&ListParams::default())
+        .await
+        .map_err(|source| kubernetes(&format!("listing {kind}s"), source))?;
+    Ok(found.items)
+}
+
+fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+fn kubernetes(doing: &str, source: kube::Error) -> InstalledError {
+    InstalledError::Kubernetes {
+        doing: doing.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|text| text.as_str().map(str::to_owned))
+        .collect()
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), InstalledError> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(parent)
+        .and_then(|()| fs::write(path, content))
+        .map_err(|source| InstalledError::Volume {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_renewed_by_one_rename() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let volume = folder.path().join("cert");
+        let files = |text: &str| BTreeMap::from([("tls.crt".to_owned(), text.as_bytes().to_vec())]);
+        for text in ["one", "two", "three"] {
+            write_volume(&volume, &files(text)).expect("it can be written");
+            assert_eq!(fs::read_to_string(volume.join("tls.crt")).expect("a link"), text);
+        }
+        assert_eq!(
+            fs::read_link(volume.join("tls.crt")).expect("a link"),
+            Path::new("..data/tls.crt")
+        );
+        assert_eq!(
+            fs::read_link(volume.join("..data")).expect("a link"),
+            Path::new("..3")
+        );
+        assert!(!volume.join("..2").exists(), "what nobody reads any more is gone");
+    }
+
+    #[test]
+    fn every_client_configuration_is_changed_and_nothing_else() {
+        let object = |value: Value| serde_json::from_value::<DynamicObject>(value).expect("an object");
+        let set = |config: &mut Value| config["caBundle"] = json!("Q0E=");
+        let crd = object(
+            json!({"metadata": {"name": "a"}, "spec": {"conversion": {"webhook": {
+            "clientConfig": {"service": {"name": "s"}}, "conversionReviewVersions": ["v1"]}}}}),
+        );
+        assert_eq!(
+            patched(&crd, set),
+            json!({"spec": {"conversion": {"webhook": {"clientConfig":
+                {"service": {"name": "s"}, "caBundle": "Q0E="}}}}})
+        );
+        let webhooks = object(json!({"metadata": {"name": "a"}, "webhooks": [
+            {"name": "one", "clientConfig": {"service": {"name": "s"}}}]}));
+        assert_eq!(
+            patched(&webhooks, set),
+            json!({"webhooks": [{"name": "one", "clientConfig": {"service": {"name": "s"}, "caBundle": "Q0E="}}]})
+        );
+    }
+}
