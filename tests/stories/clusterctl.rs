@@ -447,8 +447,7 @@ async fn deleted(management: &mut Management) -> Result<()> {
             "admissionregistration.k8s.io/v1",
             "ValidatingWebhookConfiguration",
         ),
-        ("rbac.authorization.k8s.io/v1", "ClusterRole"),
-        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+        // clusterctl leaves the cluster roles of every provider behind.
     ] {
         let (group, version) = version.split_once('/').unwrap_or_default();
         let resource =
