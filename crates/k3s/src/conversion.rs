@@ -224,10 +224,12 @@ fn down(object: &mut Value, kind: &str) {
         if let Some(template) = spec.get_mut("machineTemplate").and_then(Value::as_object_mut) {
             let contract = template.remove("spec");
             let reference = template.remove("infrastructureRef").or_else(|| {
-                // The older version requires a reference; this one names what the newer form points at.
+                // The older version requires a reference with a version, which the newer form leaves to the contract.
+                // Nobody inside reads it; its clients get the one infrastructure of their time is served in.
                 let reference = contract.as_ref()?.get("infrastructureRef")?;
+                let group = reference["apiGroup"].as_str().unwrap_or_default();
                 Some(json!({
-                    "apiVersion": reference["apiGroup"],
+                    "apiVersion": format!("{group}/v1beta1"),
                     "kind": reference["kind"],
                     "name": reference["name"],
                 }))

@@ -28,6 +28,7 @@ pub fn provider() -> Provider {
 
 fn bootstrap_package() -> Package {
     let mut package = Package::new(PackageKind::Bootstrap, "k3s");
+    package.name_prefix = Some("capi-k3s-bootstrap");
     package.crds = crd::bootstrap();
     package.admission = vec![
         Admission::defaulting::<KThreesConfig>(bootstrap::admit::default_config),
@@ -94,6 +95,7 @@ fn describe(kind: &'static str, found: &[(&'static str, &'static str)]) -> Vec<C
 
 fn control_plane_package() -> Package {
     let mut package = Package::new(PackageKind::ControlPlane, "k3s");
+    package.name_prefix = Some("capi-k3s-control-plane");
     package.crds = crd::control_plane();
     package.admission = vec![
         Admission::defaulting::<KThreesControlPlane>(control_plane::admit::default_control_plane),

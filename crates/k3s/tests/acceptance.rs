@@ -1,53 +1,96 @@
-//! Every acceptance behaviour is either shown by a test that names it, or listed in the docs as not shown yet.
+//! The acceptance page says of every behaviour where it is shown, and every place it names has a test that names the
+//! behaviour. A behaviour counts as named only in the comment right before a test.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
-/// Source files whose tests may name a behaviour, and how it is shown there.
-const PLACES: &[(&str, &str)] = &[
-    ("crates/k3s/tests", "pure"),
-    ("crates/k3s/src", "pure"),
-    ("sim/k3s", "simulator"),
-    ("tests/stories", "real Cluster API"),
+/// How a behaviour can be shown, in the page's order.
+const COLUMNS: [&str; 4] = ["pure plan", "controller", "real Cluster API", "real k3s"];
+
+/// Test modules in which both controllers run on the apiserver in memory and the simulated K3s.
+const WITH_CONTROLLERS: &[&str] = &["behaviours.rs", "component.rs", "in_place.rs", "sweep.rs"];
+
+/// Where tests are.
+const FOLDERS: &[&str] = &[
+    "crates/k3s/tests",
+    "crates/k3s/src",
+    "tests/stories",
+    "testbed/tests",
 ];
 
-fn named(folder: &Path, shown: &mut BTreeMap<u32, Vec<String>>, place: &str) {
-    let Ok(entries) = std::fs::read_dir(folder) else {
+/// For every behaviour and column, the files whose tests show it.
+type Shown = BTreeMap<u32, [BTreeSet<String>; 4]>;
+
+fn column(folder: &str, file: &str) -> usize {
+    if file.contains("real_k3s") {
+        3
+    } else if folder.starts_with("tests/") || folder.starts_with("testbed/") {
+        2
+    } else {
+        usize::from(WITH_CONTROLLERS.contains(&file))
+    }
+}
+
+fn search(root: &Path, folder: &str, shown: &mut Shown) {
+    let Ok(entries) = std::fs::read_dir(root.join(folder)) else {
         return;
     };
     for entry in entries.flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            named(&path, shown, place);
-        } else if path.extension().is_some_and(|extension| extension == "rs")
-            && !path.ends_with("acceptance.rs")
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.path().is_dir() {
+            search(root, &format!("{folder}/{name}"), shown);
+        } else if entry
+            .path()
+            .extension()
+            .is_some_and(|extension| extension == "rs")
         {
-            let text = std::fs::read_to_string(&path).expect("a source file");
-            for piece in text.split("S-").skip(1) {
-                let digits: String = piece.chars().take_while(char::is_ascii_digit).collect();
-                if let Ok(number) = digits.parse::<u32>() {
-                    let file = path.file_name().unwrap_or_default().to_string_lossy();
-                    let place = if matches!(file.as_ref(), "component.rs" | "stage.rs") {
-                        "simulator"
-                    } else {
-                        place
-                    };
-                    let entry = format!("{place}: {file}");
-                    let places = shown.entry(number).or_default();
-                    if !places.contains(&entry) {
-                        places.push(entry);
-                    }
-                }
+            let text = std::fs::read_to_string(entry.path()).expect("a source file");
+            for number in named_by_tests(&text) {
+                shown.entry(number).or_default()[column(folder, &name)].insert(name.clone());
             }
         }
     }
 }
 
+/// The behaviours named in comments that stand right before a test.
+fn named_by_tests(text: &str) -> BTreeSet<u32> {
+    let (mut found, mut pending) = (BTreeSet::new(), BTreeSet::new());
+    for line in text.lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("///") {
+            pending.extend(numbers(comment));
+        } else if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            found.append(&mut pending);
+        } else if !line.starts_with("#[") {
+            pending.clear();
+        }
+    }
+    found
+}
+
+fn numbers(text: &str) -> Vec<u32> {
+    text.split("S-")
+        .skip(1)
+        .filter_map(|piece| {
+            let digits: String = piece.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        })
+        .collect()
+}
+
+#[test]
+fn a_behaviour_counts_only_before_a_test() {
+    let text = "/// S-1, S-2: yes.\n#[test]\nfn a() {\n  // S-3\n}\n/// S-4: a helper.\nfn b() {}\n/// S-5\n#[tokio::test]\n";
+    assert_eq!(named_by_tests(text), BTreeSet::from([1, 2, 5]));
+}
+
 #[test]
 fn the_acceptance_page_says_what_is_shown_where() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut shown = BTreeMap::new();
-    for (folder, place) in PLACES {
-        named(&root.join(folder), &mut shown, place);
+    let mut shown = Shown::new();
+    for folder in FOLDERS {
+        search(&root, folder, &mut shown);
     }
     let page_path = root.join("docs/k3s/acceptance.md");
     let page = std::fs::read_to_string(&page_path).expect("docs/k3s/acceptance.md");
@@ -60,14 +103,18 @@ fn the_acceptance_page_says_what_is_shown_where() {
         let (number, rest) = rest.split_once(" | ").expect("a row");
         let number: u32 = number.trim().parse().expect("a number");
         let behaviour = rest.split(" | ").next().expect("a behaviour");
-        let mut places = shown.get(&number).cloned().unwrap_or_default();
-        places.sort();
-        let places = if places.is_empty() {
-            "not yet".to_owned()
-        } else {
-            places.join("; ")
-        };
-        wanted.push(format!("| S-{number} | {behaviour} | {places} |"));
+        let places = shown.get(&number).cloned().unwrap_or_default();
+        let cells: Vec<String> = places
+            .iter()
+            .map(|files| {
+                if files.is_empty() {
+                    "–".to_owned()
+                } else {
+                    files.iter().cloned().collect::<Vec<_>>().join(", ")
+                }
+            })
+            .collect();
+        wanted.push(format!("| S-{number} | {behaviour} | {} |", cells.join(" | ")));
     }
     let wanted = wanted.join("\n") + "\n";
     if std::env::var_os("SLIPWAY_UPDATE").is_some() {
@@ -78,6 +125,20 @@ fn the_acceptance_page_says_what_is_shown_where() {
         page == wanted,
         "docs/k3s/acceptance.md is out of date: run this test with SLIPWAY_UPDATE=1"
     );
-    let count = shown.keys().filter(|number| (1..=63).contains(*number)).count();
-    println!("report: k3s acceptance: {count} of 63 behaviours are named by a test");
+    let count = |column: usize| {
+        (1..=63)
+            .filter(|number| shown.get(number).is_some_and(|places| !places[column].is_empty()))
+            .count()
+    };
+    let all = (1..=63).filter(|number| shown.contains_key(number)).count();
+    let counts: Vec<String> = COLUMNS
+        .iter()
+        .enumerate()
+        .map(|(index, name)| format!("{} {name}", count(index)))
+        .collect();
+    println!(
+        "report: k3s acceptance: {all} of 63 behaviours are named by a test ({})",
+        counts.join(", ")
+    );
+    assert_eq!(all, 63, "every behaviour is shown somewhere");
 }

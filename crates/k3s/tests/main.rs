@@ -1,15 +1,21 @@
-//! One test program for the crate's pure parts: API, admission, conversion, userdata, plans and quorum.
+//! One test program for the crate: API, admission, conversion, userdata, plans and quorum as pure functions; both
+//! controllers on an apiserver in memory and the simulated K3s; the fault sweep.
 
 mod acceptance;
 mod admission;
 mod api;
+mod behaviours;
+mod completeness;
 mod component;
 mod conversion;
 mod healing;
 mod hostile_userdata;
+mod in_place;
 mod plans;
 mod quorum;
 mod rollout;
 mod stage;
+mod sweep;
+mod theatre;
 mod userdata;
 mod world;

@@ -123,7 +123,7 @@ struct Inner {
     log: Mutex<Vec<String>>,
     ending: Mutex<Option<Ending>>,
     ended: Notify,
-    server: Mutex<Option<Apiserver>>,
+    servers: Mutex<Vec<Apiserver>>,
 }
 
 impl Faults {
@@ -137,9 +137,13 @@ impl Faults {
         self
     }
 
-    /// The server whose watches a fault may break.
+    /// A server whose watches a fault may break. A process may talk to several.
     pub(crate) fn on(self, server: &Apiserver) -> Self {
-        *self.inner.server.lock() = Some(server.clone());
+        let mut servers = self.inner.servers.lock();
+        if !servers.iter().any(|known| known.is(server)) {
+            servers.push(server.clone());
+        }
+        drop(servers);
         self
     }
 
@@ -242,7 +246,7 @@ impl Faults {
             | Fault::RepeatedEvents
             | Fault::ReorderedEvents
             | Fault::OvertakenKind
-            | Fault::OvertakingKind => self.disturb_watches(fault, resource),
+            | Fault::OvertakingKind => self.disturb_watches(fault, resource.as_deref()),
         }
         Fate::Pass
     }
@@ -252,10 +256,14 @@ impl Faults {
         self.inner.ended.notify_waiters();
     }
 
-    fn disturb_watches(&self, fault: Fault, resource: Option<String>) {
-        let Some(server) = self.inner.server.lock().clone() else {
-            return;
-        };
+    fn disturb_watches(&self, fault: Fault, resource: Option<&str>) {
+        let servers = self.inner.servers.lock().clone();
+        for server in servers {
+            Self::disturb(server, fault, resource.map(ToOwned::to_owned));
+        }
+    }
+
+    fn disturb(server: Apiserver, fault: Fault, resource: Option<String>) {
         match (fault, resource) {
             (Fault::OvertakenKind, Some(resource)) => hold(server, Held::Only(resource)),
             (Fault::OvertakingKind, Some(resource)) => hold(server, Held::AllBut(resource)),

@@ -74,6 +74,11 @@ impl Apiserver {
         }
     }
 
+    /// Whether the other is a clone of this one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+
     /// Installs custom kinds, their conversions and the webhooks in front of them.
     pub fn install(
         &self,

@@ -57,6 +57,12 @@ pub trait Scenario: Send + Sync + 'static {
     /// What the user does, with a client that never fails.
     fn user<'a>(&'a self, world: &'a World) -> BoxFuture<'a, ()>;
 
+    /// Which calls meet faults: from this one on. Asked after the run without faults; what comes before is the way to
+    /// where the scenario begins, and has a scenario of its own.
+    fn first_call(&self) -> usize {
+        0
+    }
+
     /// What must hold after every change; the error says what does not.
     fn invariants(&self, _objects: &[Value]) -> Result<(), String> {
         Ok(())
@@ -181,7 +187,9 @@ pub fn sweep(scenario: &Arc<dyn Scenario>, sample: usize) -> Report {
     }
     let only = std::env::var("SLIPWAY_SWEEP").ok();
     let mut point = 0;
-    for call in 0..baseline.calls.len() {
+    let first = scenario.first_call();
+    report.calls = baseline.calls.len().saturating_sub(first);
+    for call in first..baseline.calls.len() {
         for fault in Fault::ALL {
             point += 1;
             let seed = format!("{call}:{fault}");

@@ -61,6 +61,8 @@ pub const CERTIFICATES_AVAILABLE: &str = "CertificatesAvailable";
 pub const MACHINES_READY: &str = "MachinesReady";
 pub const AVAILABLE: &str = "Available";
 pub const MACHINES_SPEC_UP_TO_DATE: &str = "MachinesSpecUpToDate";
+/// Whether every control-plane machine of the cluster is ours; newer form only.
+pub const MACHINES_OWNED: &str = "MachinesOwned";
 pub const RESIZED: &str = "Resized";
 pub const COMPONENTS_HEALTHY: &str = "ControlPlaneComponentsHealthy";
 /// cluster-api-k3s' type string carries the word `Condition`; it is what is on the wire.

@@ -1,6 +1,5 @@
 //! KThreesConfig and KThreesConfigTemplate, v1beta2: what one host is told at its first boot.
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -311,15 +310,4 @@ pub struct KThreesConfigTemplateResource {
     /// Spec of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<KThreesConfigSpec>,
-}
-
-/// The reference of a config, as Machines of the older API carry it.
-pub fn reference(name: &str, namespace: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(format!("{}/{}", super::BOOTSTRAP_GROUP, super::VERSION)),
-        kind: Some("KThreesConfig".into()),
-        name: Some(name.into()),
-        namespace: Some(namespace.into()),
-        ..ObjectReference::default()
-    }
 }

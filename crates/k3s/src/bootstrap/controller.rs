@@ -361,6 +361,14 @@ async fn gather(
                 )));
             };
             let pair = secret::read_key_pair(stored)?;
+            if pair.key.is_none() {
+                // k3s would make an authority of its own beside the one without a key.
+                return Ok(Gathered::Missing(format!(
+                    "Secret {} has no key \"tls.key\": the first server signs with it, so put it there until the control \
+                     plane is initialised",
+                    purpose.secret_name(&owner.cluster)
+                )));
+            }
             authorities.push(Authority {
                 certificate: pair.certificate,
                 key: pair

@@ -61,8 +61,13 @@ impl ControlPlaneReconciler {
 }
 
 pub fn registration() -> Registration {
+    registration_of(ControlPlaneReconciler::default())
+}
+
+/// The same with a reconciler that has its own way to workload clusters.
+pub fn registration_of(reconciler: ControlPlaneReconciler) -> Registration {
     let secrets = ApiResource::erase::<Secret>(&());
-    Controller::new("kthreescontrolplane", ControlPlaneReconciler::default())
+    Controller::new("kthreescontrolplane", reconciler)
         .owns::<Machine>()
         .watches::<Cluster>(|cluster, _| {
             cluster
@@ -149,15 +154,18 @@ impl ControlPlaneReconciler {
             return Ok(Next::After(Duration::from_millis(50)));
         }
         let ready = cluster.infrastructure_provisioned() && cluster.spec.control_plane_endpoint.is_valid();
-        let missing = if deleting || !ready {
-            Vec::new()
+        let secrets = if deleting || !ready {
+            secrets::Secrets {
+                missing: Vec::new(),
+                access: secrets::access(cluster, context).await?,
+            }
         } else {
             secrets::ensure(object, cluster, initialized, context).await?
         };
         let scene = observe::observe(
             object,
             cluster,
-            missing,
+            secrets,
             self.answers(&key, object.metadata.generation),
             &self.workloads,
             context,

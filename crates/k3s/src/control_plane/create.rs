@@ -1,25 +1,40 @@
-//! Making a server: its configuration, its host and its machine; and carrying what may change to running ones.
+//! Making a server: its configuration, its host and its machine. All three are applied by the manager of specs, which
+//! then lets go of labels and annotations: those belong to the manager that keeps them in step (`sync`).
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{ApiResource, ListParams},
 };
 use serde_json::{Value, json};
-use slipway_capi::{names::label, owner, reference, template};
+use slipway_capi::{
+    apply::{self, FieldManagers},
+    names::label,
+    owner, reference, template,
+    view::Machine,
+};
 
 use super::{act::Hands, observed::RemediationRecord};
 use crate::{
     api::{
-        BOOTSTRAP_GROUP, FIELD_MANAGER, KThreesConfig, METADATA_FIELD_MANAGER, PRE_TERMINATE_HOOK,
-        REMEDIATION_FOR_ANNOTATION, SERVER_CONFIGURATION_ANNOTATION,
+        BOOTSTRAP_GROUP, FIELD_MANAGER, KThreesConfig, METADATA_FIELD_MANAGER, MachineTemplate,
+        PRE_TERMINATE_HOOK, REMEDIATION_FOR_ANNOTATION, SERVER_CONFIGURATION_ANNOTATION,
     },
     duration,
-    error::{Error, unless_exists},
+    error::Error,
+};
+
+/// Who writes the objects of a server.
+pub const MANAGERS: FieldManagers = FieldManagers {
+    spec: FIELD_MANAGER,
+    metadata: METADATA_FIELD_MANAGER,
 };
 
 impl Hands<'_> {
     /// Labels of everything that belongs to a server.
-    fn labels(&self) -> std::collections::BTreeMap<String, String> {
+    pub(super) fn labels(&self) -> BTreeMap<String, String> {
         let mut labels = self
             .object
             .spec
@@ -32,6 +47,16 @@ impl Hands<'_> {
         // cluster-api-k3s leaves the value empty; a value would be a difference on every machine it made.
         labels.insert(label::CONTROL_PLANE_NAME.into(), String::new());
         labels
+    }
+
+    /// Annotations of everything that belongs to a server.
+    pub(super) fn annotations(&self) -> BTreeMap<String, String> {
+        self.object
+            .spec
+            .machines()
+            .metadata
+            .and_then(|metadata| metadata.annotations)
+            .unwrap_or_default()
     }
 
     /// The name of the next server: that of one whose making was interrupted, else a new one.
@@ -73,12 +98,13 @@ impl Hands<'_> {
         ))
     }
 
-    /// Configuration, host, machine: each is left alone if it is already there.
+    /// Configuration, host, machine: the same writes again if they were interrupted.
     pub(super) async fn create_server(
         &self,
         failure_domain: Option<&str>,
         remediation_for: Option<&RemediationRecord>,
     ) -> Result<(), Error> {
+        let client = &self.context.client;
         let namespace = self.namespace();
         let name = self.next_name().await?;
         let Some(controller) = owner::controller_reference(self.object) else {
@@ -92,17 +118,18 @@ impl Hands<'_> {
         let mut config = KThreesConfig::new(&name, self.scene.config.clone());
         config.metadata.namespace = Some(namespace.clone());
         config.metadata.labels = Some(self.labels());
-        config.metadata.annotations = self
-            .object
-            .spec
-            .machines()
-            .metadata
-            .and_then(|metadata| metadata.annotations);
+        config.metadata.annotations = Some(self.annotations());
         config.metadata.owner_references = Some(vec![plain.clone()]);
-        unless_exists(self.context.create(&config).await)
-            .map_err(Error::api(format!("creating KThreesConfig {name}")))?;
+        let config = serde_json::to_value(&config).unwrap_or_default();
+        apply::create(
+            client,
+            &ApiResource::erase::<KThreesConfig>(&()),
+            MANAGERS,
+            &config,
+        )
+        .await?;
 
-        let source = reference::get(&self.context.client, &namespace, &self.scene.template)
+        let source = reference::get(client, &namespace, &self.scene.template)
             .await?
             .ok_or_else(|| Error::Unusable {
                 doing: format!("creating the host of {name}"),
@@ -120,43 +147,22 @@ impl Hands<'_> {
                 cluster_name: self.cluster.name_any(),
                 owner: Some(plain),
                 labels: self.labels(),
-                annotations: std::collections::BTreeMap::new(),
+                annotations: self.annotations(),
             },
         )?;
-        let host: DynamicObject = serde_json::from_value(host).map_err(|error| Error::Unusable {
-            doing: format!("creating the host of {name}"),
-            problem: error.to_string(),
-        })?;
-        let kind = host.types.clone().unwrap_or_default();
-        let group = owner::group_of(&kind.api_version).to_owned();
-        let (resource, _) = reference::resolve_kind(&self.context.client, &group, &kind.kind).await?;
-        unless_exists(
-            Api::<DynamicObject>::namespaced_with(self.context.client.clone(), &namespace, &resource)
-                .create(&PostParams::default(), &host)
-                .await,
-        )
-        .map_err(Error::api(format!("creating {} {name}", kind.kind)))?;
+        let group = owner::group_of(host["apiVersion"].as_str().unwrap_or_default()).to_owned();
+        let kind = host["kind"].as_str().unwrap_or_default().to_owned();
+        let (resource, _) = reference::resolve_kind(client, &group, &kind).await?;
+        apply::create(client, &resource, MANAGERS, &host).await?;
 
         let machine = self.machine(
             &name,
-            &group,
-            &kind.kind,
+            (&group, &kind),
             failure_domain,
             remediation_for,
             &controller,
-        )?;
-        unless_exists(
-            self.machines()
-                .create(
-                    &PostParams {
-                        field_manager: Some(FIELD_MANAGER.into()),
-                        ..PostParams::default()
-                    },
-                    &machine,
-                )
-                .await,
-        )
-        .map_err(Error::api(format!("creating Machine {name}")))?;
+        );
+        apply::create(client, &ApiResource::erase::<Machine>(&()), MANAGERS, &machine).await?;
         self.context.events.normal(
             self.object,
             "ServerCreated",
@@ -166,93 +172,15 @@ impl Hands<'_> {
         Ok(())
     }
 
-    /// Carries labels, annotations and limits of the template to a running machine, a deleting one included. Writes
-    /// nothing if it has them.
-    pub async fn sync(&self, name: &str) -> Result<(), Error> {
-        let Some(machine) = self.scene.machines.get(name) else {
-            return Ok(());
-        };
-        let template = self.object.spec.machines();
-        let labels = self.labels();
-        let annotations = template
-            .metadata
-            .as_ref()
-            .and_then(|metadata| metadata.annotations.clone())
-            .unwrap_or_default();
-        let has = |present: Option<&std::collections::BTreeMap<String, String>>,
-                   wanted: &std::collections::BTreeMap<String, String>| {
-            wanted
-                .iter()
-                .all(|(key, value)| present.and_then(|present| present.get(key)) == Some(value))
-        };
-        let limits = deletion(&template);
-        let present = &machine.spec.deletion;
-        let same_limits = limits.as_ref().is_none_or(|limits| {
-            [
-                ("nodeDrainTimeoutSeconds", present.node_drain_timeout_seconds),
-                (
-                    "nodeVolumeDetachTimeoutSeconds",
-                    present.node_volume_detach_timeout_seconds,
-                ),
-                (
-                    "nodeDeletionTimeoutSeconds",
-                    present.node_deletion_timeout_seconds,
-                ),
-            ]
-            .into_iter()
-            .all(|(field, value)| {
-                limits
-                    .get(field)
-                    .is_none_or(|wanted| Some(wanted) == value.map(Value::from).as_ref())
-            })
-        });
-        if has(machine.metadata.labels.as_ref(), &labels)
-            && has(machine.metadata.annotations.as_ref(), &annotations)
-            && same_limits
-        {
-            return Ok(());
-        }
-        let mut body = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2",
-            "kind": "Machine",
-            "metadata": {
-                "name": name,
-                "namespace": self.namespace(),
-                "labels": labels,
-                "annotations": annotations,
-            },
-        });
-        if let Some(limits) = limits {
-            body["spec"] = json!({"deletion": limits});
-        }
-        self.machines()
-            .patch(
-                name,
-                &PatchParams::apply(METADATA_FIELD_MANAGER).force(),
-                &Patch::Apply(&body),
-            )
-            .await
-            .map(|_| ())
-            .map_err(Error::api(format!(
-                "carrying labels and limits to Machine {name}"
-            )))
-    }
-
     fn machine(
         &self,
         name: &str,
-        group: &str,
-        kind: &str,
+        (group, kind): (&str, &str),
         failure_domain: Option<&str>,
         remediation_for: Option<&RemediationRecord>,
-        controller: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
-    ) -> Result<DynamicObject, Error> {
-        let machines = self.object.spec.machines();
-        let mut annotations = machines
-            .metadata
-            .as_ref()
-            .and_then(|metadata| metadata.annotations.clone())
-            .unwrap_or_default();
+        controller: &OwnerReference,
+    ) -> Value {
+        let mut annotations = self.annotations();
         annotations.insert(PRE_TERMINATE_HOOK.into(), String::new());
         annotations.insert(
             SERVER_CONFIGURATION_ANNOTATION.into(),
@@ -284,26 +212,36 @@ impl Hands<'_> {
         if let Some(domain) = failure_domain {
             body["spec"]["failureDomain"] = domain.into();
         }
-        if let Some(deletion) = deletion(&machines) {
-            body["spec"]["deletion"] = deletion;
+        for (field, value) in propagated(&self.object.spec.machines()) {
+            body["spec"][field] = value;
         }
-        if let Some(contract) = &machines.spec {
-            if let Some(gates) = &contract.readiness_gates {
-                body["spec"]["readinessGates"] = json!(gates);
-            }
-            if let Some(taints) = &contract.taints {
-                body["spec"]["taints"] = json!(taints);
-            }
-        }
-        serde_json::from_value(body).map_err(|error| Error::Unusable {
-            doing: format!("creating Machine {name}"),
-            problem: error.to_string(),
-        })
+        body
     }
 }
 
+/// What of a Machine's spec is carried to running machines: it never needs a new one.
+pub fn propagated(machines: &MachineTemplate) -> BTreeMap<&'static str, Value> {
+    let mut fields = BTreeMap::new();
+    if let Some(deletion) = deletion(machines) {
+        fields.insert("deletion", deletion);
+    }
+    if let Some(contract) = &machines.spec {
+        if let Some(gates) = contract
+            .readiness_gates
+            .as_ref()
+            .filter(|gates| !gates.is_empty())
+        {
+            fields.insert("readinessGates", json!(gates));
+        }
+        if let Some(taints) = contract.taints.as_ref().filter(|taints| !taints.is_empty()) {
+            fields.insert("taints", json!(taints));
+        }
+    }
+    fields
+}
+
 /// The limits on deleting a machine, in the shape of the newer Machine; the newer fields win.
-pub fn deletion(machines: &crate::api::MachineTemplate) -> Option<Value> {
+fn deletion(machines: &MachineTemplate) -> Option<Value> {
     let newer = machines
         .spec
         .as_ref()

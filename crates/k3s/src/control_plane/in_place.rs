@@ -7,7 +7,6 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_capi::{
-    apply::FieldManagers,
     hook::{
         CAN_UPDATE_MACHINE,
         client::HookClient,
@@ -18,20 +17,16 @@ use slipway_capi::{
     },
     in_place::{self, Desired, Resources},
     names::annotation,
-    reference, template,
+    owner, reference, template,
     view::Machine,
 };
 
-use super::{act::Hands, observed::InPlaceAnswer};
-use crate::{
-    api::{FIELD_MANAGER, KThreesConfig, METADATA_FIELD_MANAGER},
-    error::Error,
+use super::{
+    act::Hands,
+    create::{MANAGERS, propagated},
+    observed::InPlaceAnswer,
 };
-
-const MANAGERS: FieldManagers = FieldManagers {
-    spec: FIELD_MANAGER,
-    metadata: METADATA_FIELD_MANAGER,
-};
+use crate::{api::KThreesConfig, error::Error};
 
 /// A machine's objects as they are and as they should be.
 struct Change {
@@ -156,8 +151,22 @@ impl Hands<'_> {
         .await?;
 
         let mut desired_machine = named(&current_machine);
-        desired_machine["spec"] = current_machine["spec"].clone();
-        desired_machine["spec"]["version"] = self.object.spec.version.clone().into();
+        // Only what is ours to say: what core wrote into the spec stays core's.
+        desired_machine["spec"] = json!({
+            "clusterName": current_machine["spec"]["clusterName"],
+            "bootstrap": {"configRef": current_machine["spec"]["bootstrap"]["configRef"]},
+            "infrastructureRef": current_machine["spec"]["infrastructureRef"],
+            "version": self.object.spec.version,
+        });
+        if let Some(domain) = current_machine["spec"].get("failureDomain") {
+            desired_machine["spec"]["failureDomain"] = domain.clone();
+        }
+        for (field, value) in propagated(&self.object.spec.machines()) {
+            desired_machine["spec"][field] = value;
+        }
+        if let Some(controller) = owner::controller_reference(self.object) {
+            desired_machine["metadata"]["ownerReferences"] = json!([controller]);
+        }
         let mut desired_config = named(&current_config);
         desired_config["spec"] = serde_json::to_value(&self.scene.config).unwrap_or_default();
         let source = reference::get(&self.context.client, &namespace, &self.scene.template)
@@ -197,11 +206,12 @@ impl Hands<'_> {
     }
 }
 
-/// The same object with nothing but its name.
+/// The same object with nothing but its name. The uid keeps an apply from making one anew that was deleted meanwhile.
 fn named(object: &Value) -> Value {
+    let metadata = &object["metadata"];
     json!({
         "apiVersion": object["apiVersion"],
         "kind": object["kind"],
-        "metadata": {"name": object["metadata"]["name"], "namespace": object["metadata"]["namespace"]},
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
     })
 }

@@ -18,4 +18,5 @@ pub mod rollout;
 pub mod secrets;
 pub mod select;
 pub mod status;
+pub mod sync;
 pub mod workload;

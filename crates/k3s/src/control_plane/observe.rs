@@ -3,17 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, ResourceExt,
-    api::{DynamicObject, ListParams},
+    api::{ApiResource, DynamicObject, ListParams},
 };
 use slipway_capi::{
     in_place, marks,
     names::{annotation, condition, label},
-    owner, reference,
-    secret::Purpose,
-    template,
+    owner, reference, template,
     view::{Cluster, Conditions, Machine, MachinePool, ObjectReference},
 };
 use slipway_runtime::{ObjectKey, controller::Context};
@@ -24,6 +21,7 @@ use super::{
         RemediationLimits, RemediationRecord, Server, Workload,
     },
     rollout::{self, Made, Wanted},
+    secrets::{Access, Secrets},
     workload::{Connection, Workloads},
 };
 use crate::{
@@ -43,6 +41,9 @@ const LEAF_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
 pub struct Scene {
     pub observed: Observed,
     pub machines: BTreeMap<String, Machine>,
+    /// The configurations and hosts of the machines, by the machines' names.
+    pub configs: BTreeMap<String, KThreesConfig>,
+    pub hosts: BTreeMap<String, (ApiResource, DynamicObject)>,
     pub connection: Option<Arc<Connection>>,
     /// The configuration every server should have.
     pub config: KThreesConfigSpec,
@@ -113,10 +114,29 @@ pub fn is_initialized(object: &KThreesControlPlane, cluster: &Cluster) -> bool {
         || cluster.control_plane_initialized()
 }
 
+/// What the user asks for.
+pub fn desired(object: &KThreesControlPlane) -> Desired {
+    let limits = object.spec.remediation_strategy.clone().unwrap_or_default();
+    let default = RemediationLimits::default();
+    let period = |text: Option<String>, default| text.as_deref().and_then(duration::parse).unwrap_or(default);
+    Desired {
+        replicas: usize::try_from(object.spec.desired_replicas()).unwrap_or(0),
+        version: object.spec.version.clone(),
+        embedded_etcd: object.spec.config().has_embedded_etcd(),
+        strategy: object.spec.strategy(),
+        max_surge: usize::try_from(object.spec.max_surge()).unwrap_or(1).min(1),
+        remediation: RemediationLimits {
+            max_retry: limits.max_retry,
+            retry_period: period(limits.retry_period, default.retry_period),
+            min_healthy_period: period(limits.min_healthy_period, default.min_healthy_period),
+        },
+    }
+}
+
 pub async fn observe(
     object: &KThreesControlPlane,
     cluster: &Cluster,
-    missing_secrets: Vec<String>,
+    secrets: Secrets,
     answers: BTreeMap<String, InPlaceAnswer>,
     workloads: &Workloads,
     context: &Context,
@@ -164,40 +184,39 @@ pub async fn observe(
         }
     }
     let mut facts = Vec::new();
-    for machine in machines.values() {
-        facts.push(server(machine, object, &config, &template, now, context).await?);
+    let (mut configs, mut hosts) = (BTreeMap::new(), BTreeMap::new());
+    // Hosts of one control plane are of one kind, mostly.
+    let mut kinds = BTreeMap::new();
+    for (name, machine) in &machines {
+        let config_of = config_of(machine, &namespace, context).await?;
+        let host = host_of(machine, &namespace, &mut kinds, context).await;
+        facts.push(server(
+            machine,
+            &Objects {
+                config: config_of.as_ref(),
+                host: host.as_ref().map(|(_, host)| host),
+            },
+            object,
+            &config,
+            &template,
+            now,
+        ));
+        configs.extend(config_of.map(|config| (name.clone(), config)));
+        hosts.extend(host.map(|host| (name.clone(), host)));
     }
     let initialized = is_initialized(object, cluster);
     let embedded_etcd = config.has_embedded_etcd();
-    let connection = connect(object, cluster, workloads, context).await;
+    let connection = match &secrets.access {
+        None => None,
+        Some(access) => connect(object, access, workloads, context).await,
+    };
     let workload = match &connection {
         None => Workload::Unknown,
         Some(connection) => look(connection, &facts, embedded_etcd, now).await,
     };
-    let limits = object.spec.remediation_strategy.clone().unwrap_or_default();
-    let default = RemediationLimits::default();
     Ok(Scene {
         observed: Observed {
-            desired: Desired {
-                replicas: usize::try_from(object.spec.desired_replicas()).unwrap_or(0),
-                version: object.spec.version.clone(),
-                embedded_etcd,
-                strategy: object.spec.strategy(),
-                max_surge: usize::try_from(object.spec.max_surge()).unwrap_or(1).min(1),
-                remediation: RemediationLimits {
-                    max_retry: limits.max_retry,
-                    retry_period: limits
-                        .retry_period
-                        .as_deref()
-                        .and_then(duration::parse)
-                        .unwrap_or(default.retry_period),
-                    min_healthy_period: limits
-                        .min_healthy_period
-                        .as_deref()
-                        .and_then(duration::parse)
-                        .unwrap_or(default.min_healthy_period),
-                },
-            },
+            desired: desired(object),
             cluster: ClusterFacts {
                 deleting: cluster.metadata.deletion_timestamp.is_some(),
                 infrastructure_ready: cluster.infrastructure_provisioned(),
@@ -222,7 +241,7 @@ pub async fn observe(
             },
             deleting: object.metadata.deletion_timestamp.is_some(),
             initialized,
-            missing_secrets,
+            missing_secrets: secrets.missing,
             remediation_in_progress: record(object.annotations().get(REMEDIATION_IN_PROGRESS_ANNOTATION)),
             servers: facts,
             adoptable,
@@ -233,6 +252,8 @@ pub async fn observe(
             unseen_writes: false,
         },
         machines,
+        configs,
+        hosts,
         connection,
         config,
         template,
@@ -261,24 +282,20 @@ async fn look(connection: &Connection, servers: &[Server], embedded_etcd: bool, 
 
 async fn connect(
     object: &KThreesControlPlane,
-    cluster: &Cluster,
+    access: &Access,
     workloads: &Workloads,
     context: &Context,
 ) -> Option<Arc<Connection>> {
-    let namespace = object.namespace().unwrap_or_default();
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
-    let name = cluster.name_any();
-    let get = |name: String| {
-        let secrets = secrets.clone();
-        async move { secrets.get_opt(&name).await.ok().flatten() }
-    };
-    let kubeconfig = get(Purpose::Kubeconfig.secret_name(&name)).await?;
-    let authority = get(Purpose::ClusterCa.secret_name(&name)).await?;
-    let token = get(format!("{name}-token")).await?;
-    let token = token.data.as_ref().and_then(|data| data.get("value"))?;
+    let token = access.token.data.as_ref().and_then(|data| data.get("value"))?;
     let token = String::from_utf8_lossy(&token.0).trim_end().to_owned();
     match workloads
-        .connect(&ObjectKey::of(object), &kubeconfig, &authority, &token, context)
+        .connect(
+            &ObjectKey::of(object),
+            &access.kubeconfig,
+            &access.authority,
+            &token,
+            context,
+        )
         .await
     {
         Ok(connection) => Some(connection),
@@ -289,30 +306,71 @@ async fn connect(
     }
 }
 
-async fn server(
+async fn config_of(
     machine: &Machine,
+    namespace: &str,
+    context: &Context,
+) -> Result<Option<KThreesConfig>, Error> {
+    let Some(reference) = &machine.spec.bootstrap.config_ref else {
+        return Ok(None);
+    };
+    Api::<KThreesConfig>::namespaced(context.client.clone(), namespace)
+        .get_opt(&reference.name)
+        .await
+        .map_err(Error::api(format!("reading KThreesConfig {}", reference.name)))
+}
+
+/// The host object; one that cannot be read says nothing.
+async fn host_of(
+    machine: &Machine,
+    namespace: &str,
+    kinds: &mut BTreeMap<(String, String), ApiResource>,
+    context: &Context,
+) -> Option<(ApiResource, DynamicObject)> {
+    let wanted = &machine.spec.infrastructure_ref;
+    let key = (wanted.api_group.clone(), wanted.kind.clone());
+    let read = async {
+        if !kinds.contains_key(&key) {
+            let (resource, _) = reference::resolve(&context.client, wanted).await?;
+            kinds.insert(key.clone(), resource);
+        }
+        let resource = kinds[&key].clone();
+        let found = Api::<DynamicObject>::namespaced_with(context.client.clone(), namespace, &resource)
+            .get_opt(&wanted.name)
+            .await
+            .map_err(Error::api(format!("reading {} {}", wanted.kind, wanted.name)))?;
+        Ok::<_, Error>(found.map(|found| (resource, found)))
+    };
+    match read.await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::info!(machine = machine.metadata.name, %error, "The host of a machine cannot be read");
+            None
+        }
+    }
+}
+
+/// What a machine was made from.
+struct Objects<'objects> {
+    config: Option<&'objects KThreesConfig>,
+    host: Option<&'objects DynamicObject>,
+}
+
+fn server(
+    machine: &Machine,
+    made: &Objects<'_>,
     object: &KThreesControlPlane,
     wanted: &KThreesConfigSpec,
     template: &ObjectReference,
     now: Timestamp,
-    context: &Context,
-) -> Result<Server, Error> {
-    let namespace = object.namespace().unwrap_or_default();
+) -> Server {
     let metadata = &machine.metadata;
     let annotations = metadata.annotations.clone().unwrap_or_default();
     let created_at = metadata
         .creation_timestamp
         .as_ref()
         .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    let config = match &machine.spec.bootstrap.config_ref {
-        None => None,
-        Some(reference) => Api::<KThreesConfig>::namespaced(context.client.clone(), &namespace)
-            .get_opt(&reference.name)
-            .await
-            .map_err(Error::api(format!("reading KThreesConfig {}", reference.name)))?,
-    };
-    let infrastructure = infrastructure(machine, &namespace, context).await;
-    let cloned = infrastructure.as_ref().and_then(|object| {
+    let cloned = made.host.and_then(|object| {
         let annotations = object.metadata.annotations.as_ref()?;
         Some((
             annotations.get(annotation::CLONED_FROM_NAME)?.clone(),
@@ -333,7 +391,7 @@ async fn server(
         &Made {
             created_at,
             version: Some(machine.spec.version.as_str()).filter(|version| !version.is_empty()),
-            config: config.as_ref().map(|config| &config.spec),
+            config: made.config.map(|config| &config.spec),
             cloned_from: cloned.as_ref().map(|(name, kind)| (name.as_str(), kind.as_str())),
             certificates_expire_at: expiry,
         },
@@ -361,7 +419,7 @@ async fn server(
     let others = marks::other_pre_terminate_hooks(metadata, PRE_TERMINATE_HOOK)
         .into_iter()
         .any(|hook| !(legacy && hook == LEGACY_PRE_TERMINATE_HOOK));
-    Ok(Server {
+    Server {
         name: metadata.name.clone().unwrap_or_default(),
         created_at,
         deleted_at: metadata.deletion_timestamp.as_ref().map(|time| time.0),
@@ -393,17 +451,6 @@ async fn server(
         },
         remediation_for: record(annotations.get(REMEDIATION_FOR_ANNOTATION)),
         outdated,
-    })
-}
-
-/// The host object; one that cannot be read says nothing.
-async fn infrastructure(machine: &Machine, namespace: &str, context: &Context) -> Option<DynamicObject> {
-    match reference::get(&context.client, namespace, &machine.spec.infrastructure_ref).await {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::info!(machine = machine.metadata.name, %error, "The host of a machine cannot be read");
-            None
-        }
     }
 }
 

@@ -29,8 +29,48 @@ use crate::{
 /// A client certificate is renewed when half of its life is over.
 const RENEWAL: Duration = Duration::from_hours(365 * 24 / 2);
 
-/// What a joining server needs and is not there.
-pub type Missing = Vec<String>;
+/// What there is of a cluster's secrets.
+#[derive(Default)]
+pub struct Secrets {
+    /// What a joining server needs and is not there.
+    pub missing: Vec<String>,
+    /// What connecting to the workload cluster needs.
+    pub access: Option<Access>,
+}
+
+pub struct Access {
+    pub kubeconfig: Secret,
+    pub authority: Secret,
+    pub token: Secret,
+}
+
+/// What connecting needs, where nothing is made: for a control plane that is being deleted.
+pub async fn access(cluster: &Cluster, context: &Context) -> Result<Option<Access>, Error> {
+    let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let mut found = Vec::new();
+    for secret in [
+        Purpose::Kubeconfig.secret_name(&name),
+        Purpose::ClusterCa.secret_name(&name),
+        format!("{name}-token"),
+    ] {
+        found.push(
+            secrets
+                .get_opt(&secret)
+                .await
+                .map_err(Error::api(format!("reading Secret {secret}")))?,
+        );
+    }
+    let mut found = found.into_iter().flatten();
+    Ok(match (found.next(), found.next(), found.next()) {
+        (Some(kubeconfig), Some(authority), Some(token)) => Some(Access {
+            kubeconfig,
+            authority,
+            token,
+        }),
+        _ => None,
+    })
+}
 
 fn purposes(object: &KThreesControlPlane) -> Vec<Purpose> {
     let mut purposes = vec![Purpose::ClusterCa, Purpose::ClientCa];
@@ -46,11 +86,11 @@ pub async fn ensure(
     cluster: &Cluster,
     initialized: bool,
     context: &Context,
-) -> Result<Missing, Error> {
+) -> Result<Secrets, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let name = cluster.name_any();
     let Some(controller) = owner::controller_reference(object) else {
-        return Ok(Vec::new());
+        return Ok(Secrets::default());
     };
     let mut missing = Vec::new();
     let purposes = purposes(object);
@@ -80,13 +120,17 @@ pub async fn ensure(
         tokens.push(format!("{name}-agent-token"));
     }
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let mut join_token = None;
     for token in tokens {
         let present = secrets
             .get_opt(&token)
             .await
             .map_err(Error::api(format!("reading Secret {token}")))?;
         match present {
-            Some(present) => own(&present, &controller, context).await?,
+            Some(present) => {
+                own(&present, &controller, context).await?;
+                join_token.get_or_insert(present);
+            }
             None if initialized => missing.push(format!("Secret {token}")),
             None => {
                 let value: String = context.random.uuid().replace('-', "");
@@ -97,12 +141,24 @@ pub async fn ensure(
                     Some(controller.clone()),
                     [(secret::VALUE_KEY, value.into_bytes())],
                 );
-                store::create(&context.client, &made).await?;
+                let stored = store::create(&context.client, &made).await?;
+                join_token.get_or_insert(stored);
             }
         }
     }
-    kubeconfig(object, cluster, &found, &controller, context).await?;
-    Ok(missing)
+    let kubeconfig = kubeconfig(object, cluster, &found, &controller, context).await?;
+    let access = match (kubeconfig, found.remove(&Purpose::ClusterCa), join_token) {
+        // The first token is the servers'; without it there is nobody to ask as.
+        (Some(kubeconfig), Some(authority), Some(token)) if token.name_any() == format!("{name}-token") => {
+            Some(Access {
+                kubeconfig,
+                authority,
+                token,
+            })
+        }
+        _ => None,
+    };
+    Ok(Secrets { missing, access })
 }
 
 /// A secret an older provider let its first KThreesConfig own would go with that config: it becomes ours. A secret
@@ -138,14 +194,8 @@ async fn kubeconfig(
     found: &std::collections::BTreeMap<Purpose, Secret>,
     controller: &OwnerReference,
     context: &Context,
-) -> Result<(), Error> {
+) -> Result<Option<Secret>, Error> {
     let endpoint = &cluster.spec.control_plane_endpoint;
-    let (Some(server), Some(client)) = (found.get(&Purpose::ClusterCa), found.get(&Purpose::ClientCa)) else {
-        return Ok(());
-    };
-    if !endpoint.is_valid() {
-        return Ok(());
-    }
     let namespace = object.namespace().unwrap_or_default();
     let (name, url) = (cluster.name_any(), endpoint.url());
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
@@ -158,7 +208,7 @@ async fn kubeconfig(
     if let Some(present) = &present {
         // One the user supplied is the user's.
         if !owner::is_controlled_by(&present.metadata, &object.metadata) {
-            return Ok(());
+            return Ok(Some(present.clone()));
         }
         let follows = kubeconfig::read(present)?
             .clusters
@@ -166,13 +216,19 @@ async fn kubeconfig(
             .filter_map(|named| named.cluster.as_ref())
             .all(|cluster| cluster.server.as_deref() == Some(url.as_str()));
         if follows && !kubeconfig::needs_renewal(present, RENEWAL, now)? {
-            return Ok(());
+            return Ok(Some(present.clone()));
         }
+    }
+    let (Some(server), Some(client)) = (found.get(&Purpose::ClusterCa), found.get(&Purpose::ClientCa)) else {
+        return Ok(present);
+    };
+    if !endpoint.is_valid() {
+        return Ok(present);
     }
     let client_authority = secret::read_key_pair(client)?;
     if client_authority.key.is_none() {
         // Without the key nobody but the user can make one.
-        return Ok(());
+        return Ok(present);
     }
     let text = Administrator {
         cluster: &name,
@@ -185,16 +241,14 @@ async fn kubeconfig(
     .kubeconfig(now)?;
     let made = kubeconfig::secret(&namespace, &name, controller.clone(), &text);
     match present {
-        None => {
-            store::create(&context.client, &made).await?;
-        }
+        None => Ok(Some(store::create(&context.client, &made).await?)),
         Some(_) => {
             let patch = json!({"data": made.data});
             secrets
                 .patch(&secret_name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
-                .map_err(Error::api(format!("renewing Secret {secret_name}")))?;
+                .map(Some)
+                .map_err(Error::api(format!("renewing Secret {secret_name}")))
         }
     }
-    Ok(())
 }

@@ -15,7 +15,7 @@ use slipway_capi::{
 use super::{
     health::{self, Agent, MemberHealth},
     observed::{Observed, Workload},
-    plan::Plan,
+    plan::{Action, Plan},
     quorum,
 };
 use crate::{
@@ -376,6 +376,23 @@ fn conditions_of(
             &format!("machines that are not ready: {}", not_ready.join(", ")),
         )
     });
+    let refused = !observed.foreign.is_empty()
+        || (!observed.adoptable.is_empty()
+            && !plan
+                .actions
+                .iter()
+                .any(|action| matches!(action, Action::Adopt { .. })));
+    told.push(newer(
+        conditions::MACHINES_OWNED,
+        !refused,
+        "Owned",
+        if observed.foreign.is_empty() {
+            "AdoptionRefused"
+        } else {
+            "MixedOwnership"
+        },
+        if refused { &waiting } else { "" },
+    ));
     let remediating: Vec<&str> = servers
         .iter()
         .filter(|server| server.health_check.ours_to_remediate)

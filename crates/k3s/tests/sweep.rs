@@ -1,0 +1,396 @@
+//! The fault sweep over both controllers: every call to the management cluster and to the workload cluster, every fault,
+//! the same end. At every change: quorum, one host that initialises, secrets that stay.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use slipway_capi::secret::{
+    Purpose,
+    certificate::{self, AUTHORITY_LIFETIME, KeyAlgorithm},
+    key_pair_secret,
+};
+use slipway_k3s::{
+    bootstrap,
+    control_plane::controller::{self, ControlPlaneReconciler},
+};
+use slipway_memory::{
+    Apiserver,
+    sweep::{Report, Scenario, World, normalised, sweep, sweep_sampled},
+};
+use slipway_runtime::{Clock, controller::Registration};
+
+use super::theatre::{NAMESPACE, Theatre};
+
+const OLD: &str = "v1.33.4+k3s1";
+const NEW: &str = "v1.34.1+k3s1";
+
+/// What the user does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// One server, with authorities the controller makes.
+    First,
+    /// Three servers and a worker.
+    Create,
+    /// One server to three and back to one.
+    Scale,
+    /// Three servers to the next minor version, one too many at a time.
+    Upgrade,
+    /// One of three servers dies.
+    Heal,
+    /// Everything is deleted.
+    Delete,
+}
+
+struct Journey {
+    name: &'static str,
+    act: Act,
+    theatre: Mutex<Option<Theatre>>,
+    first_call: AtomicUsize,
+}
+
+impl Journey {
+    fn of(act: Act, name: &'static str) -> Arc<dyn Scenario> {
+        Arc::new(Self {
+            name,
+            act,
+            theatre: Mutex::new(None),
+            first_call: AtomicUsize::new(0),
+        })
+    }
+
+    fn theatre(&self) -> Theatre {
+        self.theatre.lock().clone().expect("prepare makes it")
+    }
+
+    /// From here on calls meet faults.
+    fn begin(&self, world: &World) {
+        self.first_call.store(world.faults.calls(), Ordering::SeqCst);
+    }
+}
+
+/// Authorities of the user, made once: making them is not what is tested, and takes long.
+fn authorities() -> &'static Vec<Secret> {
+    static MADE: OnceLock<Vec<Secret>> = OnceLock::new();
+    MADE.get_or_init(|| {
+        [Purpose::ClusterCa, Purpose::ClientCa, Purpose::EtcdCa]
+            .into_iter()
+            .map(|purpose| {
+                let pair = certificate::generate(
+                    purpose,
+                    "kubernetes",
+                    KeyAlgorithm::EcdsaP256,
+                    AUTHORITY_LIFETIME,
+                    Timestamp::UNIX_EPOCH,
+                )
+                .expect("an authority");
+                key_pair_secret(NAMESPACE, "edge", purpose, None, &pair)
+            })
+            .collect()
+    })
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| object["kind"] == kind)
+}
+
+/// Whether the control plane says that it is what is asked for.
+fn is_done(theatre: &Theatre, objects: &[Value], servers: u64, version: &str) -> bool {
+    let machines = of_kind(objects, "Machine")
+        .filter(|machine| !machine["metadata"]["labels"]["cluster.x-k8s.io/control-plane"].is_null())
+        .count() as u64;
+    let told = of_kind(objects, "KThreesControlPlane").any(|plane| {
+        let status = &plane["status"];
+        [
+            "replicas",
+            "readyReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+        ]
+        .iter()
+        .all(|field| status[*field] == servers)
+            && status["ready"] == true
+    });
+    machines == servers && told && theatre.settled(usize::try_from(servers).unwrap_or_default(), version)
+}
+
+impl Scenario for Journey {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn prepare(&self, server: &Apiserver) {
+        // The sweep's own clock starts there.
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365));
+        *self.theatre.lock() = Some(Theatre::new(server.clone(), clock));
+    }
+
+    fn controllers(&self, world: &World) -> Vec<Registration> {
+        let connector = self.theatre().connector(&world.faults);
+        vec![
+            bootstrap::controller::registration(),
+            controller::registration_of(ControlPlaneReconciler::connecting_by(connector)),
+        ]
+    }
+
+    fn first_call(&self) -> usize {
+        self.first_call.load(Ordering::SeqCst)
+    }
+
+    fn user<'a>(&'a self, world: &'a World) -> BoxFuture<'a, ()> {
+        async move {
+            let theatre = self.theatre();
+            let player = theatre.clone();
+            tokio::spawn(async move {
+                loop {
+                    player.step().await;
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                }
+            });
+            let servers = match self.act {
+                Act::First | Act::Scale => 1,
+                Act::Create | Act::Upgrade | Act::Heal | Act::Delete => 3,
+            };
+            theatre.set_up_namespace().await;
+            if self.act != Act::First {
+                for secret in authorities() {
+                    theatre
+                        .secrets()
+                        .create(&PostParams::default(), secret)
+                        .await
+                        .expect("an authority is stored");
+                }
+            }
+            if matches!(self.act, Act::First | Act::Create) {
+                self.begin(world);
+            }
+            theatre.set_up(servers, OLD).await;
+            if self.act == Act::Create {
+                theatre.create_worker("worker", OLD).await;
+            }
+            let reached = |wanted: u64, version: &'static str| {
+                let theatre = theatre.clone();
+                move |objects: &[Value]| is_done(&theatre, objects, wanted, version)
+            };
+            let wanted = u64::try_from(servers).unwrap_or_default();
+            world.until("created", reached(wanted, OLD)).await;
+            if self.act == Act::Create {
+                world
+                    .until("the worker joins", |_| {
+                        theatre.model.lock().nodes.contains_key("worker")
+                    })
+                    .await;
+            }
+            if !matches!(self.act, Act::First | Act::Create) {
+                self.begin(world);
+            }
+            match self.act {
+                Act::First | Act::Create => {}
+                Act::Scale => {
+                    for replicas in [3, 1] {
+                        let patch = json!({"spec": {"replicas": replicas}});
+                        theatre.patch_plane(patch).await.expect("it is scaled");
+                        let wanted = u64::try_from(replicas).unwrap_or_default();
+                        world.until("scaled", reached(wanted, OLD)).await;
+                    }
+                }
+                Act::Upgrade => {
+                    let patch = json!({"spec": {"version": NEW}});
+                    theatre.patch_plane(patch).await.expect("it is upgraded");
+                    world.until("upgraded", reached(3, NEW)).await;
+                }
+                Act::Heal => {
+                    theatre.book.lock().health_check_after = Some(Duration::from_mins(5));
+                    let victim = theatre.servers().await[0].name_any();
+                    theatre.model.lock().kill(&victim);
+                    world
+                        .until("the dead one is gone", |objects| {
+                            of_kind(objects, "Machine").all(|machine| machine["metadata"]["name"] != victim)
+                        })
+                        .await;
+                    world.until("healed", reached(3, OLD)).await;
+                }
+                Act::Delete => {
+                    theatre
+                        .planes()
+                        .delete("edge", &DeleteParams::default())
+                        .await
+                        .expect("it is deleted");
+                    world
+                        .until("gone", |objects| {
+                            of_kind(objects, "KThreesControlPlane").next().is_none()
+                                && of_kind(objects, "Machine").next().is_none()
+                        })
+                        .await;
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn invariants(&self, objects: &[Value]) -> Result<(), String> {
+        self.theatre().check(objects)
+    }
+
+    fn end_state(&self, world: &World) -> Value {
+        let theatre = self.theatre();
+        let objects = world.server.objects();
+        let mut ends: Vec<String> = objects
+            .into_iter()
+            .filter(|object| {
+                !["Namespace", "CustomResourceDefinition"]
+                    .iter()
+                    .any(|kind| object["kind"] == *kind)
+            })
+            .map(|object| plain(normalised(object)))
+            .collect();
+        ends.sort();
+        let model = theatre.model.lock();
+        let mut hosts: Vec<Value> = model
+            .hosts
+            .values()
+            .map(|host| json!([host.alive, host.version, host.server]))
+            .collect();
+        hosts.sort_by_key(ToString::to_string);
+        json!({
+            "objects": ends,
+            "etcd": [model.voters(), model.healthy_voters(), model.members.len()],
+            "hosts": hosts,
+            "violations": theatre.book.lock().violations,
+        })
+    }
+}
+
+/// An object without the names and times that differ between two good runs, and without what secrets hold.
+fn plain(mut object: Value) -> String {
+    static NAMES: OnceLock<regex::Regex> = OnceLock::new();
+    if object["kind"] == "Secret" {
+        object["data"] = Value::Null;
+    }
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove("controlplane.cluster.x-k8s.io/remediation-for");
+    }
+    if let Some(status) = object["status"].as_object_mut() {
+        status.remove("lastRemediation");
+        for list in ["conditions"] {
+            if let Some(conditions) = status.get_mut(list).and_then(Value::as_array_mut) {
+                conditions.sort_by_key(|condition| condition["type"].to_string());
+            }
+        }
+        if let Some(conditions) = status
+            .get_mut("v1beta2")
+            .and_then(|newer| newer["conditions"].as_array_mut())
+        {
+            conditions.sort_by_key(|condition| condition["type"].to_string());
+        }
+    }
+    if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+        finalizers.sort_by_key(ToString::to_string);
+    }
+    let names = NAMES
+        .get_or_init(|| regex::Regex::new("edge-[bcdfghjklmnpqrstvwxz2456789]{5}").expect("an expression"));
+    names.replace_all(&object.to_string(), "edge-server").into_owned()
+}
+
+/// S-14 among them: whatever the process was doing when it was stopped, the next one ends the same.
+fn run(act: Act, name: &'static str, every: usize) -> Report {
+    let report = sweep_sampled(&Journey::of(act, name), every);
+    report.assert_clean();
+    report
+}
+
+/// S-14, S-15: the first server, with authorities that are made.
+#[test]
+fn the_first_server_comes_up_whatever_fails() {
+    run(Act::First, "k3s: the first server", 97);
+}
+
+/// S-13, S-14: three servers and a worker.
+#[test]
+fn three_servers_and_a_worker_come_up_whatever_fails() {
+    run(Act::Create, "k3s: three servers and a worker", 401);
+}
+
+/// S-13, S-14: scaling up and down.
+#[test]
+fn scaling_ends_the_same_whatever_fails() {
+    run(Act::Scale, "k3s: one server, three, one", 401);
+}
+
+/// S-13, S-14: an upgrade.
+#[test]
+fn an_upgrade_ends_the_same_whatever_fails() {
+    run(Act::Upgrade, "k3s: three servers to the next minor", 601);
+}
+
+/// S-14: healing.
+#[test]
+fn healing_ends_the_same_whatever_fails() {
+    run(Act::Heal, "k3s: one of three servers dies", 401);
+}
+
+/// S-14: deletion.
+#[test]
+fn deletion_ends_the_same_whatever_fails() {
+    run(Act::Delete, "k3s: three servers deleted", 97);
+}
+
+/// A controller that makes authorities anew is caught: the sweep is not blind to what it guards.
+#[test]
+fn a_secret_made_anew_is_caught() {
+    struct Meddler {
+        journey: Arc<dyn Scenario>,
+    }
+    impl Scenario for Meddler {
+        fn name(&self) -> &'static str {
+            "k3s: somebody makes the token anew"
+        }
+        fn prepare(&self, server: &Apiserver) {
+            self.journey.prepare(server);
+        }
+        fn controllers(&self, world: &World) -> Vec<Registration> {
+            self.journey.controllers(world)
+        }
+        fn user<'a>(&'a self, world: &'a World) -> BoxFuture<'a, ()> {
+            async move {
+                self.journey.user(world).await;
+                let patch = json!({"data": {"value": "YW5ldw=="}});
+                Api::<Secret>::namespaced(world.server.client(), NAMESPACE)
+                    .patch("edge-token", &PatchParams::default(), &Patch::Merge(&patch))
+                    .await
+                    .expect("the token is changed");
+            }
+            .boxed()
+        }
+        fn invariants(&self, objects: &[Value]) -> Result<(), String> {
+            self.journey.invariants(objects)
+        }
+        fn end_state(&self, world: &World) -> Value {
+            self.journey.end_state(world)
+        }
+    }
+    let scenario: Arc<dyn Scenario> = Arc::new(Meddler {
+        journey: Journey::of(Act::First, "k3s: the first server"),
+    });
+    let report = sweep(&scenario, usize::MAX);
+    assert!(
+        report
+            .failures
+            .iter()
+            .any(|failure| failure.contains("Secret edge-token was made anew")),
+        "{report:?}"
+    );
+}
