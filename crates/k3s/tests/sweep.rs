@@ -47,7 +47,7 @@ enum Act {
     Create,
     /// One server to three and back to one.
     Scale,
-    /// Three servers to the next minor version, one too many at a time.
+    /// One server to the next minor version: a second joins, the first leaves.
     Upgrade,
     /// One of three servers dies.
     Heal,
@@ -146,6 +146,10 @@ impl Scenario for Journey {
         ]
     }
 
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
     fn first_call(&self) -> usize {
         self.first_call.load(Ordering::SeqCst)
     }
@@ -161,8 +165,8 @@ impl Scenario for Journey {
                 }
             });
             let servers = match self.act {
-                Act::First | Act::Scale => 1,
-                Act::Create | Act::Upgrade | Act::Heal | Act::Delete => 3,
+                Act::First | Act::Scale | Act::Upgrade => 1,
+                Act::Create | Act::Heal | Act::Delete => 3,
             };
             theatre.set_up_namespace().await;
             if self.act != Act::First {
@@ -210,7 +214,7 @@ impl Scenario for Journey {
                 Act::Upgrade => {
                     let patch = json!({"spec": {"version": NEW}});
                     theatre.patch_plane(patch).await.expect("it is upgraded");
-                    world.until("upgraded", reached(3, NEW)).await;
+                    world.until("upgraded", reached(1, NEW)).await;
                 }
                 Act::Heal => {
                     theatre.book.lock().health_check_after = Some(Duration::from_mins(5));
@@ -315,37 +319,37 @@ fn run(act: Act, name: &'static str, every: usize) -> Report {
 /// S-14, S-15: the first server, with authorities that are made.
 #[test]
 fn the_first_server_comes_up_whatever_fails() {
-    run(Act::First, "k3s: the first server", 97);
+    run(Act::First, "k3s: the first server", 151);
 }
 
 /// S-13, S-14: three servers and a worker.
 #[test]
 fn three_servers_and_a_worker_come_up_whatever_fails() {
-    run(Act::Create, "k3s: three servers and a worker", 401);
+    run(Act::Create, "k3s: three servers and a worker", 1201);
 }
 
 /// S-13, S-14: scaling up and down.
 #[test]
 fn scaling_ends_the_same_whatever_fails() {
-    run(Act::Scale, "k3s: one server, three, one", 401);
+    run(Act::Scale, "k3s: one server, three, one", 2803);
 }
 
 /// S-13, S-14: an upgrade.
 #[test]
 fn an_upgrade_ends_the_same_whatever_fails() {
-    run(Act::Upgrade, "k3s: three servers to the next minor", 601);
+    run(Act::Upgrade, "k3s: one server to the next minor version", 1201);
 }
 
 /// S-14: healing.
 #[test]
 fn healing_ends_the_same_whatever_fails() {
-    run(Act::Heal, "k3s: one of three servers dies", 401);
+    run(Act::Heal, "k3s: one of three servers dies", 811);
 }
 
 /// S-14: deletion.
 #[test]
 fn deletion_ends_the_same_whatever_fails() {
-    run(Act::Delete, "k3s: three servers deleted", 97);
+    run(Act::Delete, "k3s: three servers deleted", 71);
 }
 
 /// A controller that makes authorities anew is caught: the sweep is not blind to what it guards.

@@ -494,6 +494,19 @@ impl Theatre {
             self.violation(format!("the Cluster's ranges are not honoured by {name}"));
             return;
         }
+        if userdata.contains("datastore-endpoint: ") {
+            // The model has no servers without etcd: the first keeps it, the others are nodes with a server's role.
+            if model.members.is_empty() {
+                model.initialize(name, &version);
+            } else if model.join_worker(name, &version)
+                && let Some(node) = model.nodes.get_mut(name)
+            {
+                node.labels
+                    .insert("node-role.kubernetes.io/control-plane".into(), "true".into());
+            }
+            self.book.lock().userdata.insert(name.to_owned(), userdata);
+            return;
+        }
         if userdata.contains("cluster-init: true") {
             self.book.lock().initialised.push(name.to_owned());
             if !model.members.is_empty() {
