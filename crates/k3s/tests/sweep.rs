@@ -218,7 +218,15 @@ impl Scenario for Journey {
                 }
                 Act::Heal => {
                     theatre.book.lock().health_check_after = Some(Duration::from_mins(5));
-                    let victim = theatre.servers().await[0].name_any();
+                    // Not the first one: which name that has differs between runs.
+                    let first = theatre.book.lock().initialised.clone();
+                    let victim = theatre
+                        .servers()
+                        .await
+                        .iter()
+                        .map(ResourceExt::name_any)
+                        .find(|name| !first.contains(name))
+                        .expect("a server that joined");
                     theatre.model.lock().kill(&victim);
                     world
                         .until("the dead one is gone", |objects| {

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::ApiResource};
 use parking_lot::Mutex;
@@ -41,8 +42,11 @@ use crate::{
 /// While the workload cluster does not answer there is no event to wait for: this is when its state is told anew.
 const UNREACHABLE_LOOK: Duration = Duration::from_secs(20);
 
-/// What the update extension said of each machine, and at which generation it was asked.
-type Answers = (Option<i64>, BTreeMap<String, InPlaceAnswer>);
+/// How long a refusal of the update extension stands: it may have learnt since, and nothing tells.
+const REFUSAL_STANDS: Duration = Duration::from_mins(5);
+
+/// What the update extension said of each machine and when, and at which generation it was asked.
+type Answers = (Option<i64>, BTreeMap<String, (Timestamp, InPlaceAnswer)>);
 
 #[derive(Default)]
 pub struct ControlPlaneReconciler {
@@ -166,7 +170,7 @@ impl ControlPlaneReconciler {
             object,
             cluster,
             secrets,
-            self.answers(&key, object.metadata.generation),
+            self.answers(&key, object.metadata.generation, context.clock.now()),
             &self.workloads,
             context,
         )
@@ -204,7 +208,9 @@ impl ControlPlaneReconciler {
                     let mut answers = self.answers.lock();
                     let entry = answers.entry(key.clone()).or_default();
                     entry.0 = hands.object.metadata.generation;
-                    entry.1.insert(machine.clone(), answer);
+                    entry
+                        .1
+                        .insert(machine.clone(), (hands.context.clock.now(), answer));
                 }
                 Action::UpdateInPlace { machine } => {
                     hands.update_in_place(machine).await?;
@@ -216,7 +222,12 @@ impl ControlPlaneReconciler {
         Ok(())
     }
 
-    fn answers(&self, key: &ObjectKey, generation: Option<i64>) -> BTreeMap<String, InPlaceAnswer> {
+    fn answers(
+        &self,
+        key: &ObjectKey,
+        generation: Option<i64>,
+        now: Timestamp,
+    ) -> BTreeMap<String, InPlaceAnswer> {
         let mut answers = self.answers.lock();
         let Some((asked_at, known)) = answers.get_mut(key) else {
             return BTreeMap::new();
@@ -224,8 +235,14 @@ impl ControlPlaneReconciler {
         if *asked_at != generation {
             known.clear();
         }
-        let told = known.clone();
-        known.retain(|_, answer| !matches!(answer, InPlaceAnswer::Failed(_) | InPlaceAnswer::Nobody));
+        known.retain(|_, (at, answer)| {
+            !matches!(answer, InPlaceAnswer::Cannot(_)) || health::age(*at, now) < REFUSAL_STANDS
+        });
+        let told = known
+            .iter()
+            .map(|(machine, (_, answer))| (machine.clone(), answer.clone()))
+            .collect();
+        known.retain(|_, (_, answer)| !matches!(answer, InPlaceAnswer::Failed(_) | InPlaceAnswer::Nobody));
         told
     }
 

@@ -480,11 +480,13 @@ fn update_in_place(observed: &Observed, now: Timestamp, server: &Server, plan: P
             .wait(format!("the update extension failed for machine {}: {why}", server.name))
             .again_in(Duration::from_secs(30)),
         Some(InPlaceAnswer::Cannot(fields)) if external => {
-            let mut plan = plan.wait(format!(
+            let why = format!(
                 "machine {} cannot be updated in place, and the strategy External forbids to replace it: {}",
                 server.name,
                 fields.join(", ")
-            ));
+            );
+            // The extension may learn what it could not; nothing tells when.
+            let mut plan = plan.wait(why).again_in(Duration::from_mins(5));
             plan.blocked_fields.clone_from(fields);
             plan
         }
