@@ -52,7 +52,8 @@ use write::Candidate;
 /// What kube's own connections allow before they give up on a silent server.
 const READ_TIMEOUT: Duration = Duration::from_secs(295);
 
-type ResponseBody = UnsyncBoxBody<Bytes, std::io::Error>;
+/// The body of an answer; of a watch, it goes on.
+pub type ResponseBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// One apiserver. Clones share it.
 #[derive(Clone)]
@@ -117,6 +118,11 @@ impl Apiserver {
             async move { server.serve(request, &faults).await }
         });
         kube::Client::new(service, "default")
+    }
+
+    /// Answers one request, for whoever serves this over a socket.
+    pub async fn respond(&self, request: Request<Body>) -> Result<Response<ResponseBody>, std::io::Error> {
+        self.serve(request, &Faults::none()).await
     }
 
     /// Calls `observer` with every object after every change.

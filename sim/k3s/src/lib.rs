@@ -1,6 +1,18 @@
-//! A simulated K3s cluster for tests: the servers, their nodes, and the etcd they keep together, as far as a control
-//! plane controller can see and touch them.
+//! A simulated K3s for tests and local runs: the servers, their nodes, and the etcd they keep together. [`model`] is
+//! pure and moves only when told to; [`Simulator`] serves many clusters over HTTPS, each with an endpoint of its own
+//! as a load balancer would give it, and lets hosts join by reading their userdata as cloud-init and k3s would.
 
+mod admin;
+mod authority;
+mod carry;
+mod cloud_config;
+mod cluster;
 pub mod model;
+mod node;
+mod serve;
+mod simulator;
 
-pub use model::{Host, Member, Model, Node};
+pub use cloud_config::{Instance, Unreadable};
+pub use cluster::{BootError, Cluster, Machine};
+pub use model::{Host, Member, Model, Node, Timing};
+pub use simulator::Simulator;

@@ -14,6 +14,30 @@ pub const HEARTBEAT: Duration = Duration::from_mins(5);
 /// How long a silent kubelet stays ready.
 pub const NODE_GRACE: Duration = Duration::from_secs(40);
 
+/// How long things take. As k3s has them unless a test is in a hurry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    pub tick: Duration,
+    pub learner_stall: Duration,
+    pub heartbeat: Duration,
+    pub node_grace: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            tick: TICK,
+            learner_stall: LEARNER_STALL,
+            heartbeat: HEARTBEAT,
+            node_grace: NODE_GRACE,
+        }
+    }
+}
+
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::ZERO)
+}
+
 pub const MEMBER_ANNOTATION: &str = "etcd.k3s.cattle.io/node-name";
 pub const ADDRESS_ANNOTATION: &str = "etcd.k3s.cattle.io/node-address";
 pub const REMOVE_ANNOTATION: &str = "etcd.k3s.cattle.io/remove";
@@ -77,6 +101,7 @@ pub struct Model {
     pub leader: Option<u64>,
     /// Whether etcd itself refuses to lose quorum; off, a controller's mistake shows.
     pub strict: bool,
+    pub timing: Timing,
     pub revision: u64,
     next_id: u64,
     last_tick: Timestamp,
@@ -91,6 +116,7 @@ impl Model {
             nodes: BTreeMap::new(),
             leader: None,
             strict: true,
+            timing: Timing::default(),
             revision: 1,
             next_id: 1,
             last_tick: now,
@@ -416,12 +442,11 @@ impl Model {
 
     /// Time passes. Ticks that fall into it run in order.
     pub fn advance(&mut self, by: Duration) {
-        let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::ZERO);
-        let until = self.now.saturating_add(by).unwrap_or(self.now);
+        let until = self.now.saturating_add(signed(by)).unwrap_or(self.now);
         loop {
             let next = self
                 .last_tick
-                .saturating_add(SignedDuration::try_from(TICK).unwrap_or(SignedDuration::ZERO))
+                .saturating_add(signed(self.timing.tick))
                 .unwrap_or(until);
             if next > until {
                 break;
@@ -446,10 +471,7 @@ impl Model {
             // Nobody can write: conditions, readiness and annotations stay as they were.
             return;
         }
-        let (now, stall) = (
-            self.now,
-            SignedDuration::try_from(LEARNER_STALL).unwrap_or(SignedDuration::ZERO),
-        );
+        let (now, stall) = (self.now, signed(self.timing.learner_stall));
         for index in 0..self.members.len() {
             let alive = self.is_alive(&self.members[index]);
             let member = &mut self.members[index];
@@ -469,10 +491,9 @@ impl Model {
         for name in names {
             let silent = match self.hosts.get(&name) {
                 None => true,
-                Some(host) => host.silent_since.is_some_and(|since| {
-                    now.duration_since(since)
-                        >= SignedDuration::try_from(NODE_GRACE).unwrap_or(SignedDuration::ZERO)
-                }),
+                Some(host) => host
+                    .silent_since
+                    .is_some_and(|since| now.duration_since(since) >= signed(self.timing.node_grace)),
             };
             let condition = self.voter_condition(&name);
             let node = self.nodes.get_mut(&name).expect("the name was just listed");
@@ -483,7 +504,7 @@ impl Model {
                 changed = true;
             }
             if let Some((status, reason, message)) = condition {
-                let heartbeat = SignedDuration::try_from(HEARTBEAT).unwrap_or(SignedDuration::ZERO);
+                let heartbeat = signed(self.timing.heartbeat);
                 match &mut node.voter {
                     Some(present)
                         if present.status == status
