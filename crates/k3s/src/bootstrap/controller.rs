@@ -14,7 +14,7 @@ use slipway_capi::{
         self, Report, Status,
         legacy::{self, LegacyReport, Severity},
     },
-    names::label,
+    names::{condition as names, label},
     owner, paused,
     secret::{self, Purpose},
     view::{Cluster, Machine, MachinePool},
@@ -57,21 +57,40 @@ pub fn registration() -> Registration {
         })
         .watches::<Cluster>(|cluster, informers| {
             let name = cluster.metadata.name.as_deref();
-            unfinished(informers, cluster.metadata.namespace.as_deref(), |config| {
-                owner::cluster_name(&config.metadata) == name
+            let of_cluster = |config: &KThreesConfig| owner::cluster_name(&config.metadata) == name;
+            let namespace = cluster.metadata.namespace.as_deref();
+            concerned(informers, namespace, |config| {
+                of_cluster(config) && (is_unfinished(config) || is_told_otherwise(config, cluster))
             })
         })
         .watches_metadata(secrets, |secret, informers| {
             let name = secret.name.as_deref().unwrap_or_default();
-            unfinished(informers, secret.namespace.as_deref(), |config| {
-                needs_secret(config, name)
+            concerned(informers, secret.namespace.as_deref(), |config| {
+                is_unfinished(config) && needs_secret(config, name)
             })
         })
         .into_registration()
 }
 
-/// Configs in a namespace that still wait for something.
-fn unfinished(
+/// A config that still waits for something.
+fn is_unfinished(config: &KThreesConfig) -> bool {
+    config.status.as_ref().and_then(|status| status.ready) != Some(true)
+}
+
+/// A finished config has nothing left to do, but it still says whether it is paused.
+fn is_told_otherwise(config: &KThreesConfig, cluster: &Cluster) -> bool {
+    let told = config
+        .status
+        .iter()
+        .filter_map(|status| status.v1beta2.as_ref()?.conditions.as_ref())
+        .flatten()
+        .find(|condition| condition.type_ == names::PAUSED)
+        .map(|condition| condition.status == "True");
+    told != Some(paused::paused(Some(cluster), &config.metadata).is_paused())
+}
+
+/// Configs in a namespace that something concerns.
+fn concerned(
     informers: &Informers,
     namespace: Option<&str>,
     concerns: impl Fn(&KThreesConfig) -> bool,
@@ -81,7 +100,6 @@ fn unfinished(
         .list()
         .iter()
         .filter(|config| config.metadata.namespace.as_deref() == namespace)
-        .filter(|config| config.status.as_ref().and_then(|status| status.ready) != Some(true))
         .filter(|config| concerns(config))
         .map(|config| ObjectKey::of(config.as_ref()))
         .collect()
