@@ -21,5 +21,5 @@ pub use cluster::{
     Builder, Cluster, CommandError, Description, ManagementCluster, StartError, WorkloadCluster,
 };
 pub use parts::{BuiltPeer, Manifest, Part, Parts, PartsError, Peer};
-pub use process::Process;
+pub use process::{Process, Program};
 pub use shared::shared;

@@ -1,10 +1,20 @@
 //! `testbed`: builds the real parts and runs one cluster until it is told to stop.
 
-use std::{io::Read, process::ExitCode, time::Instant};
+use std::{
+    io::Read,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
-use slipway_testbed::{ManagementCluster, Part, Parts, WorkloadCluster, parts};
+use slipway_k3s_sim::{Simulator, Timing};
+use slipway_testbed::{
+    Cluster, ManagementCluster, Part, Parts, WorkloadCluster,
+    hosts::{Hosts, SimulatedK3s},
+    parts,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
@@ -53,6 +63,36 @@ enum With {
     /// The kubeadm bootstrap and control plane managers, with Cluster API.
     Kubeadm,
     Kwok,
+    /// Test hosts in namespace `default` that boot into simulated K3s clusters, with Cluster API.
+    K3s,
+}
+
+/// Where the test hosts are served: Machines of these Clusters become simulated K3s nodes.
+const HOSTS_NAMESPACE: &str = "default";
+
+/// Quicker than k3s, so that nobody waits; slow enough to see things happen.
+const TIMING: Timing = Timing {
+    tick: Duration::from_secs(1),
+    learner_stall: Duration::from_mins(1),
+    heartbeat: Duration::from_mins(5),
+    node_grace: Duration::from_secs(10),
+};
+
+/// Hosts that run the simulated K3s, as long as this value lives.
+struct K3s {
+    admin: String,
+    _hosts: Hosts,
+    _simulator: Arc<Simulator>,
+}
+
+async fn start_k3s(cluster: &Cluster) -> Result<K3s> {
+    let simulator = Simulator::new(TIMING);
+    let backend = Arc::new(SimulatedK3s::new(Arc::clone(&simulator)));
+    Ok(K3s {
+        admin: format!("http://{}", simulator.serve_admin().await?),
+        _hosts: Hosts::start_on(cluster, HOSTS_NAMESPACE, backend).await?,
+        _simulator: simulator,
+    })
 }
 
 fn main() -> ExitCode {
@@ -83,7 +123,7 @@ fn build_parts(name: Option<&str>) -> Result<()> {
 async fn run(arguments: &RunArguments) -> Result<()> {
     let parts = Parts::ready()?;
     let with = |part| arguments.with.contains(&part);
-    let cluster_api = with(With::Capi) || with(With::Kubeadm);
+    let cluster_api = with(With::Capi) || with(With::Kubeadm) || with(With::K3s);
     let mut builder = if cluster_api || with(With::ControllerManager) {
         ManagementCluster::builder().scheduler(with(With::Scheduler))
     } else {
@@ -128,6 +168,11 @@ async fn run(arguments: &RunArguments) -> Result<()> {
         cluster = builder.start() => cluster?,
         () = &mut stop => return Ok(()),
     };
+    let k3s = if with(With::K3s) {
+        Some(start_k3s(&cluster).await?)
+    } else {
+        None
+    };
     let path = cluster.describe()?;
     eprintln!(
         "cluster {} is ready after {:.1} s; kubeconfig: {}; description: {}",
@@ -136,11 +181,16 @@ async fn run(arguments: &RunArguments) -> Result<()> {
         cluster.kubeconfig().display(),
         path.display(),
     );
-    println!("{}", serde_json::to_string(cluster.description())?);
+    let mut description = serde_json::to_value(cluster.description())?;
+    if let Some(k3s) = &k3s {
+        description["k3s"] = serde_json::json!(k3s.admin);
+    }
+    println!("{description}");
     if !arguments.exit_when_ready {
         stop.await;
     }
     let stopping = Instant::now();
+    drop(k3s);
     cluster.stop();
     eprintln!("stopped in {:.1} s", stopping.elapsed().as_secs_f64());
     Ok(())

@@ -25,6 +25,9 @@ pub struct TestHostClusterSpec {
     /// Where the workload cluster's API server is; filled in by the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<Endpoint>,
+    /// Where hosts can be put, by name; told to Cluster API as places for control planes too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failure_domains: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -37,7 +40,16 @@ pub struct Endpoint {
 #[serde(rename_all = "camelCase", default)]
 pub struct TestHostClusterStatus {
     pub initialization: Initialization,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failure_domains: Vec<FailureDomain>,
     pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureDomain {
+    pub name: String,
+    pub control_plane: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -94,6 +106,8 @@ pub struct TestHostMachineSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct TestHostMachineStatus {
     pub initialization: Initialization,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<String>,
     pub addresses: Vec<Address>,
     pub conditions: Vec<Condition>,
 }
@@ -154,6 +168,7 @@ pub fn crds() -> Vec<Value> {
         object["metadata"]["labels"] = json!({
             "cluster.x-k8s.io/provider": "infrastructure-testhost",
             "cluster.x-k8s.io/v1beta2": VERSION,
+            "clusterctl.cluster.x-k8s.io": "",
         });
         object
     })

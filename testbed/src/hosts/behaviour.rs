@@ -40,6 +40,8 @@ struct Machine {
     /// When each stage began.
     began: BTreeMap<Stage, Instant>,
     joined: bool,
+    /// Its Cluster, from when it was booted.
+    cluster: Option<String>,
     bootstrap_data: Option<Vec<u8>>,
 }
 
@@ -77,8 +79,15 @@ impl Behaviour {
         self.machines.get(name).is_some_and(|machine| machine.joined)
     }
 
-    pub fn joined(&mut self, name: &str) {
-        self.machines.entry(name.to_owned()).or_default().joined = true;
+    pub fn joined(&mut self, name: &str, cluster: &str) {
+        let machine = self.machines.entry(name.to_owned()).or_default();
+        machine.joined = true;
+        machine.cluster = Some(cluster.to_owned());
+    }
+
+    /// The Cluster of a machine that was booted.
+    pub fn cluster(&self, name: &str) -> Option<String> {
+        self.machines.get(name)?.cluster.clone()
     }
 
     pub fn read_bootstrap_data(&mut self, name: &str, data: Vec<u8>) {

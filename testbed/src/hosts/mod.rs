@@ -1,16 +1,21 @@
-//! An infrastructure provider for tests: Machines become Nodes of a workload cluster, which kwok makes ready. It
-//! runs inside the test, for one namespace, and does wrong or late what the test tells it to.
+//! An infrastructure provider for tests: Machines become Nodes of a workload cluster, which kwok makes ready, or
+//! hosts of a simulated K3s. It runs inside the test, for one namespace, and does wrong or late what the test tells it
+//! to.
 
 pub mod api;
+mod backend;
 mod behaviour;
+mod k3s;
+mod kwok;
 mod node;
 mod reconcile;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+pub use backend::{Backend, BackendError, Booting};
 pub use behaviour::{Failure, Stage};
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::Node;
+pub use k3s::SimulatedK3s;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
@@ -27,9 +32,9 @@ use tokio::{sync::mpsc, task::JoinSet};
 use self::{
     api::{TestHostCluster, TestHostMachine},
     behaviour::Behaviour,
+    kwok::KwokNodes,
 };
 use crate::{
-    certificates::Authority,
     cluster::Cluster,
     install::{self, FIELD_MANAGER, InstallError},
 };
@@ -50,6 +55,8 @@ pub(crate) enum Key {
 /// The hosts of one namespace; they end with this value.
 pub struct Hosts {
     world: Arc<World>,
+    /// The workload cluster, where the hosts are Nodes of one.
+    nodes: Option<Arc<KwokNodes>>,
     queue: mpsc::UnboundedSender<Key>,
     _tasks: JoinSet<()>,
 }
@@ -58,10 +65,7 @@ pub struct Hosts {
 pub(crate) struct World {
     namespace: String,
     management: Client,
-    workload: Client,
-    endpoint: api::Endpoint,
-    authority: Authority,
-    kubeconfig: String,
+    backend: Arc<dyn Backend>,
     behaviour: Mutex<Behaviour>,
 }
 
@@ -82,18 +86,23 @@ impl Hosts {
         namespace: &str,
         workload: &Cluster,
     ) -> Result<Hosts, InstallError> {
+        let nodes = Arc::new(KwokNodes::of(workload));
+        let mut hosts = Hosts::start_on(management, namespace, nodes.clone()).await?;
+        hosts.nodes = Some(nodes);
+        Ok(hosts)
+    }
+
+    /// Serves the hosts of `namespace`; what runs on them is up to `backend`.
+    pub async fn start_on(
+        management: &Cluster,
+        namespace: &str,
+        backend: Arc<dyn Backend>,
+    ) -> Result<Hosts, InstallError> {
         Hosts::install(management).await?;
-        let client = |cluster: &Cluster| cluster.client_as("testbed-hosts", &["system:masters"]);
         let world = Arc::new(World {
             namespace: namespace.to_owned(),
-            management: client(management),
-            workload: client(workload),
-            endpoint: api::Endpoint {
-                host: "127.0.0.1".to_owned(),
-                port: i32::from(workload.port()),
-            },
-            authority: workload.authority().clone(),
-            kubeconfig: workload.kubeconfig_as("testbed-hosts-user", Some("system:masters")),
+            management: management.client_as("testbed-hosts", &["system:masters"]),
+            backend,
             behaviour: Mutex::default(),
         });
         let (queue, keys) = mpsc::unbounded_channel();
@@ -113,6 +122,7 @@ impl Hosts {
         tasks.spawn(work(world.clone(), keys, queue.clone()));
         Ok(Hosts {
             world,
+            nodes: None,
             queue,
             _tasks: tasks,
         })
@@ -146,46 +156,38 @@ impl Hosts {
     }
 
     /// The host dies: its Node stops being ready and nothing keeps it alive.
-    pub async fn kill(&self, machine: &str) -> Result<(), kube::Error> {
-        self.set_alive(machine, None, "Unknown").await
+    pub async fn kill(&self, machine: &str) -> Result<(), BackendError> {
+        self.set_alive(machine, false).await
     }
 
     /// The host comes back.
-    pub async fn revive(&self, machine: &str) -> Result<(), kube::Error> {
-        self.set_alive(machine, Some("fake"), "True").await
+    pub async fn revive(&self, machine: &str) -> Result<(), BackendError> {
+        self.set_alive(machine, true).await
     }
 
-    async fn set_alive(&self, machine: &str, kwok: Option<&str>, ready: &str) -> Result<(), kube::Error> {
-        let nodes: Api<Node> = Api::all(self.world.workload.clone());
-        let owned = json!({"metadata": {"annotations": {"kwok.x-k8s.io/node": kwok}}});
-        let parameters = PatchParams::default();
-        nodes.patch(machine, &parameters, &Patch::Merge(&owned)).await?;
-        let now =
-            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time::from(k8s_openapi::jiff::Timestamp::now());
-        let status = json!({"status": {"conditions": [{
-            "type": "Ready",
-            "status": ready,
-            "reason": if ready == "True" { "HostRevived" } else { "HostKilled" },
-            "message": "as the test asked",
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
-        }]}});
-        nodes
-            .patch_status(machine, &parameters, &Patch::Strategic(&status))
-            .await?;
-        Ok(())
+    async fn set_alive(&self, machine: &str, alive: bool) -> Result<(), BackendError> {
+        let cluster = self.world.behaviour.lock().cluster(machine);
+        let cluster =
+            cluster.ok_or_else(|| BackendError::Refused(format!("no host {machine} was booted")))?;
+        self.world.backend.set_alive(&cluster, machine, alive).await
+    }
+
+    fn nodes(&self) -> &KwokNodes {
+        self.nodes
+            .as_deref()
+            .expect("only hosts of a real workload cluster have its secrets to give")
     }
 
     /// Gives Cluster API the kubeconfig of the workload cluster, for a Cluster without a control plane provider.
     pub async fn give_kubeconfig(&self, cluster: &str) -> Result<(), kube::Error> {
-        let data = json!({"value": self.world.kubeconfig});
+        let data = json!({"value": self.nodes().kubeconfig});
         self.give(cluster, "kubeconfig", data).await
     }
 
     /// Gives a KubeadmControlPlane with external etcd the authorities it would otherwise make or miss: the workload
     /// cluster's, so that the kubeconfig it writes is trusted there.
     pub async fn give_authorities(&self, cluster: &str) -> Result<(), kube::Error> {
-        let pair = self.world.authority.pair();
+        let pair = self.nodes().authority.pair();
         let data = json!({"tls.crt": pair.certificate, "tls.key": pair.key});
         for name in ["ca", "etcd", "apiserver-etcd-client"] {
             self.give(cluster, name, data.clone()).await?;
@@ -226,6 +228,11 @@ impl World {
         K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
         Api::namespaced(self.management.clone(), &self.namespace)
+    }
+
+    /// How a backend knows a Cluster of this namespace.
+    pub(crate) fn key(&self, cluster: &str) -> String {
+        format!("{}/{cluster}", self.namespace)
     }
 
     pub(crate) fn core(&self, kind: &str) -> Api<DynamicObject> {

@@ -1,32 +1,21 @@
 //! What a host brings into its workload cluster: a Node, and for a kubeadm control plane what kubeadm leaves there.
 //! Pure: data in, objects out.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
+
+use super::backend::Booting;
 
 /// The namespace of a control plane's pods and settings.
 pub const SYSTEM: &str = "kube-system";
 
-/// What a host knows about itself when it joins.
-pub struct Joining<'a> {
-    pub name: &'a str,
-    pub provider_id: &'a str,
-    pub version: &'a str,
-    pub is_control_plane: bool,
-    pub capacity: &'a BTreeMap<String, String>,
-    pub labels: &'a BTreeMap<String, String>,
-    pub address: &'a str,
-}
-
 /// The Node, as a kubelet would register it; kwok makes it ready.
-pub fn node(host: &Joining) -> Value {
+pub fn node(host: &Booting) -> Value {
     let mut labels = json!({
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": host.name,
         "kubernetes.io/os": "linux",
     });
-    for (name, value) in host.labels {
+    for (name, value) in &host.labels {
         labels[name] = json!(value);
     }
     let mut spec = json!({"providerID": host.provider_id});
@@ -76,11 +65,11 @@ pub fn control_plane_pod_names(node: &str) -> [String; 3] {
 }
 
 /// The pods that kubeadm runs on a control plane node.
-pub fn control_plane_pods(host: &Joining) -> Vec<Value> {
-    control_plane_pod_names(host.name)
+pub fn control_plane_pods(host: &Booting) -> Vec<Value> {
+    control_plane_pod_names(&host.name)
         .into_iter()
         .map(|name| {
-            let component = name.trim_end_matches(host.name).trim_end_matches('-');
+            let component = name.trim_end_matches(host.name.as_str()).trim_end_matches('-');
             json!({
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -102,7 +91,7 @@ pub fn control_plane_pods(host: &Joining) -> Vec<Value> {
 }
 
 /// The settings that `kubeadm init` leaves: by them Cluster API sees that the control plane is initialized.
-pub fn kubeadm_config(host: &Joining) -> Value {
+pub fn kubeadm_config(host: &Booting) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -122,14 +111,14 @@ mod tests {
 
     #[test]
     fn a_control_plane_node_carries_its_role_and_its_pods() {
-        let host = Joining {
-            name: "cp-1",
-            provider_id: "testhost://ns/cp-1",
-            version: "v1.36.3",
+        let host = Booting {
+            name: "cp-1".into(),
+            provider_id: "testhost://ns/cp-1".into(),
+            version: "v1.36.3".into(),
             is_control_plane: true,
-            capacity: &BTreeMap::from([("cpu".to_owned(), "4".to_owned())]),
-            labels: &BTreeMap::new(),
-            address: "10.1.0.1",
+            capacity: [("cpu".to_owned(), "4".to_owned())].into(),
+            address: "10.1.0.1".into(),
+            ..Booting::default()
         };
         let node = node(&host);
         assert_eq!(node["spec"]["providerID"], "testhost://ns/cp-1");

@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Node, Pod, Secret},
+    api::core::v1::Secret,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
 use kube::{
     Api, Resource, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     Key, World,
-    api::{Address, Initialization, TestHostCluster, TestHostMachine, TestHostMachineStatus},
+    api::{Address, FailureDomain, Initialization, TestHostCluster, TestHostMachine, TestHostMachineStatus},
+    backend::{BackendError, Booting},
     behaviour::{Failure, Stage},
-    node::{self, Joining, SYSTEM},
+    kwok::ignore_missing,
 };
 
 const FINALIZER: &str = "testhostmachine.infrastructure.cluster.x-k8s.io";
@@ -27,14 +27,14 @@ const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
 const PAUSED: &str = "cluster.x-k8s.io/paused";
 
 /// Looks at one object; says when to look again if nothing would call for it.
-pub async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, kube::Error> {
+pub async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, BackendError> {
     match key {
         Key::Cluster(name) => cluster(world, name).await,
         Key::Machine(name) => machine(world, name).await,
     }
 }
 
-async fn cluster(world: &World, name: &str) -> Result<Option<Duration>, kube::Error> {
+async fn cluster(world: &World, name: &str) -> Result<Option<Duration>, BackendError> {
     let api: Api<TestHostCluster> = world.api();
     let Some(host_cluster) = api.get_opt(name).await? else {
         return Ok(None);
@@ -49,7 +49,8 @@ async fn cluster(world: &World, name: &str) -> Result<Option<Duration>, kube::Er
         return Ok(None);
     }
     if host_cluster.spec.control_plane_endpoint.is_none() {
-        let spec = json!({"spec": {"controlPlaneEndpoint": world.endpoint}});
+        let endpoint = world.backend.endpoint(&world.key(&owner.name_any())).await?;
+        let spec = json!({"spec": {"controlPlaneEndpoint": endpoint}});
         api.patch(name, &PatchParams::default(), &Patch::Merge(&spec))
             .await?;
     }
@@ -59,14 +60,23 @@ async fn cluster(world: &World, name: &str) -> Result<Option<Duration>, kube::Er
         .is_some_and(|status| status.initialization.provisioned);
     if !provisioned {
         let ready = condition("True", "Provisioned", "");
-        let status = json!({"status": {"initialization": {"provisioned": true}, "conditions": [ready]}});
+        let domains: Vec<FailureDomain> = host_cluster
+            .spec
+            .failure_domains
+            .iter()
+            .map(|name| domain(name))
+            .collect();
+        let mut status = json!({"status": {"initialization": {"provisioned": true}, "conditions": [ready]}});
+        if !domains.is_empty() {
+            status["status"]["failureDomains"] = json!(domains);
+        }
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
             .await?;
     }
     Ok(None)
 }
 
-async fn machine(world: &World, name: &str) -> Result<Option<Duration>, kube::Error> {
+async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendError> {
     let api: Api<TestHostMachine> = world.api();
     let Some(host) = api.get_opt(name).await? else {
         world.behaviour.lock().gone(name);
@@ -79,6 +89,7 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, kube::Er
         }
         return Ok(None);
     };
+    let zone = owner.data["spec"]["failureDomain"].as_str();
     let cluster_name = owner.labels().get(CLUSTER_NAME).cloned().unwrap_or_default();
     let cluster = world.core("Cluster").get_opt(&cluster_name).await?;
     if is_annotated_paused(&host) || cluster.as_ref().is_some_and(is_paused) {
@@ -96,26 +107,26 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, kube::Er
     let data_secret = owner.data["spec"]["bootstrap"]["dataSecretName"].as_str();
     let (true, Some(data_secret)) = (infrastructure_is_ready, data_secret) else {
         let waiting = condition("False", "WaitingForBootstrapData", "");
-        set_status(&api, &host, false, waiting).await?;
+        set_status(&api, &host, false, zone, waiting).await?;
         return Ok(None);
     };
 
     if let Some(Failure::Provision(message)) = &failure {
         let failed = condition("False", "ProvisioningFailed", message);
-        set_status(&api, &host, false, failed).await?;
+        set_status(&api, &host, false, zone, failed).await?;
         return Ok(None);
     }
     if let Some(left) = world.behaviour.lock().remaining(name, Stage::Provision) {
         return Ok(Some(left));
     }
-    read_bootstrap_data(world, name, data_secret).await?;
+    let bootstrap_data = read_bootstrap_data(world, name, data_secret).await?;
     let provider_id = format!("testhost://{}/{name}", world.namespace);
     if host.spec.provider_id.is_none() {
         let spec = json!({"spec": {"providerID": provider_id}});
         api.patch(name, &PatchParams::default(), &Patch::Merge(&spec))
             .await?;
     }
-    set_status(&api, &host, true, condition("True", "Provisioned", "")).await?;
+    set_status(&api, &host, true, zone, condition("True", "Provisioned", "")).await?;
 
     let is_leaving = owner.meta().deletion_timestamp.is_some();
     if is_leaving || failure == Some(Failure::NeverJoins) || world.behaviour.lock().has_joined(name) {
@@ -124,92 +135,71 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, kube::Er
     if let Some(left) = world.behaviour.lock().remaining(name, Stage::Join) {
         return Ok(Some(left));
     }
-    join(world, &host, &owner, &provider_id).await?;
-    world.behaviour.lock().joined(name);
+    let booting = Booting {
+        cluster: world.key(&cluster_name),
+        name: name.to_owned(),
+        provider_id,
+        address: address(name),
+        version: owner.data["spec"]["version"]
+            .as_str()
+            .unwrap_or("v0.0.0")
+            .to_owned(),
+        failure_domain: zone.map(str::to_owned),
+        is_control_plane: owner.labels().contains_key(CONTROL_PLANE),
+        bootstrap_kind: owner.data["spec"]["bootstrap"]["configRef"]["kind"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        bootstrap_data,
+        capacity: host.spec.capacity.clone(),
+        labels: host.spec.node_labels.clone(),
+    };
+    match world.backend.boot(&booting).await {
+        // A host that cannot run what it was given stays as it is, like a real one.
+        Err(BackendError::Refused(why)) => tracing::warn!(machine = name, why, "A host does not come up"),
+        booted => booted?,
+    }
+    world.behaviour.lock().joined(name, &booting.cluster);
     Ok(None)
 }
 
-/// A real host would run these; a test may look at them.
-async fn read_bootstrap_data(world: &World, name: &str, secret: &str) -> Result<(), kube::Error> {
+/// What a host is told to run; a test may look at it too.
+async fn read_bootstrap_data(world: &World, name: &str, secret: &str) -> Result<Vec<u8>, kube::Error> {
     let secret = world.api::<Secret>().get(secret).await?;
     let data = secret
         .data
         .unwrap_or_default()
         .remove("value")
         .unwrap_or_default();
-    world.behaviour.lock().read_bootstrap_data(name, data.0);
-    Ok(())
+    world.behaviour.lock().read_bootstrap_data(name, data.0.clone());
+    Ok(data.0)
 }
 
-async fn join(
-    world: &World,
-    host: &TestHostMachine,
-    owner: &DynamicObject,
-    provider_id: &str,
-) -> Result<(), kube::Error> {
-    let name = host.name_any();
-    let address = address(&name);
-    let joining = Joining {
-        name: &name,
-        provider_id,
-        version: owner.data["spec"]["version"].as_str().unwrap_or("v0.0.0"),
-        is_control_plane: owner.labels().contains_key(CONTROL_PLANE),
-        capacity: &host.spec.capacity,
-        labels: &host.spec.node_labels,
-        address: &address,
-    };
-    let is_kubeadm = owner.data["spec"]["bootstrap"]["configRef"]["kind"] == "KubeadmConfig";
-    create(&Api::<Node>::all(world.workload.clone()), node::node(&joining)).await?;
-    if joining.is_control_plane && is_kubeadm {
-        let pods: Api<Pod> = Api::namespaced(world.workload.clone(), SYSTEM);
-        for pod in node::control_plane_pods(&joining) {
-            create(&pods, pod).await?;
-        }
-        let maps: Api<ConfigMap> = Api::namespaced(world.workload.clone(), SYSTEM);
-        create(&maps, node::kubeadm_config(&joining)).await?;
+fn domain(name: &str) -> FailureDomain {
+    FailureDomain {
+        name: name.to_owned(),
+        control_plane: true,
     }
-    Ok(())
 }
 
 async fn delete(
     world: &World,
     api: &Api<TestHostMachine>,
     host: &TestHostMachine,
-) -> Result<Option<Duration>, kube::Error> {
+) -> Result<Option<Duration>, BackendError> {
     let name = host.name_any();
     if let Some(left) = world.behaviour.lock().remaining(&name, Stage::Delete) {
         return Ok(Some(left));
     }
-    let pods: Api<Pod> = Api::namespaced(world.workload.clone(), SYSTEM);
-    for pod in node::control_plane_pod_names(&name) {
-        ignore_missing(pods.delete(&pod, &DeleteParams::default().grace_period(0)).await)?;
-    }
-    let nodes: Api<Node> = Api::all(world.workload.clone());
-    ignore_missing(nodes.delete(&name, &DeleteParams::default()).await)?;
+    let booted_in = world.behaviour.lock().cluster(&name);
+    let cluster = booted_in.unwrap_or_else(|| {
+        let label = host.labels().get(CLUSTER_NAME).cloned();
+        world.key(&label.unwrap_or_default())
+    });
+    world.backend.destroy(&cluster, &name).await?;
     ignore_missing(set_finalizers(api, host, |finalizers| finalizers.retain(|one| one != FINALIZER)).await)?;
     world.behaviour.lock().gone(&name);
     Ok(None)
-}
-
-/// Creates an object of the workload cluster; one that is there already is what was wanted.
-async fn create<K>(api: &Api<K>, object: Value) -> Result<(), kube::Error>
-where
-    K: Resource + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
-{
-    let object: K = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
-    match api.create(&PostParams::default(), &object).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-fn ignore_missing<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 async fn set_finalizers(
@@ -231,6 +221,7 @@ async fn set_status(
     api: &Api<TestHostMachine>,
     host: &TestHostMachine,
     provisioned: bool,
+    zone: Option<&str>,
     ready: Condition,
 ) -> Result<(), kube::Error> {
     let name = host.name_any();
@@ -244,6 +235,7 @@ async fn set_status(
     }
     let status = TestHostMachineStatus {
         initialization: Initialization { provisioned },
+        failure_domain: zone.map(str::to_owned),
         addresses: vec![Address {
             type_: "InternalIP".to_owned(),
             address: address(&name),
