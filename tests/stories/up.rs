@@ -1,4 +1,4 @@
-//! `slipway up` with the toy provider: everything comes up, and everything goes, however it is stopped.
+//! `slipway up`: everything comes up with its examples, and everything goes, however it is stopped.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::manager_process::BINARY;
+use crate::{k3s_manager, manager_process::BINARY};
 
 /// Nothing a story waits for takes this long, unless it never comes.
 const HANG_GUARD: Duration = Duration::from_mins(3);
@@ -38,8 +38,8 @@ fn testbed() -> Result<PathBuf> {
     Ok(beside)
 }
 
-fn up() -> Result<Command> {
-    let mut command = Command::new(BINARY);
+fn up(program: &str) -> Result<Command> {
+    let mut command = Command::new(program);
     command.arg("up").arg("--testbed").arg(testbed()?);
     command
         .stdin(Stdio::null())
@@ -80,7 +80,7 @@ fn is_alive(process: u64) -> bool {
 
 #[tokio::test]
 async fn up_comes_up_and_goes_by_itself() -> Result<()> {
-    let output = tokio::time::timeout(HANG_GUARD, up()?.arg("--exit-when-ready").output()).await??;
+    let output = tokio::time::timeout(HANG_GUARD, up(BINARY)?.arg("--exit-when-ready").output()).await??;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{text}");
     for wanted in [
@@ -101,9 +101,38 @@ async fn up_comes_up_and_goes_by_itself() -> Result<()> {
     Ok(())
 }
 
+/// The example of K3s: a cluster on test hosts, shown as it becomes available.
+#[tokio::test]
+async fn up_shows_a_k3s_cluster() -> Result<()> {
+    let mut command = up(k3s_manager::BINARY)?;
+    let output = tokio::time::timeout(HANG_GUARD, command.arg("--exit-when-ready").output()).await??;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{text}");
+    let mut rest = text.as_ref();
+    // In this order: what a user waits for is there before the examples are.
+    for wanted in [
+        "Ready after",
+        "providers    k3s",
+        "[4/4] Applying examples",
+        "A K3s cluster of three servers and a worker",
+        "KThreesControlPlane edge is Available",
+        "MachineDeployment edge-workers is Available",
+        "Cluster edge is Available",
+    ] {
+        let at = rest.find(wanted);
+        rest = &rest[at.with_context(|| format!("it does not say {wanted:?}:\n{text}"))?..];
+    }
+    let took = text.lines().find(|line| line.starts_with("Ready after"));
+    println!("report: up with K3s: {}", took.unwrap_or_default());
+    for line in text.lines().filter(|line| line.contains(" is Available")) {
+        println!("report: up with K3s: {}", line.trim());
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn killing_up_leaves_no_process() -> Result<()> {
-    let mut child = up()?.spawn()?;
+    let mut child = up(BINARY)?.spawn()?;
     let kubeconfig = tokio::time::timeout(HANG_GUARD, until_ready(&mut child)).await??;
     let description = kubeconfig.with_file_name("description.json");
     let description: Value = serde_json::from_slice(&std::fs::read(description)?)?;

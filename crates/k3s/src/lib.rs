@@ -7,6 +7,7 @@ pub mod control_plane;
 pub mod conversion;
 pub mod duration;
 pub mod error;
+mod example;
 pub mod provider;
 pub mod version;
 

@@ -14,7 +14,7 @@ use crate::{
         CONTROL_PLANE_GROUP, KThreesConfig, KThreesConfigTemplate, KThreesControlPlane,
         KThreesControlPlaneTemplate, VERSION, conditions, crd,
     },
-    bootstrap, control_plane, conversion,
+    bootstrap, control_plane, conversion, example,
 };
 
 const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
@@ -23,6 +23,7 @@ const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
 pub fn provider() -> Provider {
     let mut provider = Provider::new("k3s");
     provider.packages = vec![bootstrap_package(), control_plane_package()];
+    provider.examples = vec![example::example()];
     provider
 }
 

@@ -61,6 +61,8 @@ struct Cluster {
     directory: PathBuf,
     logs: PathBuf,
     parts: PathBuf,
+    /// Where the simulated K3s hosts can be looked at and switched off.
+    k3s: String,
 }
 
 /// A process that ends with this one.
@@ -125,7 +127,8 @@ async fn work(
     result
 }
 
-/// Applies the examples, says how to go on, and stays until the manager ends.
+/// Says how to go on, shows the examples, and stays until the manager ends. An example is a cluster of its own and
+/// takes as long as clusters do; nobody has to wait for it.
 async fn show(
     providers: &[Provider],
     matches: &ArgMatches,
@@ -134,13 +137,15 @@ async fn show(
     steps: &mut Steps,
     client: &kube::Client,
 ) -> Result<(), String> {
+    print_summary(providers, cluster, manager, steps.started.elapsed());
     if steps.total > steps.done {
         steps.next("Applying examples");
         for example in providers.iter().flat_map(|provider| &provider.examples) {
             examples::show(client, example).await?;
         }
+        println!("The examples are up.");
     }
-    print_summary(providers, cluster, manager, steps.started.elapsed());
+    println!("\nCtrl-C stops everything.");
     if matches.get_flag("exit-when-ready") {
         Ok(())
     } else {
@@ -166,7 +171,7 @@ fn testbed_program(matches: &ArgMatches) -> Result<PathBuf, String> {
 /// Runs `testbed run`, whose own progress goes straight to the terminal, until it has described the cluster.
 fn start_cluster(program: &Path) -> Result<Cluster, String> {
     let mut testbed = Command::new(program)
-        .args(["run", "--name", "up", "--with", "capi,kubeadm,scheduler,kwok"])
+        .args(["run", "--name", "up", "--with", "capi,kubeadm,scheduler,kwok,k3s"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         // Ctrl-C in a terminal reaches the whole group; the cluster is stopped last, by us.
@@ -192,6 +197,7 @@ fn start_cluster(program: &Path) -> Result<Cluster, String> {
         directory: path("directory"),
         logs: path("logs"),
         parts: path("parts"),
+        k3s: description["k3s"].as_str().unwrap_or_default().to_owned(),
     })
 }
 
@@ -338,6 +344,7 @@ fn print_summary(providers: &[Provider], cluster: &Cluster, manager: &Manager, t
         }
     );
     println!("  manager log  {}", manager.log.display());
+    println!("  test hosts   {}/clusters", cluster.k3s);
     println!("\nTry, in another terminal:\n");
     println!("  export KUBECONFIG={}", cluster.kubeconfig.display());
     println!(
@@ -349,7 +356,7 @@ fn print_summary(providers: &[Provider], cluster: &Cluster, manager: &Manager, t
         "  {} describe cluster NAME",
         cluster.parts.join("bin/clusterctl").display()
     );
-    println!("\nCtrl-C stops everything.");
+    println!();
 }
 
 impl Drop for Manager {
