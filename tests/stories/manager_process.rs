@@ -202,7 +202,7 @@ fn value(text: &str, name: &str, labels: &str) -> f64 {
         .sum()
 }
 
-async fn get(address: SocketAddr, path: &str) -> Result<String> {
+pub async fn get(address: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
