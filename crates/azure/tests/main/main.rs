@@ -12,5 +12,6 @@ mod mapper;
 mod properties;
 mod recordings;
 mod rest;
+mod verbs;
 mod workload_identity;
 mod world;
