@@ -1,10 +1,22 @@
 //! AKS clusters as Cluster API objects: AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool, their
-//! templates and AzureClusterIdentity. Everything here is decided by pure functions over what was observed.
+//! templates and AzureClusterIdentity. What is done is decided by pure functions over what was observed; `access`,
+//! `observe` and `act` are the only parts that ask anybody.
 
+pub mod access;
 pub mod admit;
 pub mod api;
+pub mod caches;
+pub mod cluster;
+pub mod control_plane;
+pub mod error;
+pub mod kubeconfig;
+pub mod nodes;
 pub mod plan;
+pub mod pool;
 pub mod provider;
+pub mod records;
 pub mod render;
+pub mod seen;
 pub mod status;
+pub mod takeover;
 pub mod version;

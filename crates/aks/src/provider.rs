@@ -1,24 +1,97 @@
-//! The registration: what this provider brings to the manager and to its manifests. The permissions are those of the
-//! parts that stand; a part that comes brings its own.
+//! The registration: what this provider brings to the manager and to its manifests.
 
+use slipway_azure::setup;
 use slipway_runtime::{Package, PackageKind, Provider, Rule};
 
-use crate::{admit::admission, api::GROUP, api::crd::crds};
+use crate::{
+    access::Access,
+    admit::admission,
+    api::{GROUP, crd::crds},
+    cluster,
+    control_plane::{self, controller::POOL_WAIT_FLAG},
+    nodes::Nodes,
+    pool,
+};
 
-/// Admission reads the Cluster for its network and its deletion, and lists the other pools of a Cluster.
+const PATCH: &[&str] = &["get", "list", "watch", "patch"];
+const DETACH: &[&str] = &["list", "patch", "delete"];
+
 const RBAC: &[Rule] = &[
+    // Admission reads the Cluster for its network and its deletion; the controllers for whom it refers to.
     Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
-    Rule::new(GROUP, &["azuremanagedmachinepools"], Rule::READ),
+    // Where AKS scales a pool, its MachinePool carries AKS's count.
+    Rule::new("cluster.x-k8s.io", &["machinepools"], PATCH),
+    Rule::new(
+        GROUP,
+        &[
+            "azuremanagedclusters",
+            "azuremanagedcontrolplanes",
+            "azuremanagedmachinepools",
+            // An identity in use carries a finalizer.
+            "azureclusteridentities",
+        ],
+        PATCH,
+    ),
+    Rule::new(
+        GROUP,
+        &[
+            "azuremanagedclusters/status",
+            "azuremanagedcontrolplanes/status",
+            "azuremanagedmachinepools/status",
+        ],
+        &["patch"],
+    ),
+    // Credentials are read, kubeconfigs are written.
+    Rule::new(
+        "",
+        &["secrets"],
+        &["get", "list", "watch", "create", "patch", "delete"],
+    ),
+    // Whose labels say whether they may use an identity.
+    Rule::new("", &["namespaces"], &["get"]),
+    // Objects that another installation kept for the same resources are detached.
+    Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
+    Rule::new(
+        "containerservice.azure.com",
+        &["managedclusters", "managedclustersagentpools", "fleetsmembers"],
+        DETACH,
+    ),
+    Rule::new("kubernetesconfiguration.azure.com", &["extensions"], DETACH),
+    Rule::new(
+        "network.azure.com",
+        &["privateendpoints", "virtualnetworks", "virtualnetworkssubnets"],
+        DETACH,
+    ),
+    Rule::new("resources.azure.com", &["resourcegroups"], DETACH),
+    Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
 /// AKS clusters. Adds to the package `infrastructure-azure`, under the names that package has always had.
 pub fn provider() -> Provider {
+    with(&Access::default(), &Nodes::default())
+}
+
+/// The same with doors of one's own to Azure and to workload clusters.
+pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     let mut package = Package::new(PackageKind::Infrastructure, "azure");
     package.name_prefix = Some("capz");
     package.crds = crds();
     package.rbac = RBAC.to_vec();
     package.admission = admission();
+    package.controllers = vec![
+        cluster::registration(),
+        control_plane::controller::registration(access.clone()),
+        pool::controller::registration(access.clone(), nodes.clone()),
+    ];
     let mut provider = Provider::new("aks");
     provider.packages = vec![package];
+    provider.flags = setup::flags();
+    provider.flags.push(
+        clap::Arg::new(POOL_WAIT_FLAG)
+            .long(POOL_WAIT_FLAG)
+            .num_args(1)
+            .default_value("5m")
+            .help("How long an AKS cluster waits for a system pool before it gets one of its own"),
+    );
     provider
 }

@@ -3,6 +3,7 @@
 mod completeness;
 mod drop_in;
 mod fields;
+mod life;
 mod peer_templates;
 mod plans;
 mod provider;

@@ -120,7 +120,8 @@ impl Azure {
 /// What a resource looks like.
 #[derive(Debug)]
 pub struct Observation {
-    /// As Azure shows it; `None`: it does not exist, or cannot be told yet.
+    /// As Azure shows it, or showed it before the operation that is under way; `None`: it does not exist, or cannot
+    /// be told yet.
     pub body: Option<Arc<Value>>,
     /// Azure's word for what is under way.
     pub progress: Option<String>,
@@ -178,7 +179,8 @@ impl Arm {
     ) -> Result<Observation, ArmError> {
         if let Followed::Running { progress, after } = self.follow(id).await? {
             return Ok(Observation {
-                body: None,
+                // What it was before still tells its address and its version.
+                body: self.view.last(id, api_version),
                 progress: Some(progress),
                 outcome: Outcome::InProgress(after),
             });
@@ -193,7 +195,20 @@ impl Arm {
                 Priority::Refresh,
             )
             .await?;
-        Ok(match read {
+        Ok(self.observation(read))
+    }
+
+    /// What the resource looks like now, asked for alone: for decisions that absence must be certain for.
+    pub async fn look(&self, id: &ResourceId, api_version: &str) -> Result<Observation, ArmError> {
+        let read = self
+            .view
+            .get(&self.client, id, api_version, Priority::Change)
+            .await?;
+        Ok(self.observation(read))
+    }
+
+    fn observation(&self, read: Read) -> Observation {
+        match read {
             Read::Throttled(after) => Observation {
                 body: None,
                 progress: None,
@@ -214,7 +229,7 @@ impl Arm {
                     body: Some(body),
                 }
             }
-        })
+        }
     }
 
     /// Asks once how the operation on this resource stands, if we started one.

@@ -97,6 +97,9 @@ impl Azure {
             {
                 self.note_change(cluster.key());
             }
+            for interface in kinds::interfaces_of(&gone) {
+                self.remove(&interface.to_ascii_lowercase());
+            }
         }
         self.touch();
     }

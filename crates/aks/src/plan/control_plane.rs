@@ -3,17 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use slipway_capi::{marks::is_deleted_for_move, view::MachinePool};
 
 use super::{Action, Part, Plan, Sight, Waiting, Wanted, sight};
 use crate::{
     admit::cluster::DEFAULT_POOL_NAME,
     api::{AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool, MODE_SYSTEM, PoolClass},
-    render::{
-        Facts, PoolFacts, RenderError, addons, ids, managed_cluster, network,
-        tags::{self, Tags},
-    },
+    render::{Facts, PoolFacts, RenderError, addons, ids, managed_cluster, network, tags},
 };
 
 /// The virtual machine size of a pool nobody described: small, and in every region.
@@ -41,8 +38,8 @@ pub struct Observed {
     pub pools: Vec<PoolObject>,
     /// What is in Azure, by id in lower case.
     pub sights: BTreeMap<String, Sight>,
-    /// The tags we set last, by id in lower case.
-    pub applied_tags: BTreeMap<String, Tags>,
+    /// What we made in Azure, by id in lower case.
+    pub made: BTreeMap<String, Part>,
     /// How long to wait for a pool object before a default pool is made.
     pub patience: Duration,
 }
@@ -64,6 +61,18 @@ impl Observed {
 
     fn is_ours(&self, id: &str) -> bool {
         tags::is_owned(&sight(&self.sights, id).tags(), &self.cluster_name)
+    }
+
+    fn made_by_us(&self, id: &str) -> bool {
+        self.made.contains_key(&id.to_lowercase())
+    }
+
+    /// Whether AKS has ever brought the cluster up: it says so, or it said so when the endpoint was stored.
+    pub fn has_come_up(&self) -> bool {
+        let found = self.cluster_sight();
+        found.body().is_some()
+            && (self.plane.spec.control_plane_endpoint.is_some()
+                || found.provisioning_state() == Some("Succeeded"))
     }
 }
 
@@ -93,6 +102,16 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         let id = id_of(&facts, &manifest);
         Wanted { part, id, manifest }
     };
+    // Who runs the cluster's workloads keeps its kubeconfig, whatever becomes of the next change.
+    if observed.has_come_up()
+        && let Some((host, port)) = endpoint(&observed.plane, observed.cluster_sight())
+    {
+        let known = observed.plane.spec.control_plane_endpoint.as_ref();
+        if known.is_none_or(|known| known.host != host || known.port != port) {
+            plan.push(Action::SetEndpoint { host, port });
+        }
+        plan.push(Action::WriteKubeconfigs);
+    }
     for group in network::resource_groups(&facts) {
         push_if_ours(observed, &mut plan, below(Part::ResourceGroup, group), false);
     }
@@ -101,7 +120,8 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         sight(&observed.sights, &network.id).body().is_some() && !observed.is_ours(&network.id);
     push_if_ours(observed, &mut plan, network, false);
     let subnet = below(Part::Subnet, network::subnet(&facts));
-    if !network_is_brought || sight(&observed.sights, &subnet.id).is_absent() {
+    let subnet_is_absent = sight(&observed.sights, &subnet.id).is_absent();
+    if !network_is_brought || subnet_is_absent || observed.made_by_us(&subnet.id) {
         plan.push(Action::Ensure(subnet));
     }
     let cluster = match wanted_cluster(observed, now) {
@@ -113,42 +133,66 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         }
     };
     push_if_ours(observed, &mut plan, cluster, true);
-    if let Some((host, port)) = endpoint(&observed.plane, observed.cluster_sight()) {
-        let known = observed.plane.spec.control_plane_endpoint.as_ref();
-        if known.is_none_or(|known| known.host != host || known.port != port) {
-            plan.push(Action::SetEndpoint { host, port });
+    let mut wanted = Vec::new();
+    for (part, manifest) in optional(&facts) {
+        let resource = below(part, manifest);
+        wanted.push(resource.id.to_lowercase());
+        // An endpoint that somebody else made is used as it is; the others can only be this cluster's.
+        push_if_ours(observed, &mut plan, resource, part != Part::PrivateEndpoint);
+    }
+    // What the spec no longer names goes, if we made it.
+    for (id, part) in &observed.made {
+        if matches!(part, Part::PrivateEndpoint | Part::FleetMember | Part::Extension) && !wanted.contains(id)
+        {
+            push_deletion(observed, &mut plan, *part, id.clone(), true);
         }
-        plan.push(Action::WriteKubeconfigs);
     }
-    for endpoint in network::private_endpoints(&facts) {
-        push_if_ours(observed, &mut plan, below(Part::PrivateEndpoint, endpoint), true);
-    }
-    plan.extend(addons::fleet_member(&facts).map(|member| Action::Ensure(below(Part::FleetMember, member))));
-    plan.extend(
-        addons::extensions(&facts)
-            .into_iter()
-            .map(|extension| Action::Ensure(below(Part::Extension, extension))),
-    );
     plan
 }
 
+/// What a cluster may have besides itself: private endpoints, a place in a fleet, extensions.
+fn optional(facts: &Facts<'_>) -> Vec<(Part, Value)> {
+    let endpoints = network::private_endpoints(facts)
+        .into_iter()
+        .map(|value| (Part::PrivateEndpoint, value));
+    let member = addons::fleet_member(facts).map(|value| (Part::FleetMember, value));
+    let extensions = addons::extensions(facts)
+        .into_iter()
+        .map(|value| (Part::Extension, value));
+    endpoints.chain(member).chain(extensions).collect()
+}
+
+/// Every resource a control plane asks about, but the cluster itself.
+pub fn resources(facts: &Facts<'_>) -> Vec<(Part, Value)> {
+    network::resource_groups(facts)
+        .into_iter()
+        .map(|group| (Part::ResourceGroup, group))
+        .chain([
+            (Part::VirtualNetwork, network::virtual_network(facts)),
+            (Part::Subnet, network::subnet(facts)),
+        ])
+        .chain(optional(facts))
+        .collect()
+}
+
+fn push_deletion(observed: &Observed, plan: &mut Plan, part: Part, id: String, ours: bool) {
+    match sight(&observed.sights, &id) {
+        Sight::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id })),
+        Sight::Present(_) if ours => plan.push(Action::Delete { part, id }),
+        // Gone, but still on our list: deleting it again takes it off.
+        Sight::Absent if observed.plane.metadata.deletion_timestamp.is_none() && ours => {
+            plan.push(Action::Delete { part, id });
+        }
+        Sight::Absent | Sight::Present(_) => {}
+    }
+}
+
 /// A resource that exists and is not marked as ours is used as it is, unless it can only be ours.
-fn push_if_ours(observed: &Observed, plan: &mut Plan, mut wanted: Wanted, always_ours: bool) {
-    let found = sight(&observed.sights, &wanted.id);
-    match found {
+fn push_if_ours(observed: &Observed, plan: &mut Plan, wanted: Wanted, always_ours: bool) {
+    match sight(&observed.sights, &wanted.id) {
         Sight::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id: wanted.id })),
         Sight::Absent => plan.push(Action::Ensure(wanted)),
-        Sight::Present(_) if always_ours || observed.is_ours(&wanted.id) => {
-            let applied = observed
-                .applied_tags
-                .get(&wanted.id.to_lowercase())
-                .cloned()
-                .unwrap_or_default();
-            let desired: Tags =
-                serde_json::from_value(wanted.manifest["spec"]["tags"].clone()).unwrap_or_default();
-            wanted.manifest["spec"]["tags"] = json!(tags::merged(&found.tags(), &applied, &desired));
-            plan.push(Action::Ensure(wanted));
-        }
+        Sight::Present(_) if always_ours || observed.is_ours(&wanted.id) => plan.push(Action::Ensure(wanted)),
         Sight::Present(_) => {}
     }
 }
@@ -161,7 +205,9 @@ fn wanted_cluster(observed: &Observed, now: Timestamp) -> Result<Value, Waiting>
         managed_cluster(&facts, found.property("currentKubernetesVersion"), pools)
             .map_err(Waiting::ForTheUser)
     };
-    if found.body().is_some() {
+    // A cluster that failed before it ever came up is still being created: mended pools must reach it.
+    let failed = matches!(found.provisioning_state(), Some("Failed" | "Canceled"));
+    if found.body().is_some() && (observed.has_come_up() || !failed) {
         return render(None);
     }
     let pools: Vec<PoolFacts<'_>> = observed.pools.iter().filter_map(pool_facts).collect();
@@ -244,50 +290,30 @@ fn delete(observed: &Observed) -> Plan {
         return vec![Action::RemoveFinalizer];
     }
     let facts = observed.facts();
-    let mut all: Vec<(Part, Value, bool)> = Vec::new();
-    all.extend(
-        network::resource_groups(&facts)
-            .into_iter()
-            .map(|group| (Part::ResourceGroup, group, false)),
-    );
-    all.push((Part::VirtualNetwork, network::virtual_network(&facts), false));
-    let network = ids::virtual_network(&facts);
-    if observed.is_ours(&network) {
-        all.push((Part::Subnet, network::subnet(&facts), true));
+    let mut plan = Plan::new();
+    let mut steps: Vec<(Part, String, bool)> = resources(&facts)
+        .into_iter()
+        .map(|(part, manifest)| {
+            let id = id_of(&facts, &manifest);
+            let ours = match part {
+                Part::ResourceGroup | Part::VirtualNetwork | Part::PrivateEndpoint => observed.is_ours(&id),
+                Part::Subnet => observed.made_by_us(&id) || observed.is_ours(&ids::virtual_network(&facts)),
+                _ => true,
+            };
+            (part, id, ours)
+        })
+        .collect();
+    for (id, part) in &observed.made {
+        let optional = matches!(part, Part::PrivateEndpoint | Part::FleetMember | Part::Extension);
+        if optional && !steps.iter().any(|(_, known, _)| known.eq_ignore_ascii_case(id)) {
+            steps.push((*part, id.clone(), true));
+        }
     }
     // A manifest that cannot be made must not keep the cluster from being deleted: only its id is needed.
-    let cluster_id = ids::managed_cluster(&facts);
-    let mut plan = Plan::new();
-    let mut below = Vec::new();
-    below.extend(
-        network::private_endpoints(&facts)
-            .into_iter()
-            .map(|value| (Part::PrivateEndpoint, value, false)),
-    );
-    below.extend(addons::fleet_member(&facts).map(|value| (Part::FleetMember, value, true)));
-    below.extend(
-        addons::extensions(&facts)
-            .into_iter()
-            .map(|value| (Part::Extension, value, true)),
-    );
-    let steps = below
-        .into_iter()
-        .rev()
-        .map(|(part, manifest, ours)| (part, id_of(&facts, &manifest), ours))
-        .chain([(Part::ManagedCluster, cluster_id, true)])
-        .chain(
-            all.into_iter()
-                .rev()
-                .map(|(part, manifest, ours)| (part, id_of(&facts, &manifest), ours)),
-        );
-    for (part, id, always_ours) in steps {
-        match sight(&observed.sights, &id) {
-            Sight::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id })),
-            Sight::Present(_) if always_ours || observed.is_ours(&id) => {
-                plan.push(Action::Delete { part, id });
-            }
-            Sight::Absent | Sight::Present(_) => {}
-        }
+    steps.push((Part::ManagedCluster, ids::managed_cluster(&facts), true));
+    steps.sort_by_key(|(part, ..)| *part);
+    for (part, id, ours) in steps.into_iter().rev() {
+        push_deletion(observed, &mut plan, part, id, ours);
     }
     if plan.is_empty() {
         plan.push(Action::RemoveFinalizer);

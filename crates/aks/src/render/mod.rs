@@ -69,7 +69,7 @@ pub struct PoolFacts<'a> {
 }
 
 /// The version of AKS's API that a control plane and its pools speak.
-fn api_version(plane: &AzureManagedControlPlane) -> &'static str {
+pub(crate) fn api_version(plane: &AzureManagedControlPlane) -> &'static str {
     if plane.spec.class.enable_preview_features == Some(true) {
         "containerservice.azure.com/v1api20240402preview"
     } else {

@@ -1,4 +1,4 @@
-//! Tags: those that mark ownership, and the user's, merged three ways so that nobody else's are lost.
+//! Tags: those that mark ownership, and the user's. Nobody else's are lost: what is sent is merged with what is there.
 
 use std::collections::BTreeMap;
 
@@ -27,19 +27,6 @@ pub fn of_new(cluster: &str, name: &str, additional: &Tags) -> Tags {
     tags
 }
 
-/// The tags a resource should have: those it has, without what we set earlier and no longer want, with what we want.
-pub fn merged(existing: &Tags, applied: &Tags, wanted: &Tags) -> Tags {
-    let mut tags = existing.clone();
-    for (key, value) in applied {
-        // What somebody changed since is theirs now.
-        if !wanted.contains_key(key) && tags.get(key) == Some(value) {
-            tags.remove(key);
-        }
-    }
-    tags.extend(wanted.clone());
-    tags
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,30 +36,6 @@ mod tests {
             .filter_map(|pair| pair.split_once('='))
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect()
-    }
-
-    #[test]
-    fn tags_merge_three_ways() {
-        for (existing, applied, wanted, expected, why) in [
-            ("", "", "a=1", "a=1", "a new tag is added"),
-            ("x=9", "", "a=1", "a=1 x=9", "a stranger's tag stays"),
-            (
-                "a=1 x=9",
-                "a=1",
-                "",
-                "x=9",
-                "ours goes when it is no longer wanted",
-            ),
-            ("a=2", "a=1", "", "a=2", "one that somebody changed is theirs"),
-            ("a=2", "a=1", "a=1", "a=1", "what is wanted is put back"),
-            ("a=1", "", "a=3", "a=3", "a changed tag is changed"),
-        ] {
-            assert_eq!(
-                merged(&tags(existing), &tags(applied), &tags(wanted)),
-                tags(expected),
-                "{why}"
-            );
-        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use slipway_capi::condition::{
     legacy::{self, LegacyCondition, LegacyReport, Severity},
 };
 
-use crate::plan::Part;
+use crate::plan::{Part, Waiting};
 
 /// How a step went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,16 +109,59 @@ fn set_ready(
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
-    let rank = |step: &Step| match step {
-        Step::Failed { terminal: true, .. } => 0,
-        Step::Failed { .. } => 1,
-        Step::Done => 3,
-        _ => 2,
-    };
     let worst = parts
         .iter()
         .min_by_key(|(_, step)| rank(step))
         .map_or(&Step::Done, |(_, step)| *step);
     set_both(old, new, "Ready", worst, generation, now);
     *worst == Step::Done
+}
+
+/// How bad a step is; the least is the worst.
+fn rank(step: &Step) -> u8 {
+    match step {
+        Step::Failed { terminal: true, .. } => 0,
+        Step::Failed { .. } => 1,
+        Step::Deleted => 3,
+        Step::Done => 4,
+        _ => 2,
+    }
+}
+
+/// The worse of two steps of one part.
+pub fn worse(left: Step, right: Step) -> Step {
+    if rank(&right) < rank(&left) { right } else { left }
+}
+
+/// How waiting for something is told.
+pub fn waiting(waiting: &Waiting) -> Step {
+    let (reason, message) = match waiting {
+        Waiting::ForSystemPool { until } => (
+            "WaitingForSystemPool",
+            format!(
+                "no AzureManagedMachinePool of mode System belongs to the Cluster yet; without one the cluster is \
+                 created with one node of its own after {until}"
+            ),
+        ),
+        Waiting::ForMachinePool { pool } => (
+            "WaitingForMachinePool",
+            format!("no MachinePool owns the node pool {pool} yet"),
+        ),
+        Waiting::ForReferencedPool { pool } => (
+            "WaitingForSystemPool",
+            format!("defaultPoolTemplate.machinePoolRef names AzureManagedMachinePool {pool}, which is not there yet"),
+        ),
+        Waiting::ForControlPlane => (
+            "WaitingForControlPlane",
+            "the AzureManagedControlPlane is not initialized yet".to_owned(),
+        ),
+        Waiting::ForAnotherSystemPool => (
+            "LastSystemPool",
+            "AKS Cluster must have at least one system pool: this one goes when another is there, or with the Cluster"
+                .to_owned(),
+        ),
+        Waiting::ForAzure { id } => ("WaitingForAzure", format!("Azure has not told yet about {id}")),
+        Waiting::ForTheUser(error) => ("InvalidSpec", error.to_string()),
+    };
+    Step::Waiting { reason, message }
 }

@@ -87,17 +87,72 @@ fn an_existing_cluster_is_updated_without_pools_and_its_strangers_tags() {
     assert_eq!(
         printed(&plan(&observed, now())),
         [
+            "set endpoint plane.hcp:443".to_owned(),
+            "write kubeconfigs".to_owned(),
             format!("ensure ResourceGroup {GROUP}"),
             format!("ensure VirtualNetwork {NETWORK}"),
             format!("ensure Subnet {SUBNET}"),
             format!("ensure ManagedCluster {CLUSTER}"),
-            "set endpoint plane.hcp:443".to_owned(),
-            "write kubeconfigs".to_owned(),
         ]
     );
     let manifest = cluster_manifest(&observed).expect("a cluster");
     assert_eq!(manifest["spec"].get("agentPoolProfiles"), None);
-    assert_eq!(manifest["spec"]["tags"]["theirs"], "1");
+}
+
+#[test]
+fn a_cluster_that_never_came_up_is_asked_for_with_its_pools_again() {
+    let mut failed = running();
+    failed["properties"]["provisioningState"] = json!("Failed");
+    let never = observed(&[(CLUSTER, Some(failed.clone()))]);
+    let manifest = cluster_manifest(&never).expect("a cluster");
+    assert_eq!(manifest["spec"]["agentPoolProfiles"][0]["name"], "pool");
+    assert!(!printed(&plan(&never, now())).contains(&"write kubeconfigs".to_owned()));
+    let mut once = observed(&[(CLUSTER, Some(failed))]);
+    once.plane = plane(
+        &json!({}),
+        &json!({"controlPlaneEndpoint": {"host": "plane.hcp", "port": 443}}),
+        &Value::Null,
+    );
+    let manifest = cluster_manifest(&once).expect("a cluster");
+    assert_eq!(manifest["spec"].get("agentPoolProfiles"), None);
+    assert!(
+        printed(&plan(&once, now())).contains(&"write kubeconfigs".to_owned()),
+        "who uses the cluster keeps its kubeconfig"
+    );
+}
+
+#[test]
+fn what_the_spec_no_longer_names_goes_if_we_made_it() {
+    let extension =
+        |name: &str| format!("{CLUSTER}/providers/Microsoft.KubernetesConfiguration/extensions/{name}");
+    let (ours, kept, gone) = (extension("ours"), extension("kept"), extension("gone"));
+    let mut observed = observed(&[
+        (CLUSTER, Some(running())),
+        (ours.as_str(), Some(json!({}))),
+        (kept.as_str(), Some(json!({}))),
+        (extension("theirs").as_str(), Some(json!({}))),
+    ]);
+    observed.sights.insert(gone.to_lowercase(), Sight::Absent);
+    observed.plane = plane(
+        &json!({}),
+        &json!({"extensions": [{"name": "kept", "extensionType": "t"}]}),
+        &Value::Null,
+    );
+    observed.made = [&ours, &kept, &gone]
+        .map(|id| (id.to_lowercase(), Part::Extension))
+        .into();
+    observed.made.insert(GROUP.to_lowercase(), Part::ResourceGroup);
+    let deletions: Vec<String> = printed(&plan(&observed, now()))
+        .into_iter()
+        .filter(|line| line.starts_with("delete"))
+        .collect();
+    assert_eq!(
+        deletions,
+        [
+            format!("delete Extension {}", gone.to_lowercase()),
+            format!("delete Extension {}", ours.to_lowercase()),
+        ]
+    );
 }
 
 #[test]

@@ -20,6 +20,19 @@ const OURS_TO_READ: &[&str] = &[
 /// them. (A virtual network's subnets are not among them: a PUT without them deletes them.)
 const LEFT_OUT: &[(&str, &str)] = &[("Microsoft.ContainerService/managedClusters", "agentPoolProfiles")];
 
+/// A body without the children that a PUT of the parent makes once and leaves alone afterwards.
+pub fn without_children(mapping: &Mapping, body: &Value) -> Value {
+    let mut body = body.clone();
+    for (arm_type, children) in LEFT_OUT {
+        if mapping.arm_type.eq_ignore_ascii_case(arm_type)
+            && let Some(properties) = body.get_mut("properties").and_then(Value::as_object_mut)
+        {
+            properties.remove(*children);
+        }
+    }
+    body
+}
+
 /// The body to send. With nothing observed it is what is desired.
 pub fn merge(mapping: &Mapping, desired: &Value, observed: Option<&Value>, record: Option<&Record>) -> Value {
     let Some(observed) = observed else {

@@ -7,7 +7,7 @@ mod merge;
 mod record;
 
 pub use compare::{Change, Difference, differences};
-pub use merge::merge;
+pub use merge::{merge, without_children};
 pub use record::Record;
 
 /// How the elements of a list are told apart, if they are objects with a name of their own.

@@ -9,7 +9,7 @@ use super::{Arm, Followed, moving};
 use crate::{
     arm::{Answer, ArmError, State, resource_state},
     budget::Priority,
-    diff::{Change, Difference, Record, differences, merge},
+    diff::{Change, Difference, Record, differences, merge, without_children},
     resource::Put,
     view::Read,
 };
@@ -77,6 +77,11 @@ struct Judged {
     settled: Option<Record>,
 }
 
+/// What is kept of a body that was sent: all but the children that have requests of their own from then on.
+fn record_of(put: &Put) -> Record {
+    Record::sent(&without_children(&put.mapping, &put.body), &put.secrets)
+}
+
 fn judge(desired: &Desired<'_>, observed: &Value) -> Judged {
     let put = desired.put;
     let mut found = differences(&put.mapping, &put.body, observed, desired.record, &put.secrets);
@@ -92,7 +97,7 @@ fn judge(desired: &Desired<'_>, observed: &Value) -> Judged {
             settled: None,
         };
     }
-    let sent = Record::sent(&put.body, &put.secrets);
+    let sent = record_of(put);
     let settled = match desired.record {
         // It was accepted, it is over and it succeeded: what still differs is Azure's own spelling.
         Some(record) if record.sent == sent.sent && !record.settled => {
@@ -189,7 +194,7 @@ impl Arm {
         self.azure.failures.sending(id, &put.body);
         let answer = self.client.put(id, api_version, &body, etag).await;
         self.view.touch(id);
-        let record = Record::sent(&put.body, &put.secrets);
+        let record = record_of(put);
         match answer {
             Ok(Answer::Done(body)) => {
                 self.azure.failures.forget(id);

@@ -121,6 +121,12 @@ impl Index {
         }
     }
 
+    /// What was seen last, whatever happened since.
+    pub fn last(&self, id: &ResourceId, api_version: &str) -> Option<Arc<Value>> {
+        let key = (id.key().to_owned(), api_version.to_owned());
+        self.entries.get(&key).map(|entry| Arc::clone(&entry.body))
+    }
+
     /// A list was read; it was asked for at `asked`.
     pub fn listed(&mut self, listing: &Listing, items: Vec<Value>, asked: Duration) {
         self.entries.retain(|(id, version), entry| {

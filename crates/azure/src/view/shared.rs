@@ -97,6 +97,11 @@ impl View {
         }
     }
 
+    /// The resource as it was last seen, however long ago.
+    pub fn last(&self, id: &ResourceId, api_version: &str) -> Option<Arc<Value>> {
+        self.index.lock().last(id, api_version)
+    }
+
     /// The resource as it is now.
     pub async fn get(
         &self,

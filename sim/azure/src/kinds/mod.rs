@@ -11,6 +11,7 @@ mod resource_group;
 
 pub use identity::{FEDERATED, IDENTITY};
 use jiff::Timestamp;
+pub use network::interfaces_of;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 

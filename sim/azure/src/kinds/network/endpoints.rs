@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{INTERFACE, check_references, fill_guid, made_up, show_entries};
+use super::{ENDPOINT, INTERFACE, check_references, fill_guid, made_up, show_entries};
 use crate::{
     arm_id::ArmId,
     azure::Azure,
@@ -81,6 +81,20 @@ pub fn finish_endpoint(resource: &mut Resource) {
     resource
         .properties_mut()
         .insert("customDnsConfigs".to_owned(), names.into());
+}
+
+/// The interfaces that go away with a private endpoint.
+pub fn interfaces_of(gone: &Resource) -> Vec<String> {
+    if gone.kind != ENDPOINT {
+        return Vec::new();
+    }
+    gone.properties()
+        .get("networkInterfaces")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|interface| interface["id"].as_str().map(str::to_owned))
+        .collect()
 }
 
 pub fn present_endpoint(_: &Azure, resource: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {

@@ -3,6 +3,7 @@
 mod addresses;
 mod endpoints;
 
+pub use endpoints::interfaces_of;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -19,6 +20,7 @@ const SUBNET: &str = "Microsoft.Network/virtualNetworks/subnets";
 const PEERING: &str = "Microsoft.Network/virtualNetworks/virtualNetworkPeerings";
 const RULE: &str = "Microsoft.Network/networkSecurityGroups/securityRules";
 const ROUTE: &str = "Microsoft.Network/routeTables/routes";
+const ENDPOINT: &str = "Microsoft.Network/privateEndpoints";
 const INTERFACE: &str = "Microsoft.Network/networkInterfaces";
 
 const fn network(path: &'static str, create_after: u64) -> Kind {
@@ -114,7 +116,7 @@ pub const KINDS: &[Kind] = &[
         complete: endpoints::complete_endpoint,
         present: endpoints::present_endpoint,
         finish: endpoints::finish_endpoint,
-        ..network("Microsoft.Network/privateEndpoints", 10)
+        ..network(ENDPOINT, 10)
     },
     Kind {
         complete: endpoints::complete_zone_group,
@@ -336,7 +338,7 @@ fn present_subnet(azure: &Azure, resource: &Resource, _: &View<'_>, document: &m
             .into_iter()
             .map(|bastion| json!({"id": format!("{}/bastionHostIpConfigurations/IpConf", bastion.id)})),
     );
-    let endpoints: Vec<Value> = users(azure, resource, "Microsoft.Network/privateEndpoints")
+    let endpoints: Vec<Value> = users(azure, resource, ENDPOINT)
         .into_iter()
         .map(|endpoint| json!({"id": endpoint.id}))
         .collect();

@@ -1,0 +1,284 @@
+//! From a control plane's `identityRef` to Azure: the identity, whether this namespace may use it, its secret, and the
+//! engine that requests go through. Every read of credentials happens here.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Namespace as CoreNamespace, Secret},
+};
+use kube::{Api, ResourceExt};
+use sha2::{Digest, Sha224};
+use slipway_azure::{
+    Arm, Azure, Clouds, Identity,
+    arm::Tokens,
+    credential::{AllowedNamespaces, IdentityKind, Namespace, Permission, Principal, SecretName},
+};
+use slipway_capi::finalizer;
+use slipway_runtime::{Context, ObjectKey, Scope};
+
+use crate::{
+    api::{AzureClusterIdentity, AzureManagedControlPlane},
+    error::Error,
+};
+
+/// What an identity's finalizers for control planes begin with.
+const IDENTITY_FINALIZER: &str = "azuremanagedcontrolplane.infrastructure.cluster.x-k8s.io";
+/// The subscription of control planes that name none.
+const SUBSCRIPTION: &str = "AZURE_SUBSCRIPTION_ID";
+
+/// The door to Azure. Clones share engines.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    clouds: Clouds,
+}
+
+/// Azure for one control plane.
+pub struct Session {
+    pub arm: Arm,
+    azure: Azure,
+    permission: Permission,
+    principal: Principal,
+}
+
+impl Session {
+    /// Tokens of the same identity for something else than Resource Manager.
+    pub fn tokens(&self, scope: &str) -> Result<Arc<dyn Tokens>, Error> {
+        Ok(self.azure.credentials().tokens(
+            &self.permission,
+            self.principal.clone(),
+            self.azure.cloud(),
+            scope,
+        )?)
+    }
+}
+
+/// The subscription a control plane lives in.
+pub fn subscription(plane: &AzureManagedControlPlane) -> Result<String, Error> {
+    plane
+        .spec
+        .class
+        .subscription_id
+        .clone()
+        .filter(|id| !id.is_empty())
+        .or_else(|| std::env::var(SUBSCRIPTION).ok().filter(|id| !id.is_empty()))
+        .ok_or(Error::NoSubscription)
+}
+
+/// Where a control plane's identity is.
+pub fn identity_key(plane: &AzureManagedControlPlane) -> ObjectKey {
+    let reference = &plane.spec.class.identity_ref;
+    let namespace = reference
+        .namespace
+        .as_deref()
+        .filter(|namespace| !namespace.is_empty())
+        .or(plane.metadata.namespace.as_deref());
+    ObjectKey::new(namespace, reference.name.as_deref().unwrap_or_default())
+}
+
+/// Keeps an identity while this control plane needs it. The name is the one that identities in use already carry.
+pub fn identity_finalizer(plane: &AzureManagedControlPlane) -> String {
+    let user = format!("{}-{}", plane.namespace().unwrap_or_default(), plane.name_any());
+    let digest = Sha224::digest(user.as_bytes());
+    let hex = digest
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    format!("{IDENTITY_FINALIZER}/{hex}")
+}
+
+impl Access {
+    pub fn new(clouds: Clouds) -> Self {
+        Self { clouds }
+    }
+
+    /// The identity of a control plane.
+    pub async fn identity(
+        plane: &AzureManagedControlPlane,
+        context: &Context,
+    ) -> Result<Option<AzureClusterIdentity>, Error> {
+        let key = identity_key(plane);
+        let scope = Scope::of_namespace(&context.settings);
+        let watched = scope.namespace.is_none() || scope.namespace.as_deref() == key.namespace();
+        if watched {
+            let known = context.informers.get::<AzureClusterIdentity>(scope).get(&key);
+            if let Some(identity) = known {
+                return Ok(Some(AzureClusterIdentity::clone(&identity)));
+            }
+        }
+        // The manager may be bound to one namespace and the identity live in another.
+        Api::namespaced(context.client.clone(), key.namespace().unwrap_or_default())
+            .get_opt(key.name())
+            .await
+            .map_err(Error::api(format!("reading AzureClusterIdentity {key}")))
+    }
+
+    /// Opens Azure for a control plane, if its namespace may use the identity it names.
+    pub async fn open(
+        &self,
+        plane: &AzureManagedControlPlane,
+        cluster_name: &str,
+        context: &Context,
+    ) -> Result<Session, Error> {
+        let subscription = subscription(plane)?;
+        let found = Self::identity(plane, context)
+            .await?
+            .ok_or_else(|| Error::NoIdentity(identity_key(plane).to_string()))?;
+        let identity = facts(&found)?;
+        let namespace = namespace(plane, &identity, context).await?;
+        let permission = identity.may_use(&namespace)?;
+        let secret = match identity.needs_secret() {
+            Some(name) => secret(name, context).await?,
+            None => None,
+        };
+        let principal = identity.principal(secret.as_ref(), None)?;
+        let environment = plane.spec.class.azure_environment.as_deref().unwrap_or_default();
+        let azure = self
+            .clouds
+            .engine(environment, &context.settings, context.clock)?;
+        let arm = azure.arm(&permission, principal.clone(), &subscription, cluster_name)?;
+        Ok(Session {
+            arm,
+            azure,
+            permission,
+            principal,
+        })
+    }
+
+    /// Marks the identity as in use, so that it is not deleted before the cluster that needs it to be deleted.
+    pub async fn hold_identity(plane: &AzureManagedControlPlane, context: &Context) -> Result<(), Error> {
+        if let Some(identity) = Self::identity(plane, context).await? {
+            let api = Api::namespaced(context.client.clone(), &identity.namespace().unwrap_or_default());
+            let stored = finalizer::ensure(&api, &identity, &identity_finalizer(plane)).await?;
+            if let Some(stored) = stored {
+                context.writes().saw(&stored);
+            }
+        }
+        Ok(())
+    }
+
+    /// This control plane no longer needs its identity.
+    pub async fn release_identity(plane: &AzureManagedControlPlane, context: &Context) -> Result<(), Error> {
+        let Some(identity) = Self::identity(plane, context).await? else {
+            return Ok(());
+        };
+        let Some(patch) = finalizer::drop_entry(&identity.metadata, &identity_finalizer(plane)) else {
+            return Ok(());
+        };
+        let api: Api<AzureClusterIdentity> =
+            Api::namespaced(context.client.clone(), &identity.namespace().unwrap_or_default());
+        let name = identity.name_any();
+        let patch = kube::api::Patch::<()>::Json(patch);
+        match api.patch(&name, &kube::api::PatchParams::default(), &patch).await {
+            Ok(stored) => {
+                context.writes().saw(&stored);
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            // The list of finalizers changed meanwhile: the next look finds the entry where it is then.
+            Err(kube::Error::Api(status)) if status.code == 422 => Err(slipway_capi::Error::Changed {
+                doing: format!("releasing AzureClusterIdentity {name}"),
+            }
+            .into()),
+            Err(error) => Err(Error::api(format!("releasing AzureClusterIdentity {name}"))(
+                error,
+            )),
+        }
+    }
+}
+
+/// The narrow facts of an identity object.
+fn facts(object: &AzureClusterIdentity) -> Result<Identity, Error> {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let spec = &object.spec;
+    let path = |path: &Option<String>| {
+        path.as_ref()
+            .filter(|path| !path.is_empty())
+            .map(std::path::PathBuf::from)
+    };
+    let secret = spec.client_secret.as_ref().and_then(|reference| {
+        Some(SecretName {
+            namespace: reference
+                .namespace
+                .clone()
+                .filter(|namespace| !namespace.is_empty())
+                .unwrap_or_else(|| namespace.clone()),
+            name: reference.name.clone().filter(|name| !name.is_empty())?,
+        })
+    });
+    Ok(Identity {
+        kind: IdentityKind::by_name(&format!("AzureClusterIdentity {namespace}/{name}"), &spec.type_)?,
+        client_id: spec.client_id.clone(),
+        tenant_id: spec.tenant_id.clone(),
+        client_secret: secret,
+        certificate_path: path(&spec.cert_path),
+        credentials_path: path(&spec.user_assigned_identity_credentials_path),
+        service_account: None,
+        allowed_namespaces: spec.allowed_namespaces.as_ref().map(|allowed| AllowedNamespaces {
+            list: allowed.list.clone(),
+            selector: allowed.selector.clone(),
+        }),
+        namespace,
+        name,
+    })
+}
+
+/// The namespace that wants to use the identity; its labels only where the identity asks for them.
+async fn namespace(
+    plane: &AzureManagedControlPlane,
+    identity: &Identity,
+    context: &Context,
+) -> Result<Namespace, Error> {
+    let name = plane.namespace().unwrap_or_default();
+    let by_label = identity
+        .allowed_namespaces
+        .as_ref()
+        .is_some_and(|allowed| allowed.selector.is_some());
+    let labels = if by_label {
+        Api::<CoreNamespace>::all(context.client.clone())
+            .get(&name)
+            .await
+            .map_err(Error::api(format!("reading Namespace {name}")))?
+            .metadata
+            .labels
+            .unwrap_or_default()
+    } else {
+        BTreeMap::new()
+    };
+    Ok(Namespace { name, labels })
+}
+
+async fn secret(name: &SecretName, context: &Context) -> Result<Option<BTreeMap<String, ByteString>>, Error> {
+    let found = Api::<Secret>::namespaced(context.client.clone(), &name.namespace)
+        .get_opt(&name.name)
+        .await
+        .map_err(Error::api(format!("reading Secret {name}")))?;
+    Ok(found.map(|secret| secret.data.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_finalizer_of_an_identity_is_the_one_that_is_there_already() {
+        let mut plane = AzureManagedControlPlane::default();
+        plane.metadata.namespace = Some("default".into());
+        plane.metadata.name = Some("fleet".into());
+        let finalizer = identity_finalizer(&plane);
+        let (prefix, digest) = finalizer.split_once('/').unwrap();
+        assert_eq!(prefix, IDENTITY_FINALIZER);
+        assert_eq!(digest.len(), 56);
+        // printf %s default-fleet | sha224sum
+        assert_eq!(digest, "651487a4291fa888d9889317c5ae980d2b1f76639dae0e10df1a9e7b");
+    }
+
+    #[test]
+    fn an_identity_without_a_namespace_is_beside_its_control_plane() {
+        let mut plane = AzureManagedControlPlane::default();
+        plane.metadata.namespace = Some("team".into());
+        plane.spec.class.identity_ref.name = Some("shared".into());
+        assert_eq!(identity_key(&plane).to_string(), "team/shared");
+        plane.spec.class.identity_ref.namespace = Some("central".into());
+        assert_eq!(identity_key(&plane).to_string(), "central/shared");
+    }
+}

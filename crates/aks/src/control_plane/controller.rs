@@ -1,0 +1,478 @@
+//! The shell of the control plane: finalizer, pause, observe, plan, act, status.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt, api::ApiResource};
+use slipway_azure::setup::Clouds;
+use slipway_capi::{
+    condition, finalizer, marks, owner, paused,
+    view::{Cluster, MachinePool},
+};
+use slipway_runtime::{
+    Class, Classified, Next, ObjectKey, Outcome,
+    controller::{Context, Controller, Reconciler, Registration},
+};
+
+use super::{
+    FINALIZER,
+    act::{Hands, group},
+    observe,
+};
+use crate::{
+    access::Access,
+    api::{
+        AzureClusterIdentity, AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool,
+        NewerConditions,
+    },
+    caches::Caches,
+    error::Error,
+    plan::{Action, Part, Waiting, control_plane as planning},
+    records::Records,
+    seen::{Motion, Taken, part_of},
+    status::{self, Step, worse},
+    takeover::{Progress, Takeover},
+};
+
+/// How long a control plane waits for a system pool before it is given a default one.
+pub const POOL_WAIT_FLAG: &str = "aks-default-pool-wait";
+const POOL_WAIT: Duration = Duration::from_mins(5);
+/// After a write that the next look builds on: the caches hold that look back until they show it.
+const SOON: Duration = Duration::from_millis(50);
+/// Azure has not told what is there and named no time.
+const ASK_AGAIN: Duration = Duration::from_secs(15);
+/// The objects that are detached are not watched: their kinds may not be installed.
+const TAKING_OVER: Duration = Duration::from_secs(1);
+const KIND: &str = "AzureManagedControlPlane";
+
+#[derive(Clone, Debug, Default)]
+pub struct ControlPlaneReconciler {
+    access: Access,
+    caches: Caches,
+    takeover: Takeover,
+}
+
+/// What the actions of one round came to.
+#[derive(Default)]
+struct Round {
+    steps: BTreeMap<Part, Step>,
+    kubeconfig_written: bool,
+    next: Option<Next>,
+    error: Option<Error>,
+    removes_finalizer: bool,
+}
+
+impl Round {
+    fn tell(&mut self, part: Part, step: Step) {
+        let step = match self.steps.remove(&part) {
+            Some(before) => worse(before, step),
+            None => step,
+        };
+        self.steps.insert(part, step);
+    }
+
+    fn again(&mut self, next: Next) {
+        self.next = Some(self.next.map_or(next, |before| before.earlier(next)));
+    }
+
+    /// Whether the action is over and well.
+    fn take(&mut self, part: Part, taken: Taken) -> bool {
+        let done = taken.is_done();
+        self.tell(part, taken.step);
+        self.again(taken.outcome.next());
+        if let Some(error) = taken.error {
+            self.fail(error);
+        }
+        done
+    }
+
+    fn fail(&mut self, error: Error) {
+        // What passes by itself must not hide what does not.
+        let hides = self.error.as_ref().is_none_or(Error::is_passing);
+        if hides {
+            self.error = Some(error);
+        }
+    }
+}
+
+pub fn registration(access: Access) -> Registration {
+    let caches = Caches::default();
+    let reconciler = ControlPlaneReconciler {
+        access,
+        caches: caches.clone(),
+        takeover: Takeover::default(),
+    };
+    let [members, pools, infrastructure, identities] = [(); 4].map(|()| caches.clone());
+    let inner = Controller::new("azuremanagedcontrolplane", reconciler)
+        .watches::<Cluster>(|cluster, _| Caches::plane_key(cluster).into_iter().collect())
+        .watches::<AzureManagedMachinePool>(move |pool, informers| {
+            let name = owner::cluster_name(&pool.metadata);
+            members.plane_of_member(informers, pool.metadata.namespace.as_deref(), name)
+        })
+        .watches::<MachinePool>(move |pool, informers| {
+            let name = Some(pool.spec.cluster_name.as_str());
+            pools.plane_of_member(informers, pool.metadata.namespace.as_deref(), name)
+        })
+        .watches::<AzureManagedCluster>(move |object, informers| {
+            let name = owner::cluster_name(&object.metadata);
+            infrastructure.plane_of_member(informers, object.metadata.namespace.as_deref(), name)
+        })
+        .watches::<AzureClusterIdentity>(move |identity, informers| {
+            identities.planes_of_identity(informers, &ObjectKey::of(identity))
+        })
+        .watches_metadata(ApiResource::erase::<Secret>(&()), |secret, _| {
+            owner::controller_of(secret)
+                .filter(|owner| owner.kind == KIND)
+                .map(|owner| ObjectKey::new(secret.namespace.as_deref(), &owner.name))
+                .into_iter()
+                .collect()
+        })
+        .into_registration();
+    prepared(inner, caches)
+}
+
+/// Checks the settings before a controller runs, and tells the caches where to look.
+pub fn prepared(inner: Registration, caches: Caches) -> Registration {
+    Registration {
+        name: inner.name,
+        run: Arc::new(move |context: Context| {
+            caches.start(&context.settings);
+            let run = Arc::clone(&inner.run);
+            async move {
+                Clouds::check(&context.settings)?;
+                run(context).await
+            }
+            .boxed()
+        }),
+    }
+}
+
+impl Reconciler for ControlPlaneReconciler {
+    type Object = AzureManagedControlPlane;
+    type Error = Error;
+
+    async fn reconcile(
+        &self,
+        object: Arc<AzureManagedControlPlane>,
+        context: &Context,
+    ) -> Result<Next, Error> {
+        let deleting = object.metadata.deletion_timestamp.is_some();
+        // Core makes the Cluster the owner; until then nobody has asked for anything.
+        let Some(name) = owner::owner_cluster_name(&object.metadata) else {
+            return Ok(Next::OnChange);
+        };
+        let key = ObjectKey::new(object.metadata.namespace.as_deref(), name);
+        let cluster = self.caches.cluster(&context.informers, &key);
+        if cluster.is_none() && !deleting {
+            return Ok(Next::OnChange);
+        }
+        let held = paused::paused(cluster.as_deref(), &object.metadata);
+        if held.is_paused() {
+            return tell_paused(&object, held, context).await;
+        }
+        if deleting && !finalizer::has(&object.metadata, FINALIZER) {
+            return Ok(Next::OnChange);
+        }
+        if !deleting && self.hold(&object, context).await? {
+            return Ok(Next::After(SOON));
+        }
+        if self.take_over(&object, name, context).await? {
+            return Ok(Next::After(TAKING_OVER));
+        }
+        Box::pin(self.work(&object, name, cluster.as_deref(), context)).await
+    }
+}
+
+/// Nothing is touched while paused, and `clusterctl move` may go on.
+async fn tell_paused(
+    object: &AzureManagedControlPlane,
+    held: paused::Paused,
+    context: &Context,
+) -> Result<Next, Error> {
+    if let Some(patch) = marks::block_move(&object.metadata, false) {
+        context
+            .patch(object, &patch)
+            .await
+            .map_err(Error::api("letting the move go on"))?;
+        return Ok(Next::After(SOON));
+    }
+    let mut status = object.status.clone().unwrap_or_default();
+    let list = &mut status
+        .newer
+        .get_or_insert_with(NewerConditions::default)
+        .conditions;
+    let generation = object.metadata.generation;
+    condition::set(list, &held.report(KIND), generation, context.clock.now());
+    context
+        .patch_status(object, &status)
+        .await
+        .map_err(Error::api("writing the Paused condition"))?;
+    Ok(Next::OnChange)
+}
+
+impl ControlPlaneReconciler {
+    /// Finalizer, identity and move are held before anything is made. Whether something was written.
+    async fn hold(&self, object: &AzureManagedControlPlane, context: &Context) -> Result<bool, Error> {
+        let namespace = object.namespace().unwrap_or_default();
+        let api: Api<AzureManagedControlPlane> = Api::namespaced(context.client.clone(), &namespace);
+        if let Some(stored) = finalizer::ensure(&api, object, FINALIZER).await? {
+            context.writes().saw(&stored);
+            return Ok(true);
+        }
+        if let Some(patch) = marks::block_move(&object.metadata, true) {
+            context
+                .patch(object, &patch)
+                .await
+                .map_err(Error::api("holding moves back"))?;
+            return Ok(true);
+        }
+        Access::hold_identity(object, context).await?;
+        Ok(false)
+    }
+
+    /// Whether somebody else's objects for the same resources are still there.
+    async fn take_over(
+        &self,
+        object: &AzureManagedControlPlane,
+        cluster: &str,
+        context: &Context,
+    ) -> Result<bool, Error> {
+        let mut records = Records::of(&object.metadata);
+        let progress = self
+            .takeover
+            .detach(&object.metadata, cluster, &mut records, context)
+            .await?;
+        if let Some(patch) = records.patch() {
+            context
+                .patch(object, &patch)
+                .await
+                .map_err(Error::api("keeping what was made before"))?;
+        }
+        Ok(progress != Progress::Free)
+    }
+
+    async fn work(
+        &self,
+        object: &AzureManagedControlPlane,
+        cluster_name: &str,
+        cluster: Option<&Cluster>,
+        context: &Context,
+    ) -> Result<Next, Error> {
+        let patience = context
+            .settings
+            .flags
+            .duration(POOL_WAIT_FLAG)
+            .unwrap_or(POOL_WAIT);
+        let seen = match observe::known(object, cluster_name, cluster, patience, &self.caches, context) {
+            Ok(known) => observe::observe(known, &self.access, context).await,
+            Err(error) => Err(error),
+        };
+        let scene = match seen {
+            Ok(scene) => scene,
+            Err(error) => return tell_unseen(object, cluster_name, error, context).await,
+        };
+        let now = context.clock.now();
+        let plan = planning::plan(&scene.observed, now);
+        tracing::debug!(
+            control_plane = %object.name_any(),
+            plan = plan.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            "Planned"
+        );
+        let mut hands = Hands { scene, context };
+        hands.intend(&plan).await?;
+        let mut round = Round::default();
+        let came_up = hands.scene.observed.has_come_up();
+        perform(&mut hands, &plan, &mut round, now).await;
+        hands.store_records().await?;
+        if round.removes_finalizer {
+            return release(&hands.scene.observed.plane, context).await;
+        }
+        hands.scene.observed.sights = hands.scene.seen.sights.clone();
+        if !came_up && hands.scene.observed.has_come_up() {
+            round.again(Next::After(SOON));
+        }
+        finish(&hands.scene.observed, cluster, round, context).await
+    }
+}
+
+async fn perform(hands: &mut Hands<'_>, plan: &[Action], round: &mut Round, now: Timestamp) {
+    // What is not over holds up everything of a later group.
+    let mut held_by = None;
+    for action in plan {
+        let part = match action {
+            Action::Ensure(wanted) => Some(wanted.part),
+            Action::Delete { part, .. } => Some(*part),
+            Action::Wait(Waiting::ForAzure { id }) => part_of(id),
+            _ => None,
+        };
+        if let (Some(held), Some(part)) = (held_by, part)
+            && held != group(part)
+        {
+            return;
+        }
+        let done = match action {
+            Action::Ensure(wanted) => {
+                let taken = hands.ensure(wanted).await;
+                round.take(wanted.part, taken)
+            }
+            Action::Delete { part, id } => {
+                let taken = hands.delete(*part, id).await;
+                let removed = hands.scene.observed.plane.metadata.deletion_timestamp.is_none();
+                let step = match &taken.step {
+                    // Taken away because the spec no longer names it: the rest of the part is what counts.
+                    Step::Deleted if removed => Step::Done,
+                    other => other.clone(),
+                };
+                round.take(*part, Taken { step, ..taken })
+            }
+            Action::SetEndpoint { host, port } => {
+                if let Err(error) = hands.set_endpoint(host, *port).await {
+                    round.fail(error);
+                }
+                true
+            }
+            Action::WriteKubeconfigs => {
+                match hands.write_kubeconfigs(now).await {
+                    Ok(written) => {
+                        round.kubeconfig_written = written.administrator;
+                        if let Some(renew) = written.renew {
+                            let after = Duration::try_from(renew.duration_since(now)).unwrap_or_default();
+                            round.again(Next::After(after.max(SOON)));
+                        }
+                    }
+                    Err(error) => {
+                        round.tell(Part::ManagedCluster, error.step());
+                        round.fail(error);
+                    }
+                }
+                true
+            }
+            Action::Wait(waiting) => {
+                wait(hands, waiting, round, now);
+                false
+            }
+            // The first follows from everything being gone, the others are a pool's own.
+            Action::RemoveFinalizer
+            | Action::FollowReplicas { .. }
+            | Action::StopFollowingReplicas
+            | Action::ListNodes => true,
+        };
+        if !done && held_by.is_none() {
+            held_by = part.map(group);
+            if held_by.is_none() {
+                return;
+            }
+        }
+    }
+    let deleting = hands.scene.observed.plane.metadata.deletion_timestamp.is_some();
+    round.removes_finalizer |= deleting && held_by.is_none() && round.error.is_none();
+}
+
+fn wait(hands: &mut Hands<'_>, waiting: &Waiting, round: &mut Round, now: Timestamp) {
+    match waiting {
+        Waiting::ForAzure { id } => {
+            let part = part_of(id).unwrap_or(Part::ManagedCluster);
+            let taken = match hands.scene.seen.take_motion(id) {
+                Some(Motion::Failed(error)) => Taken::failed(error),
+                Some(Motion::Busy { progress, outcome }) => Taken::waiting(
+                    Step::Waiting {
+                        reason: "WaitingForAzure",
+                        message: progress.unwrap_or_default(),
+                    },
+                    outcome,
+                ),
+                None => Taken::waiting(status::waiting(waiting), Outcome::InProgress(ASK_AGAIN)),
+            };
+            round.take(part, taken);
+        }
+        Waiting::ForSystemPool { until } => {
+            round.tell(Part::ManagedCluster, status::waiting(waiting));
+            let after = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+            round.again(Next::After(after.max(SOON)));
+        }
+        Waiting::ForTheUser(error) => {
+            let error = Error::from(error.clone());
+            round.take(Part::ManagedCluster, Taken::failed(error));
+        }
+        other => round.tell(Part::ManagedCluster, status::waiting(other)),
+    }
+}
+
+/// Azure could not even be asked: the identity, its secret or the settings are not right.
+async fn tell_unseen(
+    object: &AzureManagedControlPlane,
+    cluster_name: &str,
+    error: Error,
+    context: &Context,
+) -> Result<Next, Error> {
+    let mut round = Round::default();
+    round.take(Part::ResourceGroup, Taken::failed(error));
+    let observed = planning::Observed {
+        plane: object.clone(),
+        cluster_name: cluster_name.to_owned(),
+        ..planning::Observed::default()
+    };
+    finish(&observed, None, round, context).await
+}
+
+/// Nothing is left in Azure: identity and object may go.
+async fn release(object: &AzureManagedControlPlane, context: &Context) -> Result<Next, Error> {
+    if !marks::is_deleted_for_move(&object.metadata) {
+        Access::release_identity(object, context).await?;
+    }
+    let namespace = object.namespace().unwrap_or_default();
+    let api: Api<AzureManagedControlPlane> = Api::namespaced(context.client.clone(), &namespace);
+    finalizer::release(&api, object, FINALIZER, Outcome::Done).await?;
+    Ok(Next::OnChange)
+}
+
+/// Writes the status, tells what went wrong, and says when to look again.
+async fn finish(
+    observed: &planning::Observed,
+    cluster: Option<&Cluster>,
+    round: Round,
+    context: &Context,
+) -> Result<Next, Error> {
+    let object = &observed.plane;
+    let now = context.clock.now();
+    let was_ready = object
+        .status
+        .as_ref()
+        .is_some_and(|status| status.ready == Some(true));
+    let passes = round.error.as_ref().is_some_and(Error::is_passing);
+    // One question that Azure did not answer does not make a working cluster unready.
+    if !(passes && was_ready) {
+        let progress = status::control_plane::Progress {
+            steps: round.steps,
+            kubeconfig_written: round.kubeconfig_written,
+        };
+        let mut wanted = status::control_plane::status(observed, &progress, now);
+        let report = paused::paused(cluster, &object.metadata).report(KIND);
+        let list = &mut wanted
+            .newer
+            .get_or_insert_with(NewerConditions::default)
+            .conditions;
+        condition::set(list, &report, object.metadata.generation, now);
+        context
+            .patch_status(object, &wanted)
+            .await
+            .map_err(Error::api(format!(
+                "writing the status of {KIND} {}",
+                object.name_any()
+            )))?;
+    }
+    let next = round.next.unwrap_or(Next::OnChange);
+    match round.error {
+        None => Ok(next),
+        Some(error) => {
+            if matches!(error.class(), Class::Terminal | Class::Denied) {
+                context
+                    .events
+                    .warning(object, "ReconcileError", "Reconcile", error.to_string());
+            }
+            Err(error)
+        }
+    }
+}

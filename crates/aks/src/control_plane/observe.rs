@@ -1,0 +1,147 @@
+//! Every read of the control plane controller: the objects of the Cluster from the caches, its resources from the
+//! subscription's view, its kubeconfig Secrets from the apiserver.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use slipway_capi::view::Cluster;
+use slipway_runtime::{Context, ObjectKey};
+
+use crate::{
+    access::{Access, Session, subscription},
+    api::{AzureManagedCluster, AzureManagedControlPlane},
+    caches::Caches,
+    error::Error,
+    kubeconfig::Person,
+    plan::{
+        Sight,
+        control_plane::{Observed, id_of, resources},
+    },
+    records::Records,
+    render::{self, ids},
+    seen::{self, Absence, Seen, part_of},
+};
+
+/// Everything a reconcile works with.
+pub struct Scene {
+    pub observed: Observed,
+    pub seen: Seen,
+    pub records: Records,
+    pub session: Session,
+    pub administrator: Option<Secret>,
+    pub user: Option<Secret>,
+    /// The version of Azure's API for each resource, by id in lower case.
+    pub api_versions: BTreeMap<String, String>,
+    pub max_age: Option<Duration>,
+}
+
+/// Whether people sign in to the cluster with Entra, and whether nobody else can.
+pub fn sign_in(cluster: &Sight) -> (bool, bool) {
+    let flag = |pointer: &str| {
+        cluster
+            .body()
+            .and_then(|body| body.pointer(pointer))
+            .is_some_and(|value| value == true)
+    };
+    (
+        flag("/properties/aadProfile/managed"),
+        flag("/properties/disableLocalAccounts"),
+    )
+}
+
+/// What is known without asking Azure.
+pub fn known(
+    plane: &AzureManagedControlPlane,
+    cluster_name: &str,
+    cluster: Option<&Cluster>,
+    patience: Duration,
+    caches: &Caches,
+    context: &Context,
+) -> Result<Observed, Error> {
+    let namespace = plane.metadata.namespace.as_deref();
+    let infrastructure = cluster.and_then(|cluster| caches.infrastructure(&context.informers, cluster));
+    let ranges = |pick: fn(&Cluster) -> &Vec<String>| cluster.map(pick).cloned().unwrap_or_default();
+    Ok(Observed {
+        cluster_name: cluster_name.to_owned(),
+        subscription: subscription(plane)?,
+        services: ranges(|cluster| &cluster.spec.cluster_network.services.cidr_blocks),
+        pods: ranges(|cluster| &cluster.spec.cluster_network.pods.cidr_blocks),
+        infrastructure: infrastructure.map(|found| AzureManagedCluster::clone(&found)),
+        pools: caches.pool_objects(context, &ObjectKey::new(namespace, cluster_name)),
+        plane: plane.clone(),
+        patience,
+        ..Observed::default()
+    })
+}
+
+/// Looks at everything.
+pub async fn observe(mut observed: Observed, access: &Access, context: &Context) -> Result<Scene, Error> {
+    let session = access
+        .open(&observed.plane, &observed.cluster_name, context)
+        .await?;
+    let records = Records::of(&observed.plane.metadata);
+    let max_age = seen::read_age(&observed.plane.metadata);
+    let deleting = observed.plane.metadata.deletion_timestamp.is_some();
+    let facts = observed.facts();
+    let mut wanted: Vec<(String, String)> = Vec::new();
+    for (_, manifest) in resources(&facts) {
+        wanted.push((id_of(&facts, &manifest), seen::api_version(&manifest)?));
+    }
+    let cluster = json!({
+        "apiVersion": render::api_version(&observed.plane),
+        "kind": "ManagedCluster",
+        "metadata": {"name": observed.plane.name_any()},
+    });
+    let cluster_id = ids::managed_cluster(&facts);
+    wanted.push((cluster_id.clone(), seen::api_version(&cluster)?));
+    wanted.extend(
+        records
+            .made()
+            .map(|(id, api_version)| (id.to_owned(), api_version.to_owned())),
+    );
+    let mut seen = Seen::default();
+    let mut api_versions = BTreeMap::new();
+    for (id, api_version) in wanted {
+        // What is to be made must not be somebody's already, and nothing is to be left behind.
+        let absence = if deleting || records.get(&id).is_none() {
+            Absence::Certain
+        } else {
+            Absence::Listed
+        };
+        seen.look(&session.arm, &id, &api_version, absence, max_age).await;
+        api_versions.entry(id.to_lowercase()).or_insert(api_version);
+    }
+    observed.sights = seen.sights.clone();
+    observed.made = records
+        .made()
+        .filter_map(|(id, _)| Some((id.to_owned(), part_of(id)?)))
+        .collect();
+    let (mut administrator, mut user) = (None, None);
+    if observed.has_come_up() && !deleting {
+        administrator = secret(&observed, Person::Administrator, context).await?;
+        if sign_in(observed.cluster_sight()).0 {
+            user = secret(&observed, Person::User, context).await?;
+        }
+    }
+    Ok(Scene {
+        observed,
+        seen,
+        records,
+        session,
+        administrator,
+        user,
+        api_versions,
+        max_age,
+    })
+}
+
+async fn secret(observed: &Observed, person: Person, context: &Context) -> Result<Option<Secret>, Error> {
+    let namespace = observed.plane.namespace().unwrap_or_default();
+    let name = person.secret_name(&observed.cluster_name);
+    Api::<Secret>::namespaced(context.client.clone(), &namespace)
+        .get_opt(&name)
+        .await
+        .map_err(Error::api(format!("reading Secret {name}")))
+}

@@ -1,0 +1,270 @@
+//! The kubeconfig Secrets of an AKS cluster: whether one is as it should be (pure), and what is put into it. A token is
+//! renewed at half its life; nothing of a kubeconfig appears in an error.
+
+use std::time::Duration;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::Secret,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use slipway_capi::{
+    names::label,
+    owner,
+    secret::{self, Purpose, SECRET_TYPE, VALUE_KEY, kubeconfig},
+};
+
+use crate::error::Error;
+
+/// The API server the kubeconfig was fetched for: when AKS shows another, it is fetched anew.
+const ENDPOINT: &str = "slipway.dev/aks-endpoint";
+/// When the token in it is renewed.
+const RENEW: &str = "slipway.dev/renew-after";
+/// A client certificate is fetched anew this long before it ends.
+const CERTIFICATE_MARGIN: Duration = Duration::from_hours(30 * 24);
+/// A token is used no longer than this, however long Entra would let it live.
+const LONGEST_TOKEN: jiff::SignedDuration = jiff::SignedDuration::from_mins(30);
+/// The Entra application that every AKS API server trusts.
+pub const SERVER_SCOPE: &str = "6dae42f8-4368-4678-94ff-3960e28e3630/.default";
+
+/// Whose kubeconfig it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Person {
+    Administrator,
+    /// People who sign in with Entra.
+    User,
+}
+
+impl Person {
+    pub fn secret_name(self, cluster: &str) -> String {
+        let name = Purpose::Kubeconfig.secret_name(cluster);
+        match self {
+            Self::Administrator => name,
+            Self::User => format!("{name}-user"),
+        }
+    }
+}
+
+/// What is to be done about one Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be; until then, if it holds a token.
+    Good(Option<Timestamp>),
+    /// Somebody else's: it stays as it is.
+    Foreign,
+    /// To be fetched and written.
+    Write,
+    /// Its type cannot be changed: it is made anew.
+    Replace,
+}
+
+/// Judges a Secret against the API server that AKS shows now.
+pub fn judge(
+    found: Option<&Secret>,
+    plane: &ObjectMeta,
+    cluster: &str,
+    endpoint: &str,
+    now: Timestamp,
+) -> Verdict {
+    let Some(secret) = found else {
+        return Verdict::Write;
+    };
+    if !owner::is_controlled_by(&secret.metadata, plane) {
+        return Verdict::Foreign;
+    }
+    if secret.type_.as_deref() != Some(SECRET_TYPE) {
+        return Verdict::Replace;
+    }
+    let annotation = |name: &str| {
+        secret
+            .metadata
+            .annotations
+            .as_ref()?
+            .get(name)
+            .map(String::as_str)
+    };
+    let labelled = owner::labelled_cluster_name(&secret.metadata) == Some(cluster);
+    let readable = kubeconfig::read(secret).is_ok();
+    // A certificate that cannot be read is AKS's own business; what it hands out is not better a second time.
+    let ends = kubeconfig::needs_renewal(secret, CERTIFICATE_MARGIN, now).unwrap_or(false);
+    let renew: Option<Timestamp> = annotation(RENEW).and_then(|text| text.parse().ok());
+    let outlived = annotation(RENEW).is_some() && renew.is_none_or(|renew| renew <= now);
+    if !labelled || !readable || ends || outlived || annotation(ENDPOINT) != Some(endpoint) {
+        return Verdict::Write;
+    }
+    Verdict::Good(renew)
+}
+
+/// A token and when it ends.
+pub struct Token {
+    pub secret: SecretString,
+    pub expires: Timestamp,
+}
+
+/// The Secret for what AKS handed out, with a token in place of the sign-in where there is one.
+pub fn make(
+    namespace: &str,
+    cluster: &str,
+    person: Person,
+    controller: OwnerReference,
+    endpoint: &str,
+    text: &str,
+    token: Option<(&Token, Timestamp)>,
+) -> Option<Secret> {
+    let (text, renew) = match token {
+        None => (text.to_owned(), None),
+        Some((token, now)) => {
+            let half = (token.expires.duration_since(now) / 2).min(LONGEST_TOKEN);
+            (signed_in(text, token)?, now.checked_add(half).ok())
+        }
+    };
+    let mut made = secret::cluster_secret(
+        namespace,
+        cluster,
+        &person.secret_name(cluster),
+        Some(controller),
+        [(VALUE_KEY, text.into_bytes())],
+    );
+    let mut annotations = vec![(ENDPOINT.to_owned(), endpoint.to_owned())];
+    annotations.extend(renew.map(|renew| (RENEW.to_owned(), renew.to_string())));
+    made.metadata.annotations = Some(annotations.into_iter().collect());
+    Some(made)
+}
+
+/// The patch that makes a stored Secret what was made.
+pub fn patch(made: &Secret, cluster: &str) -> Value {
+    let mut annotations = json!({(RENEW): null});
+    for (name, value) in made.metadata.annotations.iter().flatten() {
+        annotations[name] = value.as_str().into();
+    }
+    json!({
+        "metadata": {"labels": {(label::CLUSTER_NAME): cluster}, "annotations": annotations},
+        "data": made.data,
+    })
+}
+
+/// The kubeconfig out of AKS's answer.
+pub fn from_answer(answer: &Value, action: &'static str) -> Result<String, Error> {
+    answer
+        .pointer("/kubeconfigs/0/value")
+        .and_then(Value::as_str)
+        .and_then(|text| STANDARD.decode(text).ok())
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or(Error::NoKubeconfig { action })
+}
+
+/// The same kubeconfig with a token in place of whatever signed its users in.
+fn signed_in(text: &str, token: &Token) -> Option<String> {
+    let mut document: Value = serde_saphyr::from_str(text).ok()?;
+    for user in document.get_mut("users")?.as_array_mut()? {
+        user["user"] = json!({"token": token.secret.expose_secret()});
+    }
+    serde_saphyr::to_string(&document).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {server: 'https://a:443'}\ncontexts:\n- name: c\n  context: {cluster: c, user: u}\nusers:\n- name: u\n  user: {exec: {apiVersion: client.authentication.k8s.io/v1beta1, command: kubelogin}}\n";
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn plane() -> ObjectMeta {
+        ObjectMeta {
+            uid: Some("plane".into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn made(token: Option<(&Token, Timestamp)>) -> Secret {
+        let controller = OwnerReference {
+            uid: "plane".into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        make(
+            "team",
+            "fleet",
+            Person::Administrator,
+            controller,
+            "a:443",
+            TEXT,
+            token,
+        )
+        .unwrap()
+    }
+
+    fn judged(secret: &Secret, endpoint: &str, now: &str) -> Verdict {
+        judge(Some(secret), &plane(), "fleet", endpoint, at(now))
+    }
+
+    #[test]
+    fn a_secret_is_written_when_it_is_missing_or_no_longer_fits() {
+        let now = "2026-01-01T00:00:00Z";
+        assert_eq!(judge(None, &plane(), "fleet", "a:443", at(now)), Verdict::Write);
+        let good = made(None);
+        assert_eq!(good.metadata.name.as_deref(), Some("fleet-kubeconfig"));
+        assert_eq!(judged(&good, "a:443", now), Verdict::Good(None));
+        assert_eq!(judged(&good, "b:443", now), Verdict::Write, "another API server");
+        let mut unlabelled = good.clone();
+        unlabelled.metadata.labels = None;
+        assert_eq!(judged(&unlabelled, "a:443", now), Verdict::Write);
+        let mut empty = good.clone();
+        empty.data = None;
+        assert_eq!(judged(&empty, "a:443", now), Verdict::Write);
+        let mut opaque = good.clone();
+        opaque.type_ = Some("Opaque".into());
+        assert_eq!(judged(&opaque, "a:443", now), Verdict::Replace);
+        let mut foreign = good;
+        foreign.metadata.owner_references = None;
+        assert_eq!(judged(&foreign, "a:443", now), Verdict::Foreign);
+    }
+
+    #[test]
+    fn a_token_is_renewed_at_half_its_life() {
+        let token = Token {
+            secret: SecretString::from("hunter2".to_owned()),
+            expires: at("2026-01-01T01:00:00Z"),
+        };
+        let secret = made(Some((&token, at("2026-01-01T00:00:00Z"))));
+        let half = at("2026-01-01T00:30:00Z");
+        assert_eq!(
+            judged(&secret, "a:443", "2026-01-01T00:29:59Z"),
+            Verdict::Good(Some(half))
+        );
+        assert_eq!(judged(&secret, "a:443", "2026-01-01T00:30:00Z"), Verdict::Write);
+        let read = kubeconfig::read(&secret).unwrap();
+        let user = read.auth_infos[0].auth_info.as_ref().unwrap();
+        assert!(user.exec.is_none(), "nothing is run for it");
+        assert_eq!(user.token.as_ref().unwrap().expose_secret(), "hunter2");
+        let mut odd = secret;
+        odd.metadata
+            .annotations
+            .as_mut()
+            .unwrap()
+            .insert(RENEW.into(), "soon".into());
+        assert_eq!(judged(&odd, "a:443", "2026-01-01T00:00:00Z"), Verdict::Write);
+    }
+
+    #[test]
+    fn an_answer_without_a_kubeconfig_is_an_error_that_quotes_nothing() {
+        for answer in [
+            json!({}),
+            json!({"kubeconfigs": []}),
+            json!({"kubeconfigs": [{"value": "hunter2!"}]}),
+        ] {
+            let error = from_answer(&answer, "listClusterAdminCredential")
+                .unwrap_err()
+                .to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let answer = json!({"kubeconfigs": [{"value": STANDARD.encode(TEXT)}]});
+        assert_eq!(from_answer(&answer, "x").unwrap(), TEXT);
+    }
+}

@@ -1,0 +1,314 @@
+//! The nodes of a pool: from the workload cluster where it can be reached, with a watch that brings the pool back, and
+//! from the pool's scale set where it cannot.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, OnceLock},
+};
+
+use k8s_openapi::api::core::v1::{Node, NodeSpec};
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use serde_json::Value;
+use slipway_azure::{Arm, ArmError, Priority, ResourceId};
+use slipway_runtime::{
+    Context, Informer, ObjectKey, Scope,
+    controller::Trigger,
+    informer::Pruning,
+    workload::{Connector, Reachable, WorkloadCluster, WorkloadClusters},
+};
+
+use crate::error::Error;
+
+/// Names a node's pool in AKS.
+const POOL: &str = "kubernetes.azure.com/agentpool";
+/// The tags by which AKS marks the scale set of a pool.
+const SCALE_SET_TAGS: &[&str] = &["aks-managed-poolName", "poolName"];
+/// What Azure calls the scale sets and machines of a resource group is the same in every version we could ask for.
+const COMPUTE: &str = "2023-09-01";
+
+/// What the workload cluster says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It has not been asked yet, or its nodes are still being listed; an event follows.
+    NotYet,
+    /// The provider ids of the pool's nodes, sorted.
+    Nodes(Vec<String>),
+    Unreachable,
+}
+
+/// Which object stands for which pool, by the pool's name in AKS.
+type Interest = Arc<Mutex<BTreeMap<String, ObjectKey>>>;
+
+struct Watched {
+    cluster: Arc<WorkloadCluster>,
+    nodes: Informer<Node>,
+    interest: Interest,
+}
+
+/// All workload clusters whose nodes are watched.
+#[derive(Clone, Default)]
+pub struct Nodes {
+    connector: Option<Connector>,
+    clusters: Arc<OnceLock<WorkloadClusters>>,
+    watched: Arc<Mutex<HashMap<ObjectKey, Watched>>>,
+}
+
+impl std::fmt::Debug for Nodes {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Nodes").finish_non_exhaustive()
+    }
+}
+
+/// Keeps of a node what is read: whose it is, and its provider id.
+fn prune(node: &mut Node) {
+    node.status = None;
+    node.metadata.annotations = None;
+    if let Some(labels) = &mut node.metadata.labels {
+        labels.retain(|name, _| name == POOL);
+    }
+    node.spec = node.spec.take().map(|spec| NodeSpec {
+        provider_id: spec.provider_id,
+        ..NodeSpec::default()
+    });
+}
+
+const PRUNING: Pruning<Node> = Pruning {
+    name: "aks-nodes",
+    prune,
+};
+
+fn pool_of(node: &Node) -> Option<&str> {
+    node.labels().get(POOL).map(String::as_str)
+}
+
+impl Nodes {
+    /// Connects to workload clusters in its own way.
+    pub fn connecting_by(connector: Connector) -> Self {
+        Self {
+            connector: Some(connector),
+            ..Self::default()
+        }
+    }
+
+    fn clusters(&self, context: &Context) -> &WorkloadClusters {
+        self.clusters.get_or_init(|| {
+            let (metrics, random) = (context.metrics.clone(), context.random.fork());
+            let stopped = context.shutdown.child_token();
+            match &self.connector {
+                Some(connector) => {
+                    WorkloadClusters::with_connector(Arc::clone(connector), metrics, random, stopped)
+                }
+                None => WorkloadClusters::new(metrics, random, stopped),
+            }
+        })
+    }
+
+    /// The nodes of a pool as the workload cluster shows them. From here on their changes bring `object` back.
+    pub fn of_pool(
+        &self,
+        cluster: &ObjectKey,
+        kubeconfig: &str,
+        pool: &str,
+        object: &ObjectKey,
+        context: &Context,
+    ) -> Told {
+        let connected = match self.clusters(context).connect(cluster, kubeconfig) {
+            Ok(connected) => connected,
+            Err(error) => {
+                tracing::debug!(%cluster, %error, "The workload cluster cannot be connected to");
+                return Told::Unreachable;
+            }
+        };
+        let mut all = self.watched.lock();
+        let stale = all
+            .get(cluster)
+            .is_none_or(|watched| !Arc::ptr_eq(&watched.cluster, &connected));
+        if stale {
+            let watched = Watched {
+                nodes: connected.informers.get_pruned(Scope::all(), PRUNING),
+                interest: Interest::default(),
+                cluster: Arc::clone(&connected),
+            };
+            if let Some(trigger) = context.trigger() {
+                tokio::spawn(wake(
+                    connected.watch_health(),
+                    watched.nodes.clone(),
+                    Arc::clone(&watched.interest),
+                    trigger,
+                ));
+            }
+            all.insert(cluster.clone(), watched);
+        }
+        let Some(watched) = all.get(cluster) else {
+            return Told::NotYet;
+        };
+        watched.interest.lock().insert(pool.to_owned(), object.clone());
+        match connected.health().reachable {
+            Reachable::No { .. } => Told::Unreachable,
+            Reachable::Yes if watched.nodes.is_synced() => {
+                let mut ids: Vec<String> = watched
+                    .nodes
+                    .list()
+                    .iter()
+                    .filter(|node| pool_of(node) == Some(pool))
+                    .filter_map(|node| node.spec.as_ref()?.provider_id.clone())
+                    .filter(|id| !id.is_empty())
+                    .collect();
+                ids.sort();
+                Told::Nodes(ids)
+            }
+            Reachable::Yes | Reachable::Unknown => Told::NotYet,
+        }
+    }
+
+    /// A pool is gone; with the last one the connection goes too.
+    pub fn forget(&self, cluster: &ObjectKey, object: &ObjectKey) {
+        let mut all = self.watched.lock();
+        let Some(watched) = all.get(cluster) else { return };
+        let left = {
+            let mut interest = watched.interest.lock();
+            interest.retain(|_, known| known != object);
+            interest.len()
+        };
+        if left == 0 {
+            all.remove(cluster);
+            if let Some(clusters) = self.clusters.get() {
+                clusters.disconnect(cluster);
+            }
+        }
+    }
+}
+
+/// Brings pools back when their nodes change, and all of them when the cluster comes or goes. Ends with the connection.
+async fn wake(
+    mut health: tokio::sync::watch::Receiver<slipway_runtime::workload::Health>,
+    nodes: Informer<Node>,
+    interest: Interest,
+    trigger: Trigger,
+) {
+    let all = |interest: &Interest| {
+        for key in interest.lock().values() {
+            trigger.fire(key);
+        }
+    };
+    let mut changes = nodes.subscribe();
+    let mut known = None;
+    let mut listed = false;
+    loop {
+        tokio::select! {
+            changed = health.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let state = std::mem::discriminant(&health.borrow_and_update().reachable);
+                if known != Some(state) {
+                    known = Some(state);
+                    all(&interest);
+                }
+            }
+            () = nodes.synced(), if !listed => {
+                listed = true;
+                all(&interest);
+            }
+            change = changes.next() => {
+                let Some(change) = change else { return };
+                let interest = interest.lock();
+                for key in change.objects().filter_map(|node| interest.get(pool_of(node)?)) {
+                    trigger.fire(key);
+                }
+            }
+        }
+    }
+}
+
+/// A provider id as the nodes of AKS carry it: the resource group in lower case.
+fn provider_id(machine: &str) -> String {
+    let mut after_groups = false;
+    let parts: Vec<String> = machine
+        .split('/')
+        .map(|part| {
+            let lower = std::mem::take(&mut after_groups);
+            after_groups = part.eq_ignore_ascii_case("resourceGroups");
+            if lower {
+                part.to_lowercase()
+            } else {
+                part.to_owned()
+            }
+        })
+        .collect();
+    format!("azure://{}", parts.join("/"))
+}
+
+fn is_of_pool(scale_set: &Value, pool: &str) -> bool {
+    SCALE_SET_TAGS
+        .iter()
+        .any(|tag| scale_set["tags"][tag].as_str() == Some(pool))
+}
+
+/// The provider ids of a pool's machines, from its scale sets, sorted.
+pub async fn from_scale_sets(arm: &Arm, group: &str, pool: &str) -> Result<Vec<String>, Error> {
+    let scope = ResourceId::resource_group(arm.subscription(), group)
+        .and_then(|group| group.provided("Microsoft.Compute/virtualMachineScaleSets", "all"))
+        .map_err(ArmError::from)?;
+    let path = format!(
+        "/subscriptions/{}/resourceGroups/{group}/providers/Microsoft.Compute/virtualMachineScaleSets",
+        arm.subscription()
+    );
+    let client = arm.client();
+    let sets = client.list(&scope, &path, COMPUTE, Priority::Refresh).await?;
+    let mut ids = Vec::new();
+    for set in sets.iter().filter(|set| is_of_pool(set, pool)) {
+        let Some(name) = set["name"].as_str() else {
+            continue;
+        };
+        let machines = format!("{path}/{name}/virtualMachines");
+        let found = client.list(&scope, &machines, COMPUTE, Priority::Refresh).await?;
+        ids.extend(
+            found
+                .iter()
+                .filter_map(|machine| machine["id"].as_str())
+                .map(provider_id),
+        );
+    }
+    ids.sort();
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_provider_id_is_spelt_as_nodes_spell_it() {
+        assert_eq!(
+            provider_id(
+                "/subscriptions/S/resourceGroups/MC_Group_c/providers/Microsoft.Compute/virtualMachineScaleSets/aks-A-vmss/virtualMachines/0"
+            ),
+            "azure:///subscriptions/S/resourceGroups/mc_group_c/providers/Microsoft.Compute/virtualMachineScaleSets/aks-A-vmss/virtualMachines/0"
+        );
+    }
+
+    #[test]
+    fn a_scale_set_is_found_by_either_tag() {
+        assert!(is_of_pool(&json!({"tags": {"poolName": "a"}}), "a"));
+        assert!(is_of_pool(&json!({"tags": {"aks-managed-poolName": "a"}}), "a"));
+        assert!(!is_of_pool(&json!({"tags": {"poolName": "b"}}), "a"));
+        assert!(!is_of_pool(&json!({}), "a"));
+    }
+
+    #[test]
+    fn of_a_node_only_what_is_read_is_kept() {
+        let mut node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n", "labels": {(POOL): "a", "x": "y"}, "annotations": {"k": "v"}},
+            "spec": {"providerID": "azure:///n", "podCIDR": "10.0.0.0/24"},
+            "status": {"images": [{"names": ["big"]}]},
+        }))
+        .unwrap();
+        prune(&mut node);
+        assert_eq!(json!(node)["spec"], json!({"providerID": "azure:///n"}));
+        assert_eq!(pool_of(&node), Some("a"));
+        assert_eq!(node.labels().len(), 1);
+    }
+}

@@ -1,0 +1,213 @@
+//! The actions of the pool controller: each is one idempotent call, or none where nothing differs.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use slipway_capi::{
+    names::annotation,
+    secret::{Purpose, VALUE_KEY},
+    view::MachinePool,
+};
+use slipway_runtime::{Context, ObjectKey};
+use tokio::time::Instant;
+
+use super::{
+    controller::Machines,
+    observe::{Scene, machines_key},
+};
+use crate::{
+    api::AzureManagedMachinePool,
+    error::Error,
+    nodes::{Nodes, Told, from_scale_sets},
+    plan::{Wanted, pool::scales},
+    seen::{self, Taken},
+};
+
+/// How the machines of a pool that AKS scales are looked up again where its nodes cannot be watched: a machine that
+/// went and another that came leave no trace in the pool.
+const RELIST_SCALED: Duration = Duration::from_hours(1);
+/// What the annotation on a MachinePool says when AKS decides its replicas. The value is the one clusters already have.
+const MANAGED: &str = "true";
+
+pub struct Hands<'a> {
+    pub scene: Scene,
+    pub context: &'a Context,
+    pub nodes: &'a Nodes,
+    pub machines: &'a Machines,
+}
+
+impl Hands<'_> {
+    pub async fn intend(&mut self, wanted: &Wanted) -> Result<(), Error> {
+        let absent = self.scene.seen.sight(&wanted.id).is_absent();
+        let version = self.scene.api_version.clone();
+        self.scene.records.intend(&wanted.id, &version, absent);
+        self.store_records().await
+    }
+
+    pub async fn store_records(&mut self) -> Result<(), Error> {
+        if let Some(patch) = self.scene.records.patch() {
+            let stored = self
+                .patch_pool(&patch, "storing what was applied to Azure")
+                .await?;
+            self.scene.observed.pool.metadata = stored.metadata;
+            self.scene.records.stored();
+        }
+        Ok(())
+    }
+
+    async fn patch_pool(&self, patch: &Value, doing: &str) -> Result<AzureManagedMachinePool, Error> {
+        self.context
+            .patch(&self.scene.observed.pool, patch)
+            .await
+            .map_err(Error::api(doing))
+    }
+
+    pub async fn ensure(&mut self, wanted: &Wanted) -> Taken {
+        let Some(session) = &self.scene.session else {
+            return Taken::done(crate::status::Step::Done);
+        };
+        let taken = seen::ensure(
+            &session.arm,
+            &wanted.id,
+            &wanted.manifest,
+            &mut self.scene.seen,
+            &mut self.scene.records,
+            self.scene.max_age,
+        )
+        .await;
+        if let Some(differences) = &taken.sent {
+            let reason = if differences.is_empty() {
+                "Creating"
+            } else {
+                "Updating"
+            };
+            let note = format!("{reason} node pool {} {differences}", wanted.id);
+            self.context
+                .events
+                .normal(&self.scene.observed.pool, reason, "Ensure", note.trim_end());
+        }
+        self.scene.observed.sight = self.scene.seen.sight(&wanted.id).clone();
+        taken
+    }
+
+    pub async fn delete(&mut self, id: &str) -> Taken {
+        let Some(session) = &self.scene.session else {
+            return Taken::done(crate::status::Step::Deleted);
+        };
+        let version = self.scene.api_version.clone();
+        seen::delete(
+            &session.arm,
+            id,
+            &version,
+            &mut self.scene.seen,
+            &mut self.scene.records,
+        )
+        .await
+    }
+
+    /// AKS scales the pool: the MachinePool says so and carries AKS's count.
+    pub async fn follow_replicas(&self, count: i32) -> Result<(), Error> {
+        let Some(pool) = &self.scene.observed.machine_pool else {
+            return Ok(());
+        };
+        let patch = json!({
+            "metadata": {"annotations": {(annotation::REPLICAS_MANAGED_BY): MANAGED}},
+            "spec": {"replicas": count},
+        });
+        self.patch_machine_pool(pool, &patch).await
+    }
+
+    pub async fn stop_following(&self) -> Result<(), Error> {
+        let Some(pool) = &self.scene.observed.machine_pool else {
+            return Ok(());
+        };
+        let patch = json!({"metadata": {"annotations": {(annotation::REPLICAS_MANAGED_BY): null}}});
+        self.patch_machine_pool(pool, &patch).await
+    }
+
+    async fn patch_machine_pool(&self, pool: &MachinePool, patch: &Value) -> Result<(), Error> {
+        let name = pool.name_any();
+        let api: Api<MachinePool> =
+            Api::namespaced(self.context.client.clone(), &pool.namespace().unwrap_or_default());
+        let stored = api
+            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .map_err(Error::api(format!("writing the replicas of MachinePool {name}")))?;
+        self.context.writes().saw(&stored);
+        Ok(())
+    }
+
+    /// Writes the provider ids of the pool's nodes, if they can be told and differ.
+    pub async fn list_nodes(&mut self) -> Result<(), Error> {
+        let Some(ids) = self.provider_ids().await? else {
+            return Ok(());
+        };
+        if ids == self.scene.observed.pool.spec.provider_id_list {
+            return Ok(());
+        }
+        let patch = json!({"spec": {"providerIDList": ids}});
+        let stored = self
+            .patch_pool(&patch, "writing the provider ids of the nodes")
+            .await?;
+        self.scene.observed.pool.metadata = stored.metadata;
+        self.scene.observed.pool.spec = stored.spec;
+        Ok(())
+    }
+
+    async fn provider_ids(&self) -> Result<Option<Vec<String>>, Error> {
+        let pool = &self.scene.observed.pool;
+        let key = ObjectKey::of(pool);
+        match self.told(&key).await? {
+            Told::Nodes(ids) => return Ok(Some(ids)),
+            Told::NotYet => return Ok(None),
+            Told::Unreachable => {}
+        }
+        let (Some(session), Some(group)) = (&self.scene.session, &self.scene.node_group) else {
+            return Ok(None);
+        };
+        // While AKS still works on the pool its machines come and go: they are listed when it is done.
+        if self.scene.observed.sight.provisioning_state() != Some("Succeeded") {
+            return Ok(None);
+        }
+        let state = machines_key(&self.scene.observed.sight);
+        let scaled = scales(&self.scene.observed.sight);
+        let listed = self.machines.lock().get(&key).cloned();
+        let current = listed
+            .is_some_and(|(known, at)| Some(known) == state && (!scaled || at.elapsed() < RELIST_SCALED));
+        if current {
+            return Ok(None);
+        }
+        let ids = from_scale_sets(&session.arm, group, pool.azure_name()).await?;
+        if let Some(state) = state {
+            self.machines.lock().insert(key, (state, Instant::now()));
+        }
+        Ok(Some(ids))
+    }
+
+    /// What the workload cluster says of the pool's nodes.
+    async fn told(&self, key: &ObjectKey) -> Result<Told, Error> {
+        let observed = &self.scene.observed;
+        let namespace = observed.pool.meta().namespace.clone().unwrap_or_default();
+        let name = Purpose::Kubeconfig.secret_name(&observed.cluster_name);
+        let secret = Api::<Secret>::namespaced(self.context.client.clone(), &namespace)
+            .get_opt(&name)
+            .await
+            .map_err(Error::api(format!("reading Secret {name}")))?;
+        let text = secret
+            .as_ref()
+            .and_then(|secret| secret.data.as_ref()?.get(VALUE_KEY))
+            .and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
+        let Some(text) = text else {
+            return Ok(Told::Unreachable);
+        };
+        let cluster = ObjectKey::namespaced(&namespace, &observed.cluster_name);
+        Ok(self
+            .nodes
+            .of_pool(&cluster, text, observed.pool.azure_name(), key, self.context))
+    }
+}

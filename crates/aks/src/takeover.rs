@@ -1,0 +1,266 @@
+//! Taking over from an installation that kept an Azure Service Operator object for each resource: those objects are
+//! told to leave Azure alone, what they say of who made a resource is kept, and then they go. Nothing is asked of Azure
+//! before the last of them is detached: there are never two writers for one resource.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        Preconditions,
+    },
+};
+use parking_lot::Mutex;
+use serde_json::Value;
+use slipway_capi::{finalizer, marks, names::label, owner};
+use slipway_runtime::Context;
+use tokio::time::Instant;
+
+use crate::{error::Error, plan::Part, records::Records, seen::part_of};
+
+const POLICY: &str = "serviceoperator.azure.com/reconcile-policy";
+const SKIP: &str = "skip";
+const FINALIZER: &str = "serviceoperator.azure.com/finalizer";
+const RESOURCE_ID: &str = "serviceoperator.azure.com/resource-id";
+/// An operator that is installed later is found within this time.
+const LOOK_AGAIN: Duration = Duration::from_mins(10);
+
+/// The kinds that stood for an AKS cluster, the one that is always there first.
+const KINDS: &[(&str, &str, &str)] = &[
+    ("containerservice.azure.com", "managedclusters", "ManagedCluster"),
+    (
+        "containerservice.azure.com",
+        "managedclustersagentpools",
+        "ManagedClustersAgentPool",
+    ),
+    ("containerservice.azure.com", "fleetsmembers", "FleetsMember"),
+    ("kubernetesconfiguration.azure.com", "extensions", "Extension"),
+    ("network.azure.com", "privateendpoints", "PrivateEndpoint"),
+    (
+        "network.azure.com",
+        "virtualnetworkssubnets",
+        "VirtualNetworksSubnet",
+    ),
+    ("network.azure.com", "virtualnetworks", "VirtualNetwork"),
+    ("resources.azure.com", "resourcegroups", "ResourceGroup"),
+];
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The kinds that are installed, and when that was looked up.
+    served: Option<(Instant, Vec<ApiResource>)>,
+    /// Objects, by uid, that have nothing left to detach.
+    free: HashSet<String>,
+}
+
+/// What this process knows of the operator's objects. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Takeover(Arc<Mutex<Known>>);
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Free,
+    /// So many objects are still there.
+    Detaching(usize),
+}
+
+/// The version to ask with for what may be taken away alone; the rest is known by other marks.
+fn api_version(part: Part) -> Option<&'static str> {
+    match part {
+        Part::PrivateEndpoint => Some("2024-03-01"),
+        Part::FleetMember => Some("2023-03-15-preview"),
+        Part::Extension => Some("2024-11-01"),
+        _ => None,
+    }
+}
+
+/// What one of the operator's objects is in for next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Hush,
+    Delete,
+    Release,
+}
+
+fn next_step(metadata: &ObjectMeta) -> Step {
+    let policy = metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(POLICY));
+    if policy.map(String::as_str) != Some(SKIP) {
+        Step::Hush
+    } else if metadata.deletion_timestamp.is_none() {
+        Step::Delete
+    } else {
+        Step::Release
+    }
+}
+
+/// The resource an object stands for, if the operator made it and not only looked at it.
+fn made(object: &DynamicObject) -> Option<String> {
+    if next_step(&object.metadata) != Step::Hush {
+        return None;
+    }
+    object
+        .annotations()
+        .get(RESOURCE_ID)
+        .map(String::as_str)
+        .or_else(|| object.data.pointer("/status/id").and_then(Value::as_str))
+        .map(str::to_owned)
+}
+
+impl Takeover {
+    /// Detaches what belongs to an object. Called before anything is asked of Azure for it.
+    pub async fn detach(
+        &self,
+        object: &ObjectMeta,
+        cluster: &str,
+        records: &mut Records,
+        context: &Context,
+    ) -> Result<Progress, Error> {
+        let uid = object.uid.clone().unwrap_or_default();
+        if self.0.lock().free.contains(&uid) {
+            return Ok(Progress::Free);
+        }
+        let mut left = Vec::new();
+        for resource in self.served(context).await? {
+            let api: Api<DynamicObject> = Api::namespaced_with(
+                context.client.clone(),
+                object.namespace.as_deref().unwrap_or_default(),
+                &resource,
+            );
+            let selector = ListParams::default().labels(&format!("{}={cluster}", label::CLUSTER_NAME));
+            let found = api
+                .list(&selector)
+                .await
+                .map_err(Error::api(format!("listing {} to take over", resource.kind)))?;
+            left.extend(
+                found
+                    .items
+                    .into_iter()
+                    .filter(|one| owner::is_controlled_by(&one.metadata, object))
+                    .map(|one| (api.clone(), resource.kind.clone(), one)),
+            );
+        }
+        if left.is_empty() {
+            self.0.lock().free.insert(uid);
+            return Ok(Progress::Free);
+        }
+        // Who made what is known before the first object goes.
+        for id in left.iter().filter_map(|(_, _, one)| made(one)) {
+            if let Some(version) = part_of(&id).and_then(api_version) {
+                records.intend(&id, version, true);
+            }
+        }
+        let hushing = left
+            .iter()
+            .any(|(_, _, one)| next_step(&one.metadata) == Step::Hush);
+        for (api, kind, one) in &left {
+            let step = next_step(&one.metadata);
+            // All are told to keep quiet before the first one goes.
+            if !hushing || step == Step::Hush {
+                take(api, kind, one, step).await?;
+            }
+        }
+        Ok(Progress::Detaching(left.len()))
+    }
+
+    /// The kinds of the operator that are installed, at the version they are stored in.
+    async fn served(&self, context: &Context) -> Result<Vec<ApiResource>, Error> {
+        if let Some((at, served)) = &self.0.lock().served
+            && (at.elapsed() < LOOK_AGAIN || !served.is_empty())
+        {
+            return Ok(served.clone());
+        }
+        let definitions: Api<CustomResourceDefinition> = Api::all(context.client.clone());
+        let mut served = Vec::new();
+        for (group, plural, kind) in KINDS {
+            let name = format!("{plural}.{group}");
+            let definition = definitions
+                .get_opt(&name)
+                .await
+                .map_err(Error::api(format!("reading CustomResourceDefinition {name}")))?;
+            let Some(definition) = definition else {
+                if served.is_empty() {
+                    break;
+                }
+                continue;
+            };
+            if let Some(version) = definition.spec.versions.iter().find(|version| version.storage) {
+                let kind = GroupVersionKind::gvk(group, &version.name, kind);
+                served.push(ApiResource::from_gvk_with_plural(&kind, plural));
+            }
+        }
+        self.0.lock().served = Some((Instant::now(), served.clone()));
+        Ok(served)
+    }
+}
+
+async fn take(api: &Api<DynamicObject>, kind: &str, object: &DynamicObject, step: Step) -> Result<(), Error> {
+    let name = object.name_any();
+    let result = match step {
+        Step::Hush => {
+            let patch = marks::set_annotation(POLICY, Some(SKIP));
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .map(|_| ())
+        }
+        Step::Delete => {
+            let same = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: object.meta().uid.clone(),
+                    resource_version: None,
+                }),
+                ..DeleteParams::background()
+            };
+            api.delete(&name, &same).await.map(|_| ())
+        }
+        // The operator may no longer run; told to keep quiet, it would do just this.
+        Step::Release => match finalizer::drop_entry(&object.metadata, FINALIZER) {
+            None => Ok(()),
+            Some(patch) => api
+                .patch(&name, &PatchParams::default(), &Patch::<()>::Json(patch))
+                .await
+                .map(|_| ()),
+        },
+    };
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        // The operator took its finalizer off first.
+        Err(kube::Error::Api(status)) if step == Step::Release && status.code == 422 => Ok(()),
+        other => other.map_err(Error::api(format!("detaching {kind} {name}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(metadata: &Value) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "containerservice.azure.com/v1api20231001", "kind": "ManagedCluster",
+            "metadata": metadata, "status": {"id": "/subscriptions/s/resourceGroups/g"},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_object_is_hushed_then_deleted_then_released() {
+        let plain = object(&json!({"name": "a"}));
+        assert_eq!(next_step(&plain.metadata), Step::Hush);
+        assert_eq!(made(&plain).as_deref(), Some("/subscriptions/s/resourceGroups/g"));
+        let quiet = object(&json!({"name": "a", "annotations": {(POLICY): "skip"}}));
+        assert_eq!(next_step(&quiet.metadata), Step::Delete);
+        assert_eq!(made(&quiet), None, "what the operator only looked at was brought");
+        let going = object(&json!({"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {(POLICY): "skip"}}));
+        assert_eq!(next_step(&going.metadata), Step::Release);
+    }
+}

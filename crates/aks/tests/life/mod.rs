@@ -1,0 +1,11 @@
+//! The controllers at work: an apiserver in memory, the simulated Azure, virtual time, and the part that Cluster API's
+//! core plays.
+
+mod azure_features;
+mod changes;
+mod deletion;
+mod journey;
+mod nodes;
+mod sweep;
+mod takeover;
+pub mod world;

@@ -1,0 +1,69 @@
+//! Provider ids from the nodes of a workload cluster that can be reached.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::json;
+use slipway_aks::nodes::Nodes;
+use slipway_memory::Apiserver;
+use slipway_runtime::Clock;
+
+use super::world::{World, apply, manifests, quick};
+
+fn node(name: &str, pool: &str) -> Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {"kubernetes.azure.com/agentpool": pool}},
+        "spec": {"providerID": format!("azure:///{name}")},
+    }))
+    .expect("a node")
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_can_be_watched_are_told_as_they_come_and_go() {
+    let workload = Apiserver::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+    let reached = workload.clone();
+    let nodes = Nodes::connecting_by(Arc::new(move |_, _| Ok(reached.client())));
+    let api: Api<Node> = Api::all(workload.client());
+    for (name, pool) in [("b", "work"), ("a", "work"), ("c", "system")] {
+        api.create(&PostParams::default(), &node(name, pool))
+            .await
+            .expect("created");
+    }
+    let world = World::with(quick(), nodes);
+    apply(
+        &world.server,
+        &manifests(&json!({}), &[("system", "System", 1), ("work", "User", 2)]),
+    )
+    .await;
+    world.until_ready(&["system", "work"]).await;
+    let told = |world: &World, pool: &str| {
+        world.object("AzureManagedMachinePool", pool).expect("a pool")["spec"]["providerIDList"].clone()
+    };
+    world
+        .until("told", |world| {
+            told(world, "work") == json!(["azure:///a", "azure:///b"])
+        })
+        .await;
+    world
+        .until("told", |world| told(world, "system") == json!(["azure:///c"]))
+        .await;
+    assert_eq!(
+        world.count("GET", "/virtualMachineScaleSets"),
+        0,
+        "Azure is not asked"
+    );
+    world.assert_rests().await;
+    api.delete("a", &DeleteParams::default()).await.expect("deleted");
+    api.create(&PostParams::default(), &node("d", "work"))
+        .await
+        .expect("created");
+    world
+        .until("told", |world| {
+            told(world, "work") == json!(["azure:///b", "azure:///d"])
+        })
+        .await;
+}
