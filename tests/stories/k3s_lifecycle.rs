@@ -200,7 +200,7 @@ async fn pausing_holds_everything(fleet: &Fleet) -> Result<()> {
     fleet.until_settled(1, MINORS[1]).await
 }
 
-async fn deleting_leaves_nothing(fleet: &Fleet) -> Result<()> {
+pub async fn deleting_leaves_nothing(fleet: &Fleet) -> Result<()> {
     let clusters = fleet.of(CORE, "Cluster");
     clusters.delete(NAME, &DeleteParams::default()).await?;
     until_gone(&clusters, NAME).await?;

@@ -1,6 +1,12 @@
 //! The K3s manager as a process of its own, under the roles it declares. The stories that share a cluster share it.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -8,7 +14,7 @@ use slipway_runtime::manifests::{Bundle, Release};
 use slipway_testbed::{Cluster, Process, Program, install, shared};
 use tokio::sync::OnceCell;
 
-use crate::manager_process::{free_port, get};
+use crate::manager_process::{free_port, get, value};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_slipway-k3s");
 pub const USER: &str = "slipway-k3s";
@@ -20,10 +26,13 @@ pub struct K3sManager {
     pub cluster: Arc<Cluster>,
     process: Process,
     health: SocketAddr,
+    metrics: SocketAddr,
+    webhooks: u16,
+    folder: PathBuf,
 }
 
 /// The roles, and the namespaces they are in, as they are declared.
-fn declared_roles() -> Result<Vec<Value>> {
+pub fn declared_roles() -> Result<Vec<Value>> {
     let release = Release {
         version: "v0.1.0".into(),
         image: "none".into(),
@@ -70,14 +79,29 @@ impl K3sManager {
         std::fs::write(folder.join("kubeconfig"), cluster.kubeconfig_as(USER, None))?;
         let webhooks = free_port()?;
         install_for(&cluster, &folder, webhooks).await?;
-        let (process, health) = spawn(&cluster, &folder, webhooks, "first")?;
+        let (process, health, metrics) = spawn(&cluster, &folder, webhooks, "first")?;
         let manager = K3sManager {
             cluster,
             process,
             health,
+            metrics,
+            webhooks,
+            folder,
         };
         manager.until_ready().await?;
         Ok(manager)
+    }
+
+    /// Ends it and starts another in its place.
+    pub async fn replace(&mut self, name: &str) -> Result<()> {
+        self.process.kill();
+        let (process, health, metrics) = spawn(&self.cluster, &self.folder, self.webhooks, name)?;
+        (self.process, self.health, self.metrics) = (process, health, metrics);
+        self.until_ready().await
+    }
+
+    pub fn kill(&self) {
+        self.process.kill();
     }
 
     async fn until_ready(&self) -> Result<()> {
@@ -86,6 +110,36 @@ impl K3sManager {
         })
         .await?;
         Ok(())
+    }
+
+    /// Waits until each controller has looked at so many objects and has nothing left to do.
+    pub async fn until_idle(&self, controllers: &[(&str, usize)]) -> Result<()> {
+        self.until(self.metrics, "/metrics", |page| {
+            controllers.iter().all(|(controller, objects)| {
+                let of = |name| value(page, name, &format!("controller=\"{controller}\""));
+                of("controller_runtime_reconcile_total") >= *objects as f64
+                    && of("workqueue_depth") < 0.5
+                    && of("controller_runtime_active_workers") < 0.5
+            })
+        })
+        .await?;
+        Ok(())
+    }
+
+    pub async fn metrics(&self) -> Result<String> {
+        get(self.metrics, "/metrics").await
+    }
+
+    /// What every manager of this folder wrote to its log.
+    pub fn logs(&self) -> Result<BTreeMap<PathBuf, String>> {
+        let mut logs = BTreeMap::new();
+        for entry in std::fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "log") {
+                logs.insert(path.clone(), std::fs::read_to_string(&path)?);
+            }
+        }
+        Ok(logs)
     }
 
     /// A process has no watch to offer, so it is asked again and again.
@@ -127,7 +181,12 @@ async fn install_for(cluster: &Cluster, folder: &Path, port: u16) -> Result<()> 
     Ok(())
 }
 
-fn spawn(cluster: &Cluster, folder: &Path, webhooks: u16, name: &str) -> Result<(Process, SocketAddr)> {
+fn spawn(
+    cluster: &Cluster,
+    folder: &Path,
+    webhooks: u16,
+    name: &str,
+) -> Result<(Process, SocketAddr, SocketAddr)> {
     let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let (health, metrics) = (address(free_port()?), address(free_port()?));
     let path = |name: &str| folder.join(name).display().to_string();
@@ -149,5 +208,5 @@ fn spawn(cluster: &Cluster, folder: &Path, webhooks: u16, name: &str) -> Result<
     };
     let launcher = cluster.description().parts.join("bin/launch");
     let process = Process::start(&launcher, folder, program)?;
-    Ok((process, health))
+    Ok((process, health, metrics))
 }

@@ -9,6 +9,7 @@ mod k3s_fleet;
 mod k3s_healing;
 mod k3s_lifecycle;
 mod k3s_manager;
+mod k3s_move;
 mod manager_process;
 mod stock_kubeadm_control_plane;
 mod stock_machine_deployment;

@@ -189,7 +189,7 @@ impl ManagerProcess {
 }
 
 /// The sum of a metric over the lines whose labels contain `labels`.
-fn value(text: &str, name: &str, labels: &str) -> f64 {
+pub fn value(text: &str, name: &str, labels: &str) -> f64 {
     text.lines()
         .filter_map(|line| {
             let rest = line.strip_prefix(name)?;
