@@ -88,7 +88,7 @@ async fn an_upgrade_is_rolled_back_halfway() -> Result<()> {
     Ok(())
 }
 
-async fn workers_are_ready(fleet: &Fleet, workers: usize) -> Result<()> {
+pub async fn workers_are_ready(fleet: &Fleet, workers: usize) -> Result<()> {
     let deployments = fleet.of(CORE, "MachineDeployment");
     until(&deployments, "workers", "have its replicas", |deployment| {
         deployment.data["status"]["availableReplicas"] == workers

@@ -14,7 +14,7 @@ use slipway_testbed::{Cluster, ManagementCluster, Manifest, canary::Canaries, in
 
 use crate::{
     k3s_fleet::{BOOTSTRAP, CONTROL_PLANE, CORE, Fleet, HOSTS, Simulated},
-    k3s_lifecycle::deleting_leaves_nothing,
+    k3s_lifecycle::{deleting_leaves_nothing, workers_are_ready},
     k3s_manager::{self, K3sManager, USER, declared_roles},
 };
 
@@ -31,6 +31,7 @@ async fn a_cluster_moves_and_goes_on() -> Result<()> {
             let fleet = Fleet::start(Arc::clone(&manager.cluster), "k3s-move", tier.clone()).await?;
             fleet.create(3, 1, VERSION).await?;
             fleet.until_settled(3, VERSION).await?;
+            workers_are_ready(&fleet, 1).await?;
             Ok::<_, anyhow::Error>(fleet)
         },
         start_target()
