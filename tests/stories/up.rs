@@ -15,12 +15,13 @@ use tokio::{
 
 use crate::{k3s_manager, manager_process::BINARY};
 
+const AKS: &str = env!("CARGO_BIN_EXE_slipway-aks");
 /// Nothing a story waits for takes this long, unless it never comes.
 const HANG_GUARD: Duration = Duration::from_mins(3);
 
-/// The testbed program that `up` starts; built where a run of this package alone has not built it.
-fn testbed() -> Result<PathBuf> {
-    let beside = Path::new(BINARY).with_file_name("testbed");
+/// A program that `up` starts; built where a run of this package alone has not built it.
+fn program(package: &str, name: &str) -> Result<PathBuf> {
+    let beside = Path::new(BINARY).with_file_name(name);
     if !beside.is_file() {
         let status = std::process::Command::new(env!("CARGO"))
             .args([
@@ -28,19 +29,22 @@ fn testbed() -> Result<PathBuf> {
                 "--quiet",
                 "--locked",
                 "--package",
-                "slipway-testbed",
+                package,
                 "--bin",
-                "testbed",
+                name,
             ])
             .status()?;
-        ensure!(status.success(), "the testbed does not build");
+        ensure!(status.success(), "{name} does not build");
     }
     Ok(beside)
 }
 
-fn up(program: &str) -> Result<Command> {
-    let mut command = Command::new(program);
-    command.arg("up").arg("--testbed").arg(testbed()?);
+fn up(slipway: &str) -> Result<Command> {
+    let mut command = Command::new(slipway);
+    command
+        .arg("up")
+        .arg("--testbed")
+        .arg(program("slipway-testbed", "testbed")?);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -126,6 +130,37 @@ async fn up_shows_a_k3s_cluster() -> Result<()> {
     println!("report: up with K3s: {}", took.unwrap_or_default());
     for line in text.lines().filter(|line| line.contains(" is Available")) {
         println!("report: up with K3s: {}", line.trim());
+    }
+    Ok(())
+}
+
+/// The example of AKS: a cluster on the simulated Azure, which `up` starts, with a line for each resource.
+#[tokio::test]
+async fn up_shows_an_aks_cluster() -> Result<()> {
+    program("slipway-azure-sim", "azure-sim")?;
+    let mut command = up(AKS)?;
+    let output = tokio::time::timeout(HANG_GUARD, command.arg("--exit-when-ready").output()).await??;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{text}");
+    let mut rest = text.as_ref();
+    for wanted in [
+        "Ready after",
+        "providers    aks",
+        "An AKS cluster with two node pools, on the simulated Azure",
+        "AzureManagedControlPlane demo-aks: ResourceGroupReady is so",
+        "AzureManagedControlPlane demo-aks: VNetReady is so",
+        "AzureManagedControlPlane demo-aks: SubnetsReady is so",
+        "AzureManagedControlPlane demo-aks: ManagedClusterRunning is so",
+        "AzureManagedControlPlane demo-aks is Ready",
+        "AzureManagedCluster demo-aks is Ready",
+        "AzureManagedMachinePool demo-aks-system is Ready",
+        "AzureManagedMachinePool demo-aks-work is Ready",
+    ] {
+        let at = rest.find(wanted);
+        rest = &rest[at.with_context(|| format!("it does not say {wanted:?}:\n{text}"))?..];
+    }
+    for line in text.lines().filter(|line| line.contains(" is Ready")) {
+        println!("report: up with AKS: {}", line.trim());
     }
     Ok(())
 }

@@ -28,6 +28,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             "slipway",
             "--package",
             "slipway-testbed",
+            "--package",
+            "slipway-azure-sim",
             "--bins",
         ])
         .arg("--message-format=json-render-diagnostics")

@@ -9,6 +9,7 @@ pub mod caches;
 pub mod cluster;
 pub mod control_plane;
 pub mod error;
+pub mod example;
 pub mod kubeconfig;
 pub mod nodes;
 pub mod plan;

@@ -9,6 +9,7 @@ use crate::{
     api::{GROUP, crd::crds},
     cluster,
     control_plane::{self, controller::POOL_WAIT_FLAG},
+    example,
     nodes::Nodes,
     pool,
 };
@@ -85,6 +86,8 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     ];
     let mut provider = Provider::new("aks");
     provider.packages = vec![package];
+    provider.examples = vec![example::example()];
+    provider.stand = Some(example::stand());
     provider.flags = setup::flags();
     provider.flags.push(
         clap::Arg::new(POOL_WAIT_FLAG)

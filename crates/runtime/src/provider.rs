@@ -159,6 +159,15 @@ pub struct Example {
     pub becomes: Vec<(usize, &'static str)>,
 }
 
+/// A program that stands in for a cloud on this machine. `slipway up` starts it before the manager, where it is built
+/// beside this program; it prints one line of JSON when it is ready and stops on SIGTERM.
+pub struct Stand {
+    pub program: &'static str,
+    pub arguments: &'static [&'static str],
+    /// What the manager's environment has to hold to reach it, from the line it printed.
+    pub environment: fn(&serde_json::Value) -> Vec<(&'static str, String)>,
+}
+
 /// Everything one provider brings.
 pub struct Provider {
     /// The name in `--providers=…`.
@@ -169,6 +178,8 @@ pub struct Provider {
     pub gates: Vec<Gate>,
     pub subcommands: Vec<Subcommand>,
     pub examples: Vec<Example>,
+    /// What the examples run against.
+    pub stand: Option<Stand>,
 }
 
 impl Provider {
@@ -180,6 +191,7 @@ impl Provider {
             gates: Vec::new(),
             subcommands: Vec::new(),
             examples: Vec::new(),
+            stand: None,
         }
     }
 }

@@ -1,12 +1,16 @@
 //! Applies a provider's example and shows each object as it becomes what it should.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
     runtime::wait::await_condition,
 };
+use parking_lot::Mutex;
 use serde_json::Value;
 use slipway_runtime::provider::Example;
 
@@ -28,8 +32,13 @@ pub async fn show(client: &kube::Client, example: &Example) -> Result<(), String
         };
         let started = Instant::now();
         let wanted = *condition;
+        let (shown, said) = (what.clone(), Mutex::new(BTreeMap::new()));
         let reached = await_condition(api.clone(), name, move |object: Option<&DynamicObject>| {
-            object.is_some_and(|object| status(&object.data, wanted) == "True")
+            let Some(object) = object else { return false };
+            for line in news(&object.data, wanted, &mut said.lock()) {
+                println!("  {shown}: {line}");
+            }
+            status(&object.data, wanted) == "True"
         });
         if !matches!(tokio::time::timeout(DEADLINE, reached).await, Ok(Ok(_))) {
             let now = api.get_opt(name).await.ok().flatten();
@@ -65,25 +74,56 @@ async fn apply(
     Ok((api, format!("{kind} {}", applied.name_any()), name))
 }
 
-fn condition<'a>(data: &'a Value, wanted: &str) -> Option<&'a Value> {
-    // A peer's kind keeps its new-style conditions one level deeper.
-    [
-        &data["status"]["v1beta2"]["conditions"],
-        &data["status"]["conditions"],
-    ]
-    .into_iter()
-    .flat_map(|list| list.as_array().into_iter().flatten())
-    .find(|one| one["type"] == wanted)
+/// Both lists of conditions: a peer's kind keeps its new-style conditions one level deeper.
+fn lists(data: &Value) -> impl Iterator<Item = &Vec<Value>> {
+    let status = &data["status"];
+    [&status["v1beta2"]["conditions"], &status["conditions"]]
+        .into_iter()
+        .filter_map(Value::as_array)
+}
+
+fn condition_of<'a>(data: &'a Value, wanted: &str) -> Option<&'a Value> {
+    lists(data).flatten().find(|one| one["type"] == wanted)
+}
+
+/// What an object's conditions say that they did not say before: a line for each part of it that moved on. `said` holds
+/// what was told of each.
+fn news(data: &Value, wanted: &str, said: &mut BTreeMap<String, String>) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let Some(conditions) = lists(data).next() else {
+        return Vec::new();
+    };
+    let mut lines = Vec::new();
+    for condition in conditions {
+        let (name, message) = (text(&condition["type"]), text(&condition["message"]));
+        let is_true = condition["status"] == "True";
+        let summary = name == wanted;
+        let told_by_a_part = summary
+            && conditions
+                .iter()
+                .any(|other| other["type"] != wanted && other["message"] == message);
+        let line = match message.lines().next() {
+            _ if summary && (is_true || told_by_a_part) => continue,
+            _ if is_true => format!("{name} is so"),
+            Some(first) => format!("{name}: {first}"),
+            None => continue,
+        };
+        if said.get(&name) != Some(&line) {
+            lines.push(line.clone());
+            said.insert(name, line);
+        }
+    }
+    lines
 }
 
 fn status<'a>(data: &'a Value, wanted: &str) -> &'a str {
-    condition(data, wanted)
+    condition_of(data, wanted)
         .and_then(|one| one["status"].as_str())
         .unwrap_or_default()
 }
 
 fn message(data: &Value, wanted: &str) -> String {
-    match condition(data, wanted) {
+    match condition_of(data, wanted) {
         Some(one) => one["message"].as_str().unwrap_or_default().to_owned(),
         None => "it does not have that condition".to_owned(),
     }
@@ -103,5 +143,20 @@ mod tests {
         assert_eq!(status(&peer, "Ready"), "False");
         assert_eq!(message(&peer, "Ready"), "waiting");
         assert_eq!(status(&own, "Available"), "");
+    }
+
+    #[test]
+    fn each_part_is_told_once_when_it_moves_on() {
+        let object = |network: &str, message: &str| {
+            json!({"status": {"v1beta2": {"conditions": [
+                {"type": "NetworkReady", "status": network, "message": message},
+                {"type": "Ready", "status": network, "message": message},
+            ]}}})
+        };
+        let mut said = BTreeMap::new();
+        let mut tell = |network, message| news(&object(network, message), "Ready", &mut said);
+        assert_eq!(tell("False", "Updating\nslowly"), ["NetworkReady: Updating"]);
+        assert_eq!(tell("False", "Updating"), [""; 0]);
+        assert_eq!(tell("True", ""), ["NetworkReady is so"]);
     }
 }

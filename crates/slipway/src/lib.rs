@@ -3,6 +3,7 @@
 mod examples;
 mod man;
 mod manifests;
+mod stands;
 mod up;
 
 use std::{ffi::OsString, process::ExitCode};

@@ -6,7 +6,7 @@ use slipway_runtime::Provider;
 
 /// The providers of this binary, in the order they are listed and started.
 fn providers() -> Vec<Provider> {
-    vec![slipway_k3s::provider()]
+    vec![slipway_aks::provider::provider(), slipway_k3s::provider()]
 }
 
 fn main() -> ExitCode {

@@ -16,7 +16,7 @@ use serde_json::Value;
 use slipway_runtime::{Provider, certificates::SelfSigned, install, manifests::local_objects};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::examples;
+use crate::{examples, stands::Stands};
 
 /// A hang guard: a manager is ready within seconds.
 const READY_DEADLINE: Duration = Duration::from_mins(2);
@@ -55,12 +55,12 @@ impl Steps {
 }
 
 /// What `testbed run` says of the cluster it started.
-struct Cluster {
+pub struct Cluster {
     testbed: Child,
     kubeconfig: PathBuf,
-    directory: PathBuf,
-    logs: PathBuf,
-    parts: PathBuf,
+    pub directory: PathBuf,
+    pub logs: PathBuf,
+    pub parts: PathBuf,
     /// Where the simulated K3s hosts can be looked at and switched off.
     k3s: String,
 }
@@ -116,11 +116,12 @@ async fn work(
         .await
         .map_err(|error| error.to_string())?;
 
+    let stands = Stands::start(providers, cluster)?;
     steps.next("Starting the manager");
     let health = free_port()?;
-    let mut manager = start_manager(cluster, &certificates, port, health)?;
+    let mut manager = start_manager(cluster, &certificates, port, health, &stands)?;
     let result = match wait_until_ready(&mut manager, health).await {
-        Ok(()) => show(providers, matches, cluster, &mut manager, steps, &client).await,
+        Ok(()) => show(providers, matches, cluster, &mut manager, steps, &client, &stands).await,
         Err(message) => Err(message),
     };
     stop_manager(&mut manager);
@@ -136,12 +137,19 @@ async fn show(
     manager: &mut Manager,
     steps: &mut Steps,
     client: &kube::Client,
+    stands: &Stands,
 ) -> Result<(), String> {
     print_summary(providers, cluster, manager, steps.started.elapsed());
     if steps.total > steps.done {
         steps.next("Applying examples");
-        for example in providers.iter().flat_map(|provider| &provider.examples) {
-            examples::show(client, example).await?;
+        for provider in providers {
+            if stands.missing.contains(&provider.name) {
+                println!("  {} has no examples without its simulator", provider.name);
+                continue;
+            }
+            for example in &provider.examples {
+                examples::show(client, example).await?;
+            }
         }
         println!("The examples are up.");
     }
@@ -227,7 +235,13 @@ async fn client(kubeconfig: &Path) -> Result<kube::Client, String> {
 }
 
 /// Starts this same program as the manager. `launch` of the testbed's parts makes it end with us, however we end.
-fn start_manager(cluster: &Cluster, certificates: &Path, port: u16, health: u16) -> Result<Manager, String> {
+fn start_manager(
+    cluster: &Cluster,
+    certificates: &Path,
+    port: u16,
+    health: u16,
+    stands: &Stands,
+) -> Result<Manager, String> {
     let own = env::current_exe().map_err(|error| format!("cannot tell where this program is: {error}"))?;
     let log = cluster.logs.join("slipway.log");
     let output =
@@ -247,6 +261,7 @@ fn start_manager(cluster: &Cluster, certificates: &Path, port: u16, health: u16)
         .arg(certificates)
         .arg(format!("--health-addr=127.0.0.1:{health}"))
         .arg("--diagnostics-address=0")
+        .envs(stands.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors)
