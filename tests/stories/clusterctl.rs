@@ -3,7 +3,7 @@
 //! that ship install beside it. Managers run as their Deployments say, under the roles that were installed with them.
 
 use std::{
-    fs,
+    env, fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Instant,
@@ -11,15 +11,12 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        core::v1::{Namespace, Node},
-    },
+    api::{apps::v1::Deployment, core::v1::Namespace},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use slipway_runtime::{
@@ -35,7 +32,7 @@ use slipway_tests::toy;
 use crate::{
     clusterctl_repository::{CORE_VERSION, Repository},
     manager_process::{BINARY, ManagerProcess, free_port},
-    support::{apply, is_true, objects},
+    support::{add_fake_host, apply, is_true, objects},
 };
 
 const CORE: &str = "cluster.x-k8s.io/v1beta2";
@@ -46,6 +43,8 @@ const FLEETS: &str = "fleets.infrastructure.cluster.x-k8s.io";
 const NAMESPACE: &str = "capt-system";
 const FIRST: &str = "v0.1.0";
 const SECOND: &str = "v0.2.0";
+/// Nobody pulls it here: kwok runs the pods.
+const IMAGE: &str = "registry.example/toy/manager";
 
 /// A management cluster, the repository its clusterctl installs from, and the toy provider's manager.
 struct Management {
@@ -67,16 +66,7 @@ impl Management {
             .kwok()
             .start()
             .await?;
-        let node: Node = serde_json::from_value(json!({
-            "metadata": {"name": "host", "annotations": {"kwok.x-k8s.io/node": "fake"}},
-            "status": {
-                "allocatable": {"cpu": "32", "memory": "64Gi", "pods": "110"},
-                "capacity": {"cpu": "32", "memory": "64Gi", "pods": "110"},
-            },
-        }))?;
-        Api::<Node>::all(cluster.client())
-            .create(&PostParams::default(), &node)
-            .await?;
+        add_fake_host(&cluster).await?;
         let directory = directory.join(name);
         let repository = Repository::for_cluster(&cluster, &directory.join("repository")).await?;
         let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()?));
@@ -96,7 +86,7 @@ impl Management {
     fn add_toy_releases(&self) -> Result<()> {
         let release = Release {
             version: FIRST.into(),
-            image: format!("docker.io/slipway/manager:{FIRST}"),
+            image: format!("{IMAGE}:{FIRST}"),
         };
         let directory = &self.repository.directory;
         let earlier = toy::earlier_provider();
@@ -106,7 +96,8 @@ impl Management {
             fs::write(path, text)?;
         }
         let output = std::process::Command::new(BINARY)
-            .args(["manifests", "--release", SECOND, "--repository"])
+            .args(["manifests", "--release", SECOND, "--image-repository", IMAGE])
+            .arg("--repository")
             .arg(directory)
             .output()?;
         ensure!(
@@ -346,10 +337,7 @@ async fn upgraded(management: &mut Management, namespace: &str) -> Result<()> {
         .and_then(|spec| spec.template.spec)
         .map(|pod| pod.containers)
         .unwrap_or_default();
-    assert_eq!(
-        containers[0].image.as_deref(),
-        Some("docker.io/slipway/manager:v0.2.0")
-    );
+    assert_eq!(containers[0].image, Some(format!("{IMAGE}:{SECOND}")));
 
     // The new manager reads what the old one stored: its own conversion answers before its caches are full.
     management.run_manager("upgraded").await?;
@@ -464,7 +452,7 @@ async fn deleted(management: &mut Management) -> Result<()> {
     Ok(())
 }
 
-/// A package under deploy/clusterctl, as it lies there.
+/// A package as it lies under deploy/clusterctl, or in the repository that `cargo xtask package repository` wrote.
 struct Shipped {
     identity: String,
     kind: PackageKind,
@@ -488,12 +476,20 @@ impl Shipped {
 }
 
 fn shipped() -> Result<Vec<Shipped>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../deploy/clusterctl")
-        .canonicalize()?;
+    let root = env::var_os("SLIPWAY_REPOSITORY")
+        .map_or_else(
+            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/clusterctl"),
+            PathBuf::from,
+        )
+        .canonicalize()
+        .context("finding the packages that ship")?;
     let mut shipped = Vec::new();
     for entry in fs::read_dir(&root)? {
-        let identity = entry?.file_name().to_string_lossy().into_owned();
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let identity = entry.file_name().to_string_lossy().into_owned();
         let kind = PackageKind::CLUSTERCTL
             .into_iter()
             .find(|kind| identity.starts_with(&format!("{}-", kind.prefix())))
@@ -522,7 +518,7 @@ fn shipped() -> Result<Vec<Shipped>> {
     Ok(shipped)
 }
 
-/// `clusterctl init` takes every package as it lies under deploy/, and its Deployment becomes available.
+/// `clusterctl init` takes every package as it ships, and its Deployment becomes available.
 async fn packages_that_ship_install(management: &Management) -> Result<()> {
     let shipped = shipped()?;
     let mut arguments = vec!["init".to_owned(), "--wait-providers".to_owned()];

@@ -4,6 +4,7 @@
 mod azure_peers;
 mod clusterctl;
 mod clusterctl_repository;
+mod helm;
 mod helm_chart;
 mod k3s_fleet;
 mod k3s_healing;

@@ -4,10 +4,11 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
+use slipway_testbed::Cluster;
 
 /// The objects of one kind in one namespace.
 pub fn objects(client: &Client, namespace: &str, api_version: &str, kind: &str) -> Api<DynamicObject> {
@@ -32,6 +33,19 @@ pub async fn apply(client: &Client, namespace: &str, manifests: &[Value]) -> Res
             .await
             .with_context(|| format!("applying {kind} {name}"))?;
     }
+    Ok(())
+}
+
+/// A node on which kwok lets pods run that nobody runs.
+pub async fn add_fake_host(cluster: &Cluster) -> Result<()> {
+    let room = json!({"cpu": "32", "memory": "64Gi", "pods": "110"});
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"name": "host", "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "status": {"allocatable": room, "capacity": room},
+    }))?;
+    Api::<Node>::all(cluster.client())
+        .create(&PostParams::default(), &node)
+        .await?;
     Ok(())
 }
 

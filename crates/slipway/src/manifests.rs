@@ -15,6 +15,10 @@ use slipway_runtime::{
     manifests::{Bundle, Drift, Release, files, local_objects, reference, repository, yaml},
 };
 
+/// Where the manager's image is pulled from unless told otherwise. Nothing else knows it: what is rendered names it, and
+/// `cargo xtask package --image-repository` renders with another.
+const IMAGE_REPOSITORY: &str = "docker.io/slipway/manager";
+
 pub fn command() -> Command {
     Command::new("manifests")
         .about("Render CRDs, roles, webhooks, Deployments and clusterctl's files from the registrations")
@@ -87,10 +91,11 @@ pub fn command() -> Command {
                 .help("Providers or packages to render, separated by commas; all if absent"),
         )
         .arg(
-            Arg::new("image")
-                .long("image")
-                .value_name("IMAGE")
-                .help("The manager's image in Deployments; docker.io/slipway/manager of that version if absent"),
+            Arg::new("image-repository")
+                .long("image-repository")
+                .value_name("REGISTRY/NAME")
+                .default_value(IMAGE_REPOSITORY)
+                .help("Where Deployments and the chart pull the manager's image from; its tag is the release"),
         )
         .arg(
             Arg::new("release")
@@ -112,10 +117,7 @@ pub fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let version = text("release");
     let release = Release {
-        image: matches
-            .get_one("image")
-            .cloned()
-            .unwrap_or_else(|| format!("docker.io/slipway/manager:{version}")),
+        image: format!("{}:{version}", text("image-repository")),
         version,
     };
     if matches.get_flag("crds") {

@@ -9,6 +9,9 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::peers;
+use crate::package::{static_build, toolchain::Folders};
+
+const PACKAGE: &str = "slipway-race";
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -33,9 +36,11 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
-    let package = ["--package", "slipway-race"];
-    let driver = peers::build_release(&package, "race-driver")?;
-    let ours = peers::build_release(&package, "race-manager")?;
+    // As the manager that ships is built, so that its memory and its time are those of what ships.
+    let target = static_build::targets(&[static_build::own_architecture()])?[0];
+    let folders = Folders::find()?;
+    let driver = static_build::build(target, &folders, PACKAGE, "race-driver")?;
+    let ours = static_build::build(target, &folders, PACKAGE, "race-manager")?;
     let mut command = Command::new(driver);
     command
         .arg("--slipway")

@@ -7,12 +7,11 @@ mod elf;
 mod image;
 mod oci;
 mod sbom;
+pub mod static_build;
 mod tar;
+pub mod toolchain;
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::PathBuf, process::Command};
 
 use anyhow::{Context, Result, bail};
 
@@ -25,6 +24,24 @@ pub struct Arguments {
     /// Where everything goes.
     #[arg(long, global = true, default_value = "target/package")]
     out: PathBuf,
+    /// Where the image is pulled from, without its tag: what Deployments and the chart name. `slipway manifests` knows
+    /// the default.
+    #[arg(
+        long,
+        global = true,
+        env = "SLIPWAY_IMAGE_REPOSITORY",
+        value_name = "REGISTRY/NAME"
+    )]
+    image_repository: Option<String>,
+    /// The architectures to build for.
+    #[arg(
+        long,
+        global = true,
+        value_delimiter = ',',
+        value_parser = static_build::ARCHITECTURES,
+        default_values = static_build::ARCHITECTURES
+    )]
+    architecture: Vec<String>,
 }
 
 #[derive(Clone, Copy, clap::Subcommand)]
@@ -39,7 +56,7 @@ enum What {
     Sbom,
     /// The manual pages.
     Man,
-    /// Render the chart with the real Helm and compare it with what clusterctl installs.
+    /// The Helm chart as an archive, compared by the real Helm with what clusterctl installs, and installed.
     Chart,
 }
 
@@ -58,42 +75,65 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     for what in one.as_ref().map_or(&all[..], |one| &one[..]) {
         match what {
             What::Binaries => {
-                binaries::build(&out)?;
+                binaries::build(&arguments.architecture, &out)?;
             }
             What::Image => {
-                let programs = binaries::build(&out)?;
+                let programs = binaries::build(&arguments.architecture, &out)?;
                 image::write(&programs, &out.join("image"))?;
             }
-            What::Repository => slipway(&["manifests", "--repository"], &out.join("repository"))?,
+            What::Repository => {
+                let folder = out.join("repository");
+                let mut command = slipway("manifests");
+                command.arg("--repository").arg(&folder);
+                finish(name_image(&mut command, arguments))?;
+                println!("{}", folder.display());
+            }
             What::Sbom => sbom::write(&out.join("slipway.cdx.json"))?,
-            What::Man => slipway(&["man", "--out"], &out.join("man"))?,
-            What::Chart => chart::compare()?,
+            What::Man => {
+                let folder = out.join("man");
+                finish(slipway("man").arg("--out").arg(&folder))?;
+                println!("{}", folder.display());
+            }
+            What::Chart => {
+                let manifests = out.join("manifests");
+                let mut command = slipway("manifests");
+                command.arg("--out").arg(&manifests);
+                finish(name_image(&mut command, arguments))?;
+                chart::pack_and_install(&manifests, &out)?;
+            }
         }
     }
     Ok(true)
 }
 
-/// Runs our own program with a folder as its last argument.
-fn slipway(arguments: &[&str], directory: &Path) -> Result<()> {
-    let status = Command::new(env!("CARGO"))
-        .current_dir(root())
-        .args([
-            "run",
-            "--quiet",
-            "--locked",
-            "--package",
-            "slipway",
-            "--bin",
-            "slipway",
-            "--",
-        ])
-        .args(arguments)
-        .arg(directory)
-        .status()
-        .context("running slipway")?;
-    if !status.success() {
-        bail!("slipway {} failed", arguments.join(" "));
+/// One of our own program's commands.
+fn slipway(name: &str) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(root()).args([
+        "run",
+        "--quiet",
+        "--locked",
+        "--package",
+        "slipway",
+        "--bin",
+        "slipway",
+        "--",
+        name,
+    ]);
+    command
+}
+
+fn name_image<'a>(command: &'a mut Command, arguments: &Arguments) -> &'a mut Command {
+    if let Some(repository) = &arguments.image_repository {
+        command.arg("--image-repository").arg(repository);
     }
-    println!("{}", directory.display());
+    command
+}
+
+fn finish(command: &mut Command) -> Result<()> {
+    let status = command.status().context("running slipway")?;
+    if !status.success() {
+        bail!("slipway failed; its message is above");
+    }
     Ok(())
 }

@@ -213,8 +213,9 @@ impl Informers {
         self.get_with(&(), scope, Some(pruning))
     }
 
-    /// The same with every object kept as text and read anew for whoever asks: less than half the memory, for some
-    /// microseconds a look. For kinds of which there are very many, each looked at seldom.
+    /// The same with every object kept as text, as its difference from another of its kind, and read anew for whoever
+    /// asks: a fraction of the memory, for some microseconds a look. For kinds of which there are very many, each looked
+    /// at by its key: `list` and an index read every object they answer.
     pub fn get_packed<K>(&self, scope: Scope) -> Informer<K>
     where
         K: Object + Resource<DynamicType = ()> + Serialize,

@@ -1,57 +1,114 @@
 //! How a store keeps an object: as it is, or as text that is read again by whoever asks. Text takes less than half the
-//! room, because most of a Kubernetes type's fields are empty most of the time.
+//! room, because most of a Kubernetes type's fields are empty most of the time; and objects of one kind are so much alike
+//! that each is kept as its difference from a sample of its kind, which takes a fraction of that.
 
 use std::{fmt, sync::Arc};
 
+use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use serde::{Serialize, de::DeserializeOwned};
+
+/// A kind's objects change their look together: a status comes, a field is added. After so many a new sample is taken.
+const SAMPLE_SERVES: u32 = 256;
+
+/// More than this of a sample costs more time than it saves room.
+const LONGEST_SAMPLE: usize = 8 * 1024;
 
 /// How objects of a kind become text and come back.
 pub(super) struct Packing<K> {
-    pack: fn(&K) -> Option<Box<[u8]>>,
+    pack: fn(&K) -> Option<Vec<u8>>,
     unpack: fn(&[u8]) -> Option<K>,
 }
-
-impl<K> Clone for Packing<K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K> Copy for Packing<K> {}
 
 impl<K: Serialize + DeserializeOwned> Packing<K> {
     pub fn json() -> Self {
         Self {
-            pack: |object| serde_json::to_vec(object).ok().map(Vec::into_boxed_slice),
+            pack: |object| serde_json::to_vec(object).ok(),
             unpack: |text| serde_json::from_slice(text).ok(),
         }
+    }
+}
+
+/// Packs the objects of one store.
+pub(super) struct Packer<K> {
+    packing: Packing<K>,
+    sample: Option<Arc<Sample<K>>>,
+    /// How many objects were packed by the sample.
+    served: u32,
+}
+
+/// What many objects share. It lives as long as any of them is kept by it.
+struct Sample<K> {
+    text: Box<[u8]>,
+    unpack: fn(&[u8]) -> Option<K>,
+}
+
+impl<K> Packer<K> {
+    pub fn new(packing: Packing<K>) -> Self {
+        Self {
+            packing,
+            sample: None,
+            served: 0,
+        }
+    }
+
+    /// Nothing if the object cannot be read again from what it is written as.
+    fn pack(&mut self, object: &K) -> Option<Packed<K>> {
+        let text = (self.packing.pack)(object)?;
+        let sample = match &self.sample {
+            Some(sample) if self.served < SAMPLE_SERVES => Arc::clone(sample),
+            _ => {
+                let sample = Arc::new(Sample {
+                    text: text[..text.len().min(LONGEST_SAMPLE)].into(),
+                    unpack: self.packing.unpack,
+                });
+                self.served = 0;
+                Arc::clone(self.sample.insert(sample))
+            }
+        };
+        self.served += 1;
+        let packed = Packed {
+            difference: compress_with_dict(&text, &sample.text).into_boxed_slice(),
+            length: u32::try_from(text.len()).ok()?,
+            sample,
+        };
+        packed.unpack().is_some().then_some(packed)
+    }
+}
+
+/// An object as its difference from a sample.
+pub(super) struct Packed<K> {
+    difference: Box<[u8]>,
+    /// Of the text.
+    length: u32,
+    sample: Arc<Sample<K>>,
+}
+
+impl<K> Packed<K> {
+    fn unpack(&self) -> Option<K> {
+        let text = decompress_with_dict(&self.difference, self.length as usize, &self.sample.text).ok()?;
+        (self.sample.unpack)(&text)
     }
 }
 
 /// An object in a store.
 pub(super) enum Kept<K> {
     Whole(Arc<K>),
-    Packed {
-        text: Box<[u8]>,
-        unpack: fn(&[u8]) -> Option<K>,
-    },
+    Packed(Packed<K>),
 }
 
 impl<K> Kept<K> {
     /// What cannot be read again as it was written stays whole.
-    pub fn new(object: &Arc<K>, packing: Option<Packing<K>>) -> Self {
-        let packed = packing.and_then(|Packing { pack, unpack }| {
-            let text = pack(object)?;
-            unpack(&text).map(|_| Self::Packed { text, unpack })
-        });
-        packed.unwrap_or_else(|| Self::Whole(Arc::clone(object)))
+    pub fn new(object: &Arc<K>, packer: Option<&mut Packer<K>>) -> Self {
+        let packed = packer.and_then(|packer| packer.pack(object));
+        packed.map_or_else(|| Self::Whole(Arc::clone(object)), Self::Packed)
     }
 
     pub fn object(&self) -> Arc<K> {
         match self {
             Self::Whole(object) => Arc::clone(object),
-            Self::Packed { text, unpack } => {
-                Arc::new(unpack(text).expect("it was read when it was packed, and has not changed"))
+            Self::Packed(packed) => {
+                let object = packed.unpack();
+                Arc::new(object.expect("it was read when it was packed, and has not changed"))
             }
         }
     }
@@ -68,14 +125,11 @@ impl<K> fmt::Debug for Kept<K> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Node;
     use serde::Deserialize;
+    use serde_json::json;
 
     use super::*;
-
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-    struct Lossless {
-        name: String,
-    }
 
     /// Refuses what it writes itself.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,20 +139,85 @@ mod tests {
         name: String,
     }
 
+    /// Nodes are alike, and after a while all of them have a status.
+    fn node(number: usize, has_status: bool) -> Arc<Node> {
+        let conditions = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"].map(|kind| {
+            json!({
+                "type": kind,
+                "status": "True",
+                "reason": format!("Kubelet{kind}"),
+                "message": format!("the kubelet of machine-{number} tells {kind}"),
+                "lastHeartbeatTime": format!("2026-11-16T05:{:02}:{:02}Z", number / 60 % 60, number % 60),
+            })
+        });
+        let mut node = json!({
+            "metadata": {
+                "name": format!("machine-{number}"),
+                "uid": format!("{:08x}-0000-4000-8000-{:012x}", number * 40503, number * 977),
+                "resourceVersion": (number * 3).to_string(),
+                "labels": {
+                    "kubernetes.io/arch": "amd64",
+                    "kubernetes.io/hostname": format!("machine-{number}"),
+                    "node.kubernetes.io/instance-type": "Standard_D4s_v5",
+                    "topology.kubernetes.io/zone": format!("westeurope-{}", number % 3),
+                },
+            },
+        });
+        if has_status {
+            node["status"] = json!({"conditions": conditions});
+        }
+        Arc::new(serde_json::from_value(node).expect("it is a node"))
+    }
+
     #[test]
-    fn a_packed_object_comes_back_as_it_was() {
-        let object = Arc::new(Lossless { name: "a".to_owned() });
-        let kept = Kept::new(&object, Some(Packing::json()));
-        assert!(matches!(kept, Kept::Packed { .. }));
-        assert_eq!(kept.object(), object);
-        let whole = Kept::new(&object, None);
-        assert!(Arc::ptr_eq(&whole.object(), &object));
+    fn packed_objects_come_back_as_they_were_whatever_the_sample() {
+        let mut packer = Packer::new(Packing::json());
+        let nodes: Vec<Arc<Node>> = (0..1000).map(|number| node(number, number >= 400)).collect();
+        let kept: Vec<Kept<Node>> = nodes
+            .iter()
+            .map(|node| Kept::new(node, Some(&mut packer)))
+            .collect();
+        for (kept, node) in kept.iter().zip(&nodes) {
+            assert!(matches!(kept, Kept::Packed { .. }));
+            assert_eq!(kept.object(), *node);
+        }
+        let whole = Kept::new(&nodes[0], None);
+        assert!(Arc::ptr_eq(&whole.object(), &nodes[0]));
+    }
+
+    #[test]
+    fn objects_that_are_alike_take_a_third_of_their_text_also_when_their_kind_changes() {
+        let mut packer = Packer::new(Packing::json());
+        let mut room = |from: usize, has_status: bool| -> (usize, usize) {
+            let nodes = (from..from + 4096).map(|number| node(number, has_status));
+            nodes.fold((0, 0), |(text, kept), node| {
+                let Kept::Packed(packed) = Kept::new(&node, Some(&mut packer)) else {
+                    panic!("it is packed")
+                };
+                (text + packed.length as usize, kept + packed.difference.len())
+            })
+        };
+        for has_status in [false, true] {
+            let (text, kept) = room(0, has_status);
+            assert!(kept * 3 < text, "{kept} of {text}");
+        }
+    }
+
+    #[test]
+    fn an_object_longer_than_any_sample_comes_back_too() {
+        let mut packer = Packer::new(Packing::json());
+        for length in [LONGEST_SAMPLE * 9, 1, LONGEST_SAMPLE * 20] {
+            let object = Arc::new("a long story; ".repeat(length / 14 + 1));
+            let kept = Kept::new(&object, Some(&mut packer));
+            assert!(matches!(kept, Kept::Packed { .. }));
+            assert_eq!(kept.object(), object);
+        }
     }
 
     #[test]
     fn what_does_not_read_what_it_writes_is_kept_whole() {
         let object = Arc::new(Lopsided { name: "a".to_owned() });
-        let kept = Kept::new(&object, Some(Packing::json()));
+        let kept = Kept::new(&object, Some(&mut Packer::new(Packing::json())));
         assert!(Arc::ptr_eq(&kept.object(), &object));
     }
 }

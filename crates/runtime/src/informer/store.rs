@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{
     guard::{Guarded, Malformed},
     mailbox::{Mailbox, Origin},
-    packing::{Kept, Packing},
+    packing::{Kept, Packer, Packing},
 };
 use crate::ObjectKey;
 
@@ -59,7 +59,7 @@ pub(super) struct Delta {
 
 pub(super) struct Store<K> {
     objects: AHashMap<ObjectKey, Kept<K>>,
-    packing: Option<Packing<K>>,
+    packer: Option<Packer<K>>,
     unreadable: AHashMap<ObjectKey, Unreadable<K>>,
     indexes: BTreeMap<&'static str, Index<K>>,
     subscribers: Vec<Weak<Mailbox<K>>>,
@@ -80,7 +80,7 @@ impl<K: Resource> Store<K> {
     pub fn new(packing: Option<Packing<K>>) -> Self {
         Self {
             objects: AHashMap::new(),
-            packing,
+            packer: packing.map(Packer::new),
             unreadable: AHashMap::new(),
             indexes: BTreeMap::new(),
             subscribers: Vec::new(),
@@ -212,7 +212,7 @@ impl<K: Resource> Store<K> {
             old
         };
         let new = Arc::new(object);
-        let kept = Kept::new(&new, self.packing);
+        let kept = Kept::new(&new, self.packer.as_mut());
         if let Some(held) = self.objects.get_mut(key) {
             *held = kept;
             if let Some(previous) = &old {

@@ -41,7 +41,7 @@ pub enum RenderError {
     Version { version: String },
     #[error(
         "the image {image:?} names no registry, and clusterctl takes no such image: write it like \
-         docker.io/slipway/manager:v1.2.3"
+         registry.example/slipway/manager:v1.2.3"
     )]
     Image { image: String },
     #[error("{crd}: its text contains \"${{\", which clusterctl would take for a variable")]

@@ -56,7 +56,7 @@ fn group_name(group: &str) -> &'static str {
 fn release() -> Release {
     Release {
         version: "v0.1.0".to_owned(),
-        image: "docker.io/slipway/manager:v0.1.0".to_owned(),
+        image: "registry.example/slipway/manager:v0.1.0".to_owned(),
     }
 }
 
@@ -93,7 +93,7 @@ fn a_package_renders_to_what_clusterctl_wants() {
     let deployment = find(&objects, "Deployment");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["name"], "manager");
-    assert_eq!(container["image"], "docker.io/slipway/manager:v0.1.0");
+    assert_eq!(container["image"], "registry.example/slipway/manager:v0.1.0");
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
     assert_eq!(
         container["securityContext"]["capabilities"]["drop"],
@@ -243,7 +243,7 @@ fn mistakes_in_a_registration_are_named() {
             files([&package("example.dev")], &short).unwrap_err().to_string(),
             format!(
                 "the image {image:?} names no registry, and clusterctl takes no such image: write it like \
-                 docker.io/slipway/manager:v1.2.3"
+                 registry.example/slipway/manager:v1.2.3"
             )
         );
     }
@@ -312,7 +312,7 @@ fn a_repository_names_its_packages_the_way_clusterctl_reads_them() {
 fn metadata_keeps_naming_the_series_one_may_upgrade_from() {
     let next = Release {
         version: "v0.2.0".to_owned(),
-        image: "docker.io/slipway/manager:v0.2.0".to_owned(),
+        image: "registry.example/slipway/manager:v0.2.0".to_owned(),
     };
     let files = files(&[package("infrastructure.cluster.x-k8s.io")], &next).unwrap();
     let metadata = &files[&PathBuf::from("clusterctl/infrastructure-toy/v0.2.0/metadata.yaml")];
