@@ -12,6 +12,7 @@ mod k3s_lifecycle;
 mod k3s_manager;
 mod k3s_move;
 mod manager_process;
+mod packaged_manager;
 mod stock_kubeadm_control_plane;
 mod stock_machine_deployment;
 mod support;

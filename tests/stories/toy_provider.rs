@@ -3,36 +3,30 @@
 //! whose reconcile panics or hangs, and objects that cannot be read, harm nobody else. A killed leader is replaced. At
 //! rest nothing is written, no right is declared without need, and no secret is told.
 
-use std::{
-    path::{Path, PathBuf},
-    pin::pin,
-    time::Duration,
-};
+mod refusals;
+mod stage;
+
+use std::{path::Path, pin::pin, time::Duration};
 
 use anyhow::{Context, Result};
-use base64::{Engine, prelude::BASE64_STANDARD};
 use futures::TryStreamExt;
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{Event, Node},
-};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Event};
 use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
-use slipway_runtime::manifests::{Bundle, Release};
 use slipway_testbed::{
     Cluster, ManagementCluster,
-    audit::Request,
-    canary::{Canaries, Sighting},
-    install,
-    rights::{self, Right, Unused},
+    canary::Canaries,
     wait::{until, until_gone},
 };
 use slipway_tests::toy;
 
+use self::stage::{
+    Replaceable, USER, in_logs, install_certificate, install_for, planted_in, rights_are_those_needed, roles,
+};
 use crate::{
     manager_process::{BINARY, ManagerProcess, free_port},
     support::{apply, is_true, objects},
@@ -41,80 +35,6 @@ use crate::{
 const CORE: &str = "cluster.x-k8s.io/v1beta2";
 const OLD: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const NEW: &str = "infrastructure.cluster.x-k8s.io/v1beta2";
-const USER: &str = "toy-manager";
-
-/// Declared, and not used in this story.
-const UNUSED: &[Unused] = &[
-    Unused {
-        group: "authentication.k8s.io",
-        resource: "tokenreviews",
-        verbs: &["create"],
-        reason: OPEN_DIAGNOSTICS,
-    },
-    Unused {
-        group: "authorization.k8s.io",
-        resource: "subjectaccessreviews",
-        verbs: &["create"],
-        reason: OPEN_DIAGNOSTICS,
-    },
-];
-const OPEN_DIAGNOSTICS: &str = "this manager's diagnostics are open; guarded ones have a test of their own";
-
-/// The manager's namespace and roles, as they are declared.
-fn declared_roles() -> Result<Vec<Value>> {
-    let provider = toy::provider();
-    let release = Release {
-        version: "v0.1.0".into(),
-        image: "none".into(),
-    };
-    let bundles = Bundle::join(&provider.packages)?;
-    Ok(bundles[0]
-        .objects(&release)
-        .into_iter()
-        .filter(|object| {
-            [
-                "Namespace",
-                "Role",
-                "ClusterRole",
-                "RoleBinding",
-                "ClusterRoleBinding",
-            ]
-            .contains(&object["kind"].as_str().unwrap_or_default())
-        })
-        .collect())
-}
-
-/// Installs the declared roles for the user the manager runs as, and returns that user's kubeconfig.
-async fn roles(cluster: &Cluster, directory: &Path) -> Result<PathBuf> {
-    let mut wanted = declared_roles()?;
-    for object in &mut wanted {
-        if object.get("subjects").is_some() {
-            object["subjects"] =
-                json!([{"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}]);
-        }
-    }
-    install::install(&cluster.client(), &wanted).await?;
-    let path = directory.join("toy.kubeconfig");
-    std::fs::write(&path, cluster.kubeconfig_as(USER, None))?;
-    Ok(path)
-}
-
-/// Installs CRDs and webhooks as the command line renders them for a manager at `url`.
-async fn install_for(cluster: &Cluster, directory: &Path, url: &str) -> Result<()> {
-    let output = tokio::process::Command::new(BINARY)
-        .args(["manifests", "--local", url, "--cert-dir"])
-        .arg(directory.join("certificates"))
-        .output()
-        .await?;
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let rendered = install::parse(&String::from_utf8(output.stdout)?)?;
-    install::install(&cluster.client(), &rendered).await?;
-    Ok(())
-}
 
 fn fleet(name: &str, spec: &Value, annotations: &Value) -> Value {
     json!({"apiVersion": NEW, "kind": "Fleet", "metadata": {"name": name, "annotations": annotations}, "spec": spec})
@@ -226,101 +146,6 @@ async fn missing_crds_are_named(directory: &Path, kubeconfig: &Path) -> Result<(
         ),
         "{message}"
     );
-    Ok(())
-}
-
-async fn install_certificate(directory: &Path) -> Result<()> {
-    let output = tokio::process::Command::new(BINARY)
-        .args(["manifests", "--local", "https://127.0.0.1:1", "--cert-dir"])
-        .arg(directory.join("certificates"))
-        .output()
-        .await?;
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
-}
-
-/// A manager that another one takes the place of, at the same port because webhooks are called there.
-struct Replaceable<'a> {
-    cluster: &'a Cluster,
-    directory: &'a Path,
-    kubeconfig: &'a Path,
-    port: u16,
-    manager: ManagerProcess,
-}
-
-impl Replaceable<'_> {
-    async fn until_leading(&mut self) -> Result<()> {
-        self.manager.until_ready().await?;
-        self.manager
-            .until_metric("leader_election_master_status", "capt", |leads| leads > 0.5)
-            .await
-    }
-
-    /// What a new manager writes that finds everything as it should be.
-    async fn writes_of_the_next(&mut self, name: &str, objects: &[(&str, usize)]) -> Result<Vec<Request>> {
-        let next = || ManagerProcess::start(name, self.directory, self.kubeconfig, self.port);
-        self.manager.stop().await?;
-        let audit = self.cluster.audit();
-        let mark = audit.mark()?;
-        self.manager = next()?;
-        self.until_leading().await?;
-        self.manager.until_idle(objects).await?;
-        Ok(audit.writes_at_rest(USER, mark)?)
-    }
-}
-
-/// The manager's own secret: its key.
-fn planted_in(kubeconfig: &Path) -> Result<Canaries> {
-    let text = std::fs::read_to_string(kubeconfig)?;
-    let data = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("client-key-data: "))
-        .context("the kubeconfig has a key")?;
-    let mut canaries = Canaries::default();
-    canaries.add("the manager's key, encoded", data);
-    canaries.add(
-        "the manager's key",
-        &String::from_utf8(BASE64_STANDARD.decode(data)?)?,
-    );
-    Ok(canaries)
-}
-
-/// Looks through what every manager of the story wrote to its log.
-fn in_logs(canaries: &Canaries, directory: &Path) -> Result<Vec<Sighting>> {
-    let mut sightings = Vec::new();
-    let mut logs = 0;
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "log") {
-            logs += 1;
-            sightings.extend(canaries.sightings(&path.to_string_lossy(), &std::fs::read_to_string(&path)?));
-        }
-    }
-    assert!(logs >= 4, "each manager has a log");
-    Ok(sightings)
-}
-
-/// Nothing was denied, and nothing is declared that nothing used. A request without a right does not go unnoticed.
-async fn rights_are_those_needed(cluster: &Cluster) -> Result<()> {
-    let declared = rights::declared(&declared_roles()?);
-    let requests = || {
-        cluster
-            .audit()
-            .requests(None, |request| request.username() == USER)
-    };
-    let findings = rights::compare(&declared, &requests()?, UNUSED);
-    assert!(findings.is_empty(), "{findings}");
-
-    let nodes: Api<Node> = Api::all(cluster.client_as(USER, &[]));
-    let refused = nodes.list(&ListParams::default()).await.expect_err("no right");
-    assert_eq!(status_of(&refused).0, 403);
-    let findings = rights::compare(&declared, &requests()?, UNUSED);
-    let denied: Vec<&Right> = findings.denied.keys().collect();
-    assert_eq!(denied, [&Right::new("", "nodes", "list")]);
     Ok(())
 }
 
@@ -678,72 +503,4 @@ impl Story {
         }
         Ok(())
     }
-}
-
-/// Runs the command to its end.
-fn refusal(arguments: &[&str]) -> Result<String> {
-    let output = std::process::Command::new(BINARY)
-        .args(arguments)
-        .env_remove("KUBECONFIG")
-        .env("HOME", "/nonexistent")
-        .output()?;
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{message}");
-    assert_eq!(
-        message.lines().filter(|line| line.starts_with("error: ")).count(),
-        1,
-        "{message}"
-    );
-    assert!(!message.contains("panicked"), "{message}");
-    Ok(message)
-}
-
-/// A manager with webhooks can be refused its certificate folder and its port.
-#[test]
-fn a_certificate_folder_or_port_that_cannot_be_used_is_named() -> Result<()> {
-    let directory = tempfile::tempdir()?;
-    let kubeconfig = directory.path().join("kubeconfig");
-    std::fs::write(
-        &kubeconfig,
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n\
-         contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n",
-    )?;
-    let kubeconfig = kubeconfig.to_string_lossy();
-    let start = ["manager", "--kubeconfig", &kubeconfig];
-    // Not even the superuser can make a folder inside a file.
-    let arguments = [
-        start.as_slice(),
-        &[
-            "--webhook-self-signed",
-            "--webhook-cert-dir=/dev/null/certificates",
-        ],
-    ]
-    .concat();
-    let message = refusal(&arguments)?;
-    assert!(
-        message.contains("cannot write a self-signed certificate to /dev/null/certificates"),
-        "{message}"
-    );
-    let arguments = [start.as_slice(), &["--webhook-cert-dir=/nowhere"]].concat();
-    let message = refusal(&arguments)?;
-    assert!(
-        message.contains("cannot read the webhook certificate /nowhere/tls.crt"),
-        "{message}"
-    );
-
-    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let port = format!("--webhook-port={}", taken.local_addr()?.port());
-    let folder = format!("--webhook-cert-dir={}", directory.path().join("made").display());
-    let rest = [
-        "--webhook-self-signed",
-        "--webhook-host=127.0.0.1",
-        &folder,
-        &port,
-    ];
-    let message = refusal(&[start.as_slice(), &rest].concat())?;
-    assert!(
-        message.contains(" is in use: ") && message.contains("--webhook-port"),
-        "{message}"
-    );
-    Ok(())
 }
