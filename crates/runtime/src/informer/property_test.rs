@@ -1,5 +1,5 @@
 //! Random edits and random breaks, in any order: a subscriber that follows what it is told always ends with what
-//! the server has, and every change it is told follows from the state it was told before.
+//! the server has, and every change it is told follows from the state it was told before. However objects are kept.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -115,7 +115,7 @@ fn read(subscription: &mut Subscription<ConfigMap>, told: &mut Told) -> Result<(
     Ok(())
 }
 
-async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
+async fn follow(steps: Vec<Step>, packed: bool) -> Result<(), TestCaseError> {
     let server = TestServer::new();
     let stopped = CancellationToken::new();
     let informers = Informers::new(
@@ -124,7 +124,11 @@ async fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
         Random::seeded(9),
         stopped.clone(),
     );
-    let informer: Informer<ConfigMap> = informers.get(Scope::all());
+    let informer: Informer<ConfigMap> = if packed {
+        informers.get_packed(Scope::all())
+    } else {
+        informers.get(Scope::all())
+    };
     let mut subscription = informer.subscribe();
     let mut told = Told::new();
     for (number, step) in steps.into_iter().enumerate() {
@@ -175,12 +179,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_break_loses_a_change(steps in steps()) {
+    fn no_break_loses_a_change(steps in steps(), packed in any::<bool>()) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(follow(steps))?;
+        runtime.block_on(follow(steps, packed))?;
     }
 }
