@@ -147,6 +147,10 @@ fn remove(base: &mut Value, desired: &Value, sent: &Value, shape: Shape) {
                             remove(place, wanted, before, below);
                         }
                     }
+                    // The list is the user's as a whole, and it is gone.
+                    None if below.is_identities() => {
+                        base.remove(key);
+                    }
                     None if is_empty(before) => {}
                     None => match base.get_mut(key) {
                         // Collections Azure only empties when it is told so.
@@ -154,6 +158,10 @@ fn remove(base: &mut Value, desired: &Value, sent: &Value, shape: Shape) {
                         Some(place @ Value::Array(_)) if below.is_explicit_empty() => *place = json!([]),
                         Some(place @ Value::Object(_)) if before.is_object() => {
                             remove(place, &json!({}), before, below);
+                            // Half a reference is none.
+                            if place.as_object().is_some_and(Map::is_empty) {
+                                base.remove(key);
+                            }
                         }
                         _ => {
                             base.remove(key);
@@ -172,6 +180,15 @@ fn remove(base: &mut Value, desired: &Value, sent: &Value, shape: Shape) {
                 let key = element_key(element);
                 wanted.contains(&key) || !before.contains(&key)
             });
+            // What stays may have lost something too.
+            for place in base {
+                let key = element_key(place);
+                let is_same = |element: &&Value| element_key(element) == key;
+                let wanted = desired.as_array().and_then(|list| list.iter().find(is_same));
+                if let (Some(wanted), Some(before)) = (wanted, sent.iter().find(is_same)) {
+                    remove(place, wanted, before, shape.element());
+                }
+            }
         }
         _ => {}
     }
@@ -252,6 +269,35 @@ mod tests {
         assert_eq!(
             merge(&mapping, &desired, Some(&observed), Some(&record)),
             json!({"name": "p", "properties": {"count": 3, "nodeLabels": {"a": "1", "server": "3"}, "nodeTaints": [], "tags": {}, "maxPods": 110, "powerState": {"code": "Running"}}})
+        );
+    }
+
+    #[test]
+    fn a_list_of_identities_goes_as_a_whole() {
+        let mapping = mapping("ManagedCluster", "v1api20240901");
+        let one = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/one";
+        let before =
+            json!({"name": "c", "identity": {"type": "UserAssigned", "userAssignedIdentities": {one: {}}}});
+        let record = Record::sent(&before, &[]);
+        let observed = json!({"name": "c", "identity": {"type": "UserAssigned",
+            "userAssignedIdentities": {one: {"clientId": "c", "principalId": "p"}}}});
+        let desired = json!({"name": "c", "identity": {"type": "SystemAssigned"}});
+        assert_eq!(
+            merge(&mapping, &desired, Some(&observed), Some(&record)),
+            json!({"name": "c", "identity": {"type": "SystemAssigned"}})
+        );
+    }
+
+    #[test]
+    fn an_element_that_stays_loses_what_is_no_longer_desired() {
+        let mapping = mapping("VirtualNetwork", "v1api20201101");
+        let subnet = |properties: Value| json!({"name": "v", "properties": {"subnets": [{"name": "a", "properties": properties}]}});
+        let before = subnet(json!({"addressPrefix": "10.1.0.0/16", "natGateway": {"id": "/n"}}));
+        let record = Record::sent(&before, &[]);
+        let desired = subnet(json!({"addressPrefix": "10.1.0.0/16"}));
+        assert_eq!(
+            merge(&mapping, &desired, Some(&before), Some(&record)),
+            subnet(json!({"addressPrefix": "10.1.0.0/16"}))
         );
     }
 
