@@ -17,7 +17,7 @@ use slipway_capi::{
     secret::{self, Purpose, SECRET_TYPE, VALUE_KEY, kubeconfig},
 };
 
-use crate::error::Error;
+use crate::{error::Error, joining};
 
 /// The API server the kubeconfig was fetched for: when AKS shows another, it is fetched anew.
 const ENDPOINT: &str = "slipway.dev/aks-endpoint";
@@ -96,6 +96,12 @@ pub fn judge(
         return Verdict::Write;
     }
     Verdict::Good(renew)
+}
+
+/// The certificate authority in a Secret's kubeconfig, as PEM.
+pub fn authority(secret: &Secret) -> Option<Vec<u8>> {
+    let bytes = secret.data.as_ref()?.get(VALUE_KEY)?;
+    joining::authority(std::str::from_utf8(&bytes.0).ok()?)
 }
 
 /// A token and when it ends.

@@ -18,10 +18,13 @@ use slipway_runtime::{
     workload::{Connector, Reachable, WorkloadCluster, WorkloadClusters},
 };
 
-use crate::error::Error;
+use crate::{error::Error, joining};
 
 /// Names a node's pool in AKS.
 const POOL: &str = "kubernetes.azure.com/agentpool";
+/// Names the resource group of a node's cluster, as far as a label can hold it.
+const CLUSTER: &str = "kubernetes.azure.com/cluster";
+const LABEL_LENGTH: usize = 63;
 /// The tags by which AKS marks the scale set of a pool.
 const SCALE_SET_TAGS: &[&str] = &["aks-managed-poolName", "poolName"];
 /// What Azure calls the scale sets and machines of a resource group is the same in every version we could ask for.
@@ -65,7 +68,7 @@ fn prune(node: &mut Node) {
     node.status = None;
     node.metadata.annotations = None;
     if let Some(labels) = &mut node.metadata.labels {
-        labels.retain(|name, _| name == POOL);
+        labels.retain(|name, _| name == POOL || name == CLUSTER);
     }
     node.spec = node.spec.take().map(|spec| NodeSpec {
         provider_id: spec.provider_id,
@@ -80,6 +83,15 @@ const PRUNING: Pruning<Node> = Pruning {
 
 fn pool_of(node: &Node) -> Option<&str> {
     node.labels().get(POOL).map(String::as_str)
+}
+
+/// Whether a node is of another cluster that shares the API server.
+fn is_foreign(node: &Node, group: Option<&str>) -> bool {
+    let (Some(labelled), Some(group)) = (node.labels().get(CLUSTER), group) else {
+        return false;
+    };
+    let group: String = group.chars().take(LABEL_LENGTH).collect();
+    !labelled.eq_ignore_ascii_case(&group)
 }
 
 impl Nodes {
@@ -110,6 +122,7 @@ impl Nodes {
         cluster: &ObjectKey,
         kubeconfig: &str,
         pool: &str,
+        group: Option<&str>,
         object: &ObjectKey,
         context: &Context,
     ) -> Told {
@@ -138,6 +151,7 @@ impl Nodes {
                     trigger,
                 ));
             }
+            tokio::spawn(publish(Arc::clone(&connected), kubeconfig.to_owned()));
             all.insert(cluster.clone(), watched);
         }
         let Some(watched) = all.get(cluster) else {
@@ -151,7 +165,7 @@ impl Nodes {
                     .nodes
                     .list()
                     .iter()
-                    .filter(|node| pool_of(node) == Some(pool))
+                    .filter(|node| pool_of(node) == Some(pool) && !is_foreign(node, group))
                     .filter_map(|node| node.spec.as_ref()?.provider_id.clone())
                     .filter(|id| !id.is_empty())
                     .collect();
@@ -175,6 +189,33 @@ impl Nodes {
             all.remove(cluster);
             if let Some(clusters) = self.clusters.get() {
                 clusters.disconnect(cluster);
+            }
+        }
+    }
+}
+
+/// Tells nodes of others how to join, once the cluster answers. What it refuses is tried again when it comes back.
+async fn publish(cluster: Arc<WorkloadCluster>, kubeconfig: String) {
+    let mut health = cluster.watch_health();
+    let client = cluster.client.clone();
+    let key = cluster.key.clone();
+    // The connection must be free to go.
+    drop(cluster);
+    loop {
+        let reachable = matches!(health.borrow_and_update().reachable, Reachable::Yes);
+        if reachable {
+            match joining::publish(client.clone(), &kubeconfig).await {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(cluster = %key, %error, "cluster-info cannot be written"),
+            }
+        }
+        let before = std::mem::discriminant(&health.borrow().reachable);
+        loop {
+            if health.changed().await.is_err() {
+                return;
+            }
+            if std::mem::discriminant(&health.borrow().reachable) != before {
+                break;
             }
         }
     }
@@ -307,6 +348,11 @@ mod tests {
         }))
         .unwrap();
         prune(&mut node);
+        assert!(!is_foreign(&node, Some("group")), "it does not say");
+        node.labels_mut().insert(CLUSTER.into(), "MC_group".into());
+        assert!(is_foreign(&node, Some("group")));
+        assert!(!is_foreign(&node, Some("mc_group")) && !is_foreign(&node, None));
+        node.labels_mut().remove(CLUSTER);
         assert_eq!(json!(node)["spec"], json!({"providerID": "azure:///n"}));
         assert_eq!(pool_of(&node), Some("a"));
         assert_eq!(node.labels().len(), 1);

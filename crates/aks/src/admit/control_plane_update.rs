@@ -11,7 +11,7 @@ use super::{
     security,
 };
 use crate::{
-    api::{AzureManagedControlPlane, AzureManagedControlPlaneTemplate, ControlPlaneClass},
+    api::{AzureManagedControlPlane, AzureManagedControlPlaneTemplate, ControlPlaneClass, PrivateEndpoint},
     version,
 };
 
@@ -80,6 +80,36 @@ fn virtual_network(
         .collect()
 }
 
+/// An endpoint stays where it is.
+fn endpoint_locations(root: &Path, old: &ControlPlaneClass, new: &ControlPlaneClass) -> Vec<FieldError> {
+    let path = root
+        .child("virtualNetwork")
+        .child("subnet")
+        .child("privateEndpoints");
+    let location = |class: &ControlPlaneClass, endpoint: &PrivateEndpoint| {
+        endpoint
+            .location
+            .clone()
+            .filter(|location| !location.is_empty())
+            .unwrap_or_else(|| class.location.clone())
+    };
+    let before = &old.virtual_network.subnet.private_endpoints;
+    new.virtual_network
+        .subnet
+        .private_endpoints
+        .iter()
+        .enumerate()
+        .filter_map(|(index, endpoint)| {
+            let known = before.iter().find(|known| known.name == endpoint.name)?;
+            immutable(
+                &path.index(index).child("location"),
+                &location(old, known),
+                &location(new, endpoint),
+            )
+        })
+        .collect()
+}
+
 /// The network door without its ranges, which may change.
 fn door(class: &ControlPlaneClass) -> (Option<bool>, Option<String>, Option<bool>) {
     class
@@ -115,6 +145,7 @@ pub fn validate(old: &AzureManagedControlPlane, new: &AzureManagedControlPlane) 
     }
     let all: Vec<&str> = NETWORK.iter().map(|(part, _)| *part).collect();
     errors.extend(virtual_network(&root, old_class, new_class, &all));
+    errors.extend(endpoint_locations(&root, old_class, new_class));
     for (index, addon) in old_class.addon_profiles.iter().enumerate() {
         if !new_class
             .addon_profiles
@@ -143,6 +174,13 @@ pub fn validate(old: &AzureManagedControlPlane, new: &AzureManagedControlPlane) 
         errors.push(FieldError::forbidden(
             &root.child("networkPluginMode"),
             "\"overlay\" NetworkPluginMode cannot be enabled when NetworkPolicy is set",
+        ));
+    }
+    if overlay(old_class) && !overlay(new_class) {
+        // AKS has no way back.
+        errors.push(FieldError::forbidden(
+            &root.child("networkPluginMode"),
+            "\"overlay\" NetworkPluginMode cannot be disabled",
         ));
     }
     errors.extend(aad_update(&root, old_class, new_class));

@@ -34,6 +34,9 @@ pub const LAST_SYSTEM_POOL: &str = "AKS Cluster must have at least one system po
 pub const MODE_PROBLEM: &str =
     "Cannot change node pool mode to User, you must have at least one System node pool in your cluster";
 
+pub const ENCRYPTION_PROBLEM: &str =
+    "cannot be enabled on a node pool that exists, create another pool with it";
+
 pub fn validate(root: &Path, old: &PoolClass, new: &PoolClass, others: &OtherSystemPools) -> Vec<FieldError> {
     let mut errors = immutable_fields(root, FIXED, old, new);
     let (old_json, new_json) = (json!(old), json!(new));
@@ -41,6 +44,14 @@ pub fn validate(root: &Path, old: &PoolClass, new: &PoolClass, others: &OtherSys
         if !old_json[*name].is_null() {
             errors.extend(immutable(&root.child(name), &old_json[*name], &new_json[*name]));
         }
+    }
+    if old.enable_encryption_at_host.is_none() && new.enable_encryption_at_host == Some(true) {
+        // Let in, AKS would refuse it and nothing could take it back.
+        errors.push(FieldError::invalid(
+            &root.child("enableEncryptionAtHost"),
+            true,
+            ENCRYPTION_PROBLEM,
+        ));
     }
     let sorted = |class: &PoolClass| {
         let mut zones = class.availability_zones.clone();

@@ -7,7 +7,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use secrecy::SecretString;
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_azure::{Answer, ArmError, Priority, ResourceId};
 use slipway_capi::owner;
 use slipway_runtime::Context;
@@ -15,6 +15,7 @@ use slipway_runtime::Context;
 use super::observe::{Scene, sign_in};
 use crate::{
     error::Error,
+    joining,
     kubeconfig::{self, Person, SERVER_SCOPE, Token, Verdict},
     plan::{Action, Part, Wanted, control_plane::endpoint},
     render::ids,
@@ -170,28 +171,54 @@ impl Hands<'_> {
         if entra {
             people.push((Person::User, self.scene.user.take()));
         }
+        let mut authority = None;
         for (person, found) in people {
             let observed = &self.scene.observed;
             let plane = &observed.plane.metadata;
             let verdict = kubeconfig::judge(found.as_ref(), plane, &observed.cluster_name, &endpoint, now);
-            let renew = match verdict {
-                Verdict::Foreign => None,
-                Verdict::Good(renew) => renew,
+            let (renew, stored) = match verdict {
+                Verdict::Foreign => (None, None),
+                Verdict::Good(renew) => (renew, found),
                 Verdict::Write | Verdict::Replace => {
                     let with_token = person == Person::Administrator && only_entra;
                     let made = self.fetch(person, with_token, &endpoint, now).await?;
-                    self.store(found.as_ref(), &made, verdict == Verdict::Replace)
+                    let patch = kubeconfig::patch(&made, &observed.cluster_name);
+                    self.store(found.as_ref(), &made, &patch, verdict == Verdict::Replace)
                         .await?;
                     match kubeconfig::judge(Some(&made), plane, &observed.cluster_name, &endpoint, now) {
-                        Verdict::Good(renew) => renew,
-                        _ => None,
+                        Verdict::Good(renew) => (renew, Some(made)),
+                        _ => (None, Some(made)),
                     }
                 }
             };
+            if person == Person::Administrator {
+                authority = stored.as_ref().and_then(kubeconfig::authority);
+            }
             written.administrator |= person == Person::Administrator;
             written.renew = [written.renew, renew].into_iter().flatten().min();
         }
+        if let Some(authority) = authority {
+            self.write_authority(&authority).await?;
+        }
         Ok(written)
+    }
+
+    /// Brings the Secret of the cluster's certificate authority up to date.
+    async fn write_authority(&mut self, authority: &[u8]) -> Result<(), Error> {
+        let found = self.scene.authority.take();
+        let observed = &self.scene.observed;
+        let plane = &observed.plane.metadata;
+        let verdict = joining::judge(found.as_ref(), plane, &observed.cluster_name, authority);
+        let Some(controller) = owner::controller_reference(&observed.plane)
+            .filter(|_| matches!(verdict, Verdict::Write | Verdict::Replace))
+        else {
+            return Ok(());
+        };
+        let namespace = observed.plane.namespace().unwrap_or_default();
+        let made = joining::make(&namespace, &observed.cluster_name, controller, authority);
+        let patch = joining::patch(&made, &observed.cluster_name);
+        self.store(found.as_ref(), &made, &patch, verdict == Verdict::Replace)
+            .await
     }
 
     /// Asks AKS for a kubeconfig, and Entra for a token where nothing else signs in.
@@ -260,7 +287,13 @@ impl Hands<'_> {
         })
     }
 
-    async fn store(&self, found: Option<&Secret>, made: &Secret, replace: bool) -> Result<(), Error> {
+    async fn store(
+        &self,
+        found: Option<&Secret>,
+        made: &Secret,
+        patch: &Value,
+        replace: bool,
+    ) -> Result<(), Error> {
         let namespace = made.namespace().unwrap_or_default();
         let name = made.name_any();
         let api: Api<Secret> = Api::namespaced(self.context.client.clone(), &namespace);
@@ -287,8 +320,7 @@ impl Hands<'_> {
         let stored = match found {
             None => api.create(&PostParams::default(), made).await,
             Some(_) => {
-                let patch = kubeconfig::patch(made, &self.scene.observed.cluster_name);
-                api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
                     .await
             }
         }

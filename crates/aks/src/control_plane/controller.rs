@@ -437,12 +437,12 @@ async fn finish(
 ) -> Result<Next, Error> {
     let object = &observed.plane;
     let now = context.clock.now();
-    let was_ready = object
-        .status
-        .as_ref()
-        .is_some_and(|status| status.ready == Some(true));
+    let was_ready = object.status.as_ref().is_some_and(|status| {
+        status.ready == Some(true) && status.observed_generation == object.metadata.generation
+    });
     let passes = round.error.as_ref().is_some_and(Error::is_passing);
-    // One question that Azure did not answer does not make a working cluster unready.
+    // One question that Azure did not answer does not make a working cluster unready. A change that does not get
+    // through is told.
     if !(passes && was_ready) {
         let progress = status::control_plane::Progress {
             steps: round.steps,

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use slipway_capi::view::Cluster;
+use slipway_capi::{secret::Purpose, view::Cluster};
 use slipway_runtime::{Context, ObjectKey};
 
 use crate::{
@@ -32,6 +32,7 @@ pub struct Scene {
     pub session: Session,
     pub administrator: Option<Secret>,
     pub user: Option<Secret>,
+    pub authority: Option<Secret>,
     /// The version of Azure's API for each resource, by id in lower case.
     pub api_versions: BTreeMap<String, String>,
     pub max_age: Option<Duration>,
@@ -118,12 +119,15 @@ pub async fn observe(mut observed: Observed, access: &Access, context: &Context)
         .made()
         .filter_map(|(id, _)| Some((id.to_owned(), part_of(id)?)))
         .collect();
-    let (mut administrator, mut user) = (None, None);
+    let (mut administrator, mut user, mut authority) = (None, None, None);
     if observed.has_come_up() && !deleting {
-        administrator = secret(&observed, Person::Administrator, context).await?;
+        let name = |person: Person| person.secret_name(&observed.cluster_name);
+        administrator = secret(&observed, name(Person::Administrator), context).await?;
         if sign_in(observed.cluster_sight()).0 {
-            user = secret(&observed, Person::User, context).await?;
+            user = secret(&observed, name(Person::User), context).await?;
         }
+        let name = Purpose::ClusterCa.secret_name(&observed.cluster_name);
+        authority = secret(&observed, name, context).await?;
     }
     Ok(Scene {
         observed,
@@ -132,14 +136,14 @@ pub async fn observe(mut observed: Observed, access: &Access, context: &Context)
         session,
         administrator,
         user,
+        authority,
         api_versions,
         max_age,
     })
 }
 
-async fn secret(observed: &Observed, person: Person, context: &Context) -> Result<Option<Secret>, Error> {
+async fn secret(observed: &Observed, name: String, context: &Context) -> Result<Option<Secret>, Error> {
     let namespace = observed.plane.namespace().unwrap_or_default();
-    let name = person.secret_name(&observed.cluster_name);
     Api::<Secret>::namespaced(context.client.clone(), &namespace)
         .get_opt(&name)
         .await

@@ -206,8 +206,8 @@ impl Hands<'_> {
             return Ok(Told::Unreachable);
         };
         let cluster = ObjectKey::namespaced(&namespace, &observed.cluster_name);
-        Ok(self
-            .nodes
-            .of_pool(&cluster, text, observed.pool.azure_name(), key, self.context))
+        let group = self.scene.node_group.as_deref();
+        let pool = observed.pool.azure_name();
+        Ok(self.nodes.of_pool(&cluster, text, pool, group, key, self.context))
     }
 }

@@ -325,12 +325,12 @@ async fn finish(
 ) -> Result<Next, Error> {
     let object = &observed.pool;
     let now = context.clock.now();
-    let was_ready = object
-        .status
-        .as_ref()
-        .is_some_and(|status| status.ready == Some(true));
+    let was_ready = object.status.as_ref().is_some_and(|status| {
+        status.ready == Some(true) && status.observed_generation == object.metadata.generation
+    });
     let passes = round.error.as_ref().is_some_and(Error::is_passing);
-    // One question that Azure did not answer does not make a working pool unready.
+    // One question that Azure did not answer does not make a working pool unready. A change that does not get through
+    // is told.
     if !(passes && was_ready && matches!(round.step, Step::Failed { .. })) {
         let mut wanted = status::pool::status(observed, &round.step, now);
         let report = paused::paused(cluster, &object.metadata).report(KIND);

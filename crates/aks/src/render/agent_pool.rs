@@ -62,7 +62,8 @@ fn count(pool: &PoolFacts<'_>) -> i64 {
     };
     let least = scaling.min_size.unwrap_or(0).max(fewest);
     let most = scaling.max_size.unwrap_or(i64::MAX).max(least);
-    existing.unwrap_or_else(|| i64::from(pool.replicas).clamp(least, most))
+    // Bounds that moved past AKS's own count take it along: AKS refuses a count outside of them.
+    existing.unwrap_or(i64::from(pool.replicas)).clamp(least, most)
 }
 
 /// The pool as an object of its own.

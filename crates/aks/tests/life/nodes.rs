@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{
     Api,
     api::{DeleteParams, PostParams},
@@ -66,4 +66,53 @@ async fn nodes_that_can_be_watched_are_told_as_they_come_and_go() {
             told(world, "work") == json!(["azure:///b", "azure:///d"])
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_joining_nodes_need_is_there() {
+    let workload = Apiserver::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+    let reached = workload.clone();
+    let nodes = Nodes::connecting_by(Arc::new(move |_, _| Ok(reached.client())));
+    let world = World::with(quick(), nodes);
+    apply(&world.server, &manifests(&json!({}), &[("system", "System", 1)])).await;
+    world.until_ready(&["system"]).await;
+    let text = |name: &str, key: &str| {
+        let secret = world.object("Secret", name).expect(name);
+        let bytes: k8s_openapi::ByteString = serde_json::from_value(secret["data"][key].clone()).expect(key);
+        String::from_utf8(bytes.0).expect("text")
+    };
+    let kubeconfig: serde_json::Value =
+        serde_saphyr::from_str(&text("fleet-kubeconfig", "value")).expect("a kubeconfig");
+    let authority = &kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"];
+    let known: k8s_openapi::ByteString = serde_json::from_value(authority.clone()).expect("an authority");
+    assert_eq!(text("fleet-ca", "tls.crt").as_bytes(), known.0);
+    assert!(
+        !text("fleet-ca", "tls.key").is_empty(),
+        "kubeadm's provider asks for one"
+    );
+    let secret = world.object("Secret", "fleet-ca").expect("a Secret");
+    assert_eq!(secret["type"], "cluster.x-k8s.io/secret");
+    assert_eq!(
+        secret["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"],
+        "fleet"
+    );
+    let published = || {
+        let found = workload
+            .objects()
+            .into_iter()
+            .find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == "cluster-info")?;
+        let found: ConfigMap = serde_json::from_value(found).ok()?;
+        found.data?.remove("kubeconfig")
+    };
+    world.until("published", |_| published().is_some()).await;
+    let read: serde_json::Value = serde_saphyr::from_str(&published().expect("text")).expect("a kubeconfig");
+    assert_eq!(
+        read["clusters"][0]["cluster"]["certificate-authority-data"],
+        *authority
+    );
+    assert_eq!(
+        read["clusters"][0]["cluster"]["server"],
+        kubeconfig["clusters"][0]["cluster"]["server"]
+    );
+    world.assert_rests().await;
 }

@@ -529,9 +529,20 @@ impl World {
                 "finalizers": object["metadata"]["finalizers"], "status": object["status"]})
             })
             .collect();
+        let azure = self.simulator.azure();
+        let asked: Vec<String> = azure
+            .requests()
+            .map(|request| {
+                format!(
+                    "{} {} {} {}",
+                    request.at, request.method, request.path, request.status
+                )
+            })
+            .collect();
         panic!(
-            "still not {what}: {}",
-            serde_json::to_string_pretty(&objects).expect("json")
+            "still not {what}: {}\n{}",
+            serde_json::to_string_pretty(&objects).expect("json"),
+            asked[asked.len().saturating_sub(12)..].join("\n")
         );
     }
 

@@ -49,6 +49,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("fixed-pool-kubeletConfig", r#"{"kubeletConfig":{"failSwapOn":false}}"#).says(r#"{root}.kubeletConfig: Invalid value: {"failSwapOn":false}: field is immutable"#).from(r#"{"kubeletConfig":{"failSwapOn":true}}"#),
         Case::new("fixed-pool-kubeletDiskType", r#"{"kubeletDiskType":"Temporary"}"#).says(r#"{root}.kubeletDiskType: Invalid value: "Temporary": field is immutable"#).from(r#"{"kubeletDiskType":"OS"}"#),
         Case::new("fixed-pool-linuxOSConfig", r#"{"linuxOSConfig":{"swapFileSizeMB":2}}"#).says(r#"{root}.linuxOSConfig: Invalid value: {"swapFileSizeMB":2}: field is immutable"#).from(r#"{"linuxOSConfig":{"swapFileSizeMB":1}}"#),
+        Case::new("encryption-later", r#"{"enableEncryptionAtHost":true}"#).from("{}"),
         Case::new("fixed-pool-subnetName", r#"{"subnetName":"bb"}"#).says(r#"{root}.subnetName: Invalid value: "bb": field is immutable"#).from(r#"{"subnetName":"aa"}"#),
         Case::new("fixed-pool-enableFIPS", r#"{"enableFIPS":false}"#).says("{root}.enableFIPS: Invalid value: false: field is immutable").from(r#"{"enableFIPS":true}"#),
         Case::new("fixed-pool-enableEncryptionAtHost", r#"{"enableEncryptionAtHost":false}"#).says("{root}.enableEncryptionAtHost: Invalid value: false: field is immutable").from(r#"{"enableEncryptionAtHost":true}"#),

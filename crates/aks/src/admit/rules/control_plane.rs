@@ -740,6 +740,22 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "peer",
     ),
     rule(
+        "endpoint-location",
+        &["amcp"],
+        "update",
+        "virtualNetwork.subnet.privateEndpoints",
+        "field is immutable",
+        "Azure",
+    ),
+    rule(
+        "overlay-disabled",
+        &["amcp"],
+        "update",
+        "networkPluginMode",
+        "NetworkPluginMode cannot be disabled",
+        "AKS",
+    ),
+    rule(
         "aad-removed",
         &["amcp", "amcpt"],
         "update",

@@ -308,6 +308,14 @@ pub(super) const POOL: &[Rule] = &[
         "peer",
     ),
     rule(
+        "encryption-later",
+        &["ammp", "ammpt"],
+        "update",
+        "enableEncryptionAtHost",
+        "cannot be enabled on a node pool that exists",
+        "AKS",
+    ),
+    rule(
         "fixed-pool-subnetName",
         &["ammp", "ammpt"],
         "update",
