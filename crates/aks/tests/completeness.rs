@@ -59,7 +59,7 @@ pub fn sample(at: &str, schema: &Value, variant: usize) -> Value {
         Some("string") => json!(format!("{at}#{variant}")),
         Some("array") => json!([sample(&format!("{at}[]"), &schema["items"], variant)]),
         Some("object") if schema["additionalProperties"].is_object() => {
-            json!({"key": sample(&format!("{at}{{}}"), &schema["additionalProperties"], variant)})
+            json!({"{}": sample(&format!("{at}{{}}"), &schema["additionalProperties"], variant)})
         }
         Some("object") => schema["properties"]
             .as_object()

@@ -3,7 +3,10 @@
 mod completeness;
 mod drop_in;
 mod fields;
+mod graduation;
 mod life;
+mod mutations;
+mod pages;
 mod peer_templates;
 mod plans;
 mod provider;
