@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: measures side by side with a peer, in one run. With `--json`, standard output is exactly
 //! one JSON object; progress goes to standard error.
 
+mod aks;
 mod packing;
 pub mod peers;
 mod runtime;
@@ -18,6 +19,8 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Bench {
+    /// AKS clusters by the hundred: time until ready, processor, memory and requests, against Cluster API Provider Azure.
+    Aks(aks::Arguments),
     /// Pods placed a second, nodes, cost and memory, against Karpenter's own scheduler.
     Packing(packing::Arguments),
     /// Objects reconciled a second and a processor second, latency and memory, against controller-runtime.
@@ -26,6 +29,7 @@ enum Bench {
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
     match &arguments.bench {
+        Bench::Aks(bench) => aks::run(bench, arguments.json)?,
         Bench::Packing(bench) => packing::run(bench, arguments.json)?,
         Bench::Runtime(bench) => runtime::run(bench, arguments.json)?,
     }

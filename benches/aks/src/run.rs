@@ -1,0 +1,269 @@
+//! One fleet, one side, everything else fresh: make it, wait until all of it is ready, then watch it rest.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use slipway_azure_sim::{Authority, Options, Server, Settings, Simulator, Speed};
+use slipway_testbed::{Cluster, ManagementCluster, Peer, WorkloadCluster, audit::Mark};
+use tokio::time::Instant;
+
+use super::{
+    Arguments, fleet, process,
+    report::{Counts, Rest, Sample, Side},
+    stage::{self, Stage},
+    watch::Watch,
+};
+
+/// Nothing in a run takes this long, unless it never ends.
+const HANG_GUARD: Duration = Duration::from_hours(1);
+/// How long nothing may become ready before we say what the managers' logs are for.
+const STUCK: Duration = Duration::from_mins(10);
+
+pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<Sample> {
+    eprintln!(
+        "{clusters:>5} clusters {}: starting Kubernetes, Cluster API and Azure",
+        side.name()
+    );
+    let simulator = Simulator::new(Settings {
+        tenant: fleet::TENANT.to_owned(),
+        subscriptions: vec![fleet::SUBSCRIPTION.to_owned()],
+        speed: Speed::Instant,
+        throttling: false,
+        requests_kept: 10_000_000,
+        ..Settings::default()
+    });
+    let builder = ManagementCluster::builder()
+        .name("bench-aks")
+        .audit_everything_of(stage::USER)
+        .audit_everything_of(Peer::Aso.name())
+        .audit_everything_of(Peer::Capz.name());
+    let cluster = match side {
+        Side::Slipway => builder.cluster_api().start().await?,
+        // It watches kubeadm's bootstrap kinds too.
+        Side::Capz => builder.kubeadm().start().await?,
+    };
+    // The peer is not ready before it has written into the cluster that AKS gave it, so there is one behind all of
+    // them when both are compared.
+    let workload = if arguments.capz {
+        let workload = WorkloadCluster::builder()
+            .name("bench-aks-workload")
+            .start()
+            .await?;
+        simulator
+            .azure()
+            .back_all_clusters(&std::fs::read_to_string(workload.kubeconfig())?);
+        Some(workload)
+    } else {
+        None
+    };
+    let azure = Server::start(simulator, Authority::new()?, Options::default()).await?;
+    let folder = tempfile::tempdir()?;
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, azure.authority.certificate_pem())?;
+    let mut stage = match side {
+        Side::Slipway => stage::slipway(arguments, &cluster, &azure, &ca).await?,
+        Side::Capz => stage::capz(arguments, &cluster, &azure, &ca).await?,
+    };
+    let measured = tokio::time::timeout(
+        HANG_GUARD,
+        measure(arguments, &cluster, &azure, &mut stage, clusters),
+    )
+    .await;
+    stage.stop().await;
+    let sample = match measured {
+        Ok(Ok(sample)) => sample,
+        Ok(Err(error)) => {
+            cluster.keep_logs();
+            return Err(error.context(format!(
+                "the logs are in {}",
+                cluster.description().logs.display()
+            )));
+        }
+        Err(elapsed) => {
+            cluster.keep_logs();
+            return Err(elapsed).with_context(|| {
+                format!(
+                    "it never ends; the logs are in {}",
+                    cluster.description().logs.display()
+                )
+            });
+        }
+    };
+    azure.stop().await;
+    cluster.stop();
+    if let Some(workload) = workload {
+        workload.stop();
+    }
+    Ok(sample)
+}
+
+async fn measure(
+    arguments: &Arguments,
+    cluster: &Cluster,
+    azure: &Server,
+    stage: &mut Stage,
+    clusters: usize,
+) -> Result<Sample> {
+    let client = cluster.client();
+    let planes = Watch::start(fleet::api(&client, "AzureManagedControlPlane"));
+    let pools = Watch::start(fleet::api(&client, "AzureManagedMachinePool"));
+    let mark = cluster.audit().mark()?;
+    let cpu_before = cpu_seconds(stage)?;
+    azure.simulator().azure().forget_requests();
+    let started = Instant::now();
+    let wanted = clusters * arguments.pools;
+    let ready = async {
+        planes.all_ready(clusters).await;
+        pools.all_ready(wanted).await;
+    };
+    let created = fleet::create(&client, clusters, arguments.pools);
+    tokio::select! {
+        ended = async { created.await?; ready.await; Ok::<(), anyhow::Error>(()) } => ended?,
+        ended = watched(stage, &planes, &pools, clusters) => ended?,
+    }
+    let seconds_to_ready = started.elapsed().as_secs_f64();
+    let cpu = cpu_seconds(stage)? - cpu_before;
+    let users = stage.users();
+    let kube_requests = by_verb(cluster, mark, &users)?;
+    let (arm_requests, ..) = arm(azure);
+    let at_rest = rest(arguments, cluster, azure, stage).await?;
+    let mut rss_mb = 0.0;
+    for id in stage.ids()? {
+        rss_mb += process::memory(id)?.1;
+    }
+    if planes.count() < clusters || pools.count() < wanted {
+        bail!("not everything stayed ready");
+    }
+    Ok(Sample {
+        seconds_to_ready,
+        cpu_seconds: cpu,
+        rss_mb,
+        arm_requests,
+        kube_requests,
+        at_rest,
+    })
+}
+
+/// Says how far it is, and ends only if somebody has ended or nothing moves any more.
+async fn watched(stage: &mut Stage, planes: &Watch, pools: &Watch, clusters: usize) -> Result<()> {
+    let (mut before, mut since) = (0, Instant::now());
+    let mut said = Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stage.check()?;
+        let now = planes.count() + pools.count();
+        if now != before {
+            (before, since) = (now, Instant::now());
+        }
+        if said.elapsed() > Duration::from_secs(15) {
+            eprintln!(
+                "{clusters:>5} clusters: {} and {} pools ready",
+                planes.count(),
+                pools.count()
+            );
+            said = Instant::now();
+        }
+        if since.elapsed() > STUCK {
+            bail!(
+                "nothing moves any more: {} control planes and {} pools are ready",
+                planes.count(),
+                pools.count()
+            );
+        }
+    }
+}
+
+/// Watches one period of doing nothing. It begins a tenth of a period after a list was read, so that exactly one list of
+/// each type falls into it, however many objects there are.
+async fn rest(arguments: &Arguments, cluster: &Cluster, azure: &Server, stage: &mut Stage) -> Result<Rest> {
+    let period = Duration::from_secs(arguments.period);
+    // What follows readiness (nodes, a last look) is over by then.
+    tokio::time::sleep(period).await;
+    if matches!(stage, Stage::Slipway(_)) {
+        let lists = || {
+            let azure = azure.simulator().azure();
+            azure
+                .requests()
+                .filter(|request| {
+                    request.method == "GET" && request.path.to_lowercase().ends_with("/managedclusters")
+                })
+                .count()
+        };
+        let before = lists();
+        let guard = Instant::now();
+        while lists() == before {
+            if guard.elapsed() > period * 3 {
+                bail!("no list was read in three periods");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(period / 10).await;
+    }
+    stage.check()?;
+    let mark = cluster.audit().mark()?;
+    let cpu_before = cpu_seconds(stage)?;
+    azure.simulator().azure().forget_requests();
+    tokio::time::sleep(period).await;
+    stage.check()?;
+    let cpu = cpu_seconds(stage)? - cpu_before;
+    let (arm_by_method, arm_writes, arm_reads, arm_list_pages) = arm(azure);
+    let users = stage.users();
+    let mut kube_writes = 0;
+    for user in &users {
+        let writes = cluster.audit().writes_at_rest(user, mark)?;
+        for write in writes.iter().take(5) {
+            eprintln!("        written at rest: {write}");
+        }
+        kube_writes += writes.len();
+    }
+    let mut rss_mb = 0.0;
+    for id in stage.ids()? {
+        rss_mb += process::memory(id)?.0;
+    }
+    Ok(Rest {
+        seconds: arguments.period,
+        arm_writes,
+        arm_reads,
+        arm_list_pages,
+        arm_by_method,
+        kube_writes,
+        kube_by_method: by_verb(cluster, mark, &users)?,
+        cpu_seconds: cpu,
+        rss_mb,
+    })
+}
+
+fn cpu_seconds(stage: &Stage) -> Result<f64> {
+    stage.ids()?.into_iter().map(process::cpu_seconds).sum()
+}
+
+fn by_verb(cluster: &Cluster, mark: Mark, users: &[String]) -> Result<Counts> {
+    let mut counts = Counts::new();
+    let theirs = cluster.audit().requests(Some(mark), |request| {
+        users.iter().any(|user| user == request.username())
+    })?;
+    for request in theirs {
+        *counts.entry(request.verb).or_default() += 1;
+    }
+    Ok(counts)
+}
+
+/// What Azure was asked since it last forgot: by method; and writes, reads, and pages after the first of a list. Signing in
+/// is not counted.
+fn arm(azure: &Server) -> (Counts, usize, usize, usize) {
+    let azure = azure.simulator().azure();
+    let mut counts = Counts::new();
+    let (mut writes, mut reads, mut pages) = (0, 0, 0);
+    for request in azure
+        .requests()
+        .filter(|request| !request.path.contains("/oauth2/"))
+    {
+        *counts.entry(request.method.clone()).or_default() += 1;
+        match request.method.as_str() {
+            "GET" | "HEAD" if request.query.to_lowercase().contains("skiptoken") => pages += 1,
+            "GET" | "HEAD" => reads += 1,
+            _ => writes += 1,
+        }
+    }
+    (counts, writes, reads, pages)
+}

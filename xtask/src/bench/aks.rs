@@ -1,0 +1,52 @@
+//! AKS clusters by the hundred on the simulated Azure. What is measured and how is in `benches/aks`.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::peers;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// How many clusters, as a list.
+    #[arg(long, default_value = "200")]
+    clusters: String,
+    /// Node pools of each; the first is the system pool.
+    #[arg(long, default_value_t = 3)]
+    pools: usize,
+    /// Seconds of the sync period, which is also how long rest is watched; half of it is the read age. Both are ten
+    /// minutes by default in production.
+    #[arg(long, default_value_t = 60)]
+    period: u64,
+    /// The peer: Cluster API Provider Azure v1.21.0 with Azure Service Operator v2.13.0, from the same simulator and
+    /// manifests. `cargo xtask parts aso` and `cargo xtask parts capz` build them; choose a size they can hold.
+    #[arg(long, value_parser = ["capz", "nothing"], default_value = "nothing")]
+    against: String,
+}
+
+pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
+    let driver = peers::build_release(&["--package", "slipway-bench-aks"], "aks-driver")?;
+    let ours = peers::build_release(&["--package", "slipway"], "slipway")?;
+    let mut command = Command::new(driver);
+    command
+        .arg("--slipway")
+        .arg(ours)
+        .args(["--clusters", &arguments.clusters])
+        .args(["--pools", &arguments.pools.to_string()])
+        .args(["--period", &arguments.period.to_string()]);
+    if arguments.against == "capz" {
+        command.arg("--capz");
+    }
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running the fleet")?;
+    if !output.status.success() {
+        bail!("the fleet was not measured to its end; the message is above");
+    }
+    if as_json {
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+    }
+    Ok(())
+}
