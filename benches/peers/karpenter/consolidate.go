@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ type Pass struct {
 	BusySeconds    float64  `json:"busySeconds"`
 	PeakMegabytes  float64  `json:"peakMegabytes"`
 	GrownMegabytes float64  `json:"grownMegabytes"`
+	// TimedOut says that the limit ended the pass: the last method had not finished.
+	TimedOut bool `json:"timedOut,omitempty"`
 }
 
 // Method is what one method would do first.
@@ -37,10 +40,25 @@ type Method struct {
 // counting notes of which nodes it was said why they stay.
 type counting struct {
 	events.Recorder
+	lock   sync.Mutex
 	probed sets.Set[string]
 }
 
+func (c *counting) reset() {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.probed = sets.New[string]()
+}
+
+func (c *counting) count() int {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.probed.Len()
+}
+
 func (c *counting) Publish(all ...events.Event) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
 	for _, event := range all {
 		if node, isNode := event.InvolvedObject.(*corev1.Node); isNode && event.Reason == events.Unconsolidatable {
 			c.probed.Insert(node.Name)
@@ -55,7 +73,12 @@ func (accept) Validate(_ context.Context, command disruption.Command, _ time.Dur
 	return command, nil
 }
 
-func consolidate(ctx context.Context, data []byte) (*Pass, error) {
+type answer struct {
+	commands []disruption.Command
+	err      error
+}
+
+func consolidate(ctx context.Context, data []byte, limit time.Duration) (*Pass, error) {
 	workload, err := read(data)
 	if err != nil {
 		return nil, err
@@ -80,9 +103,10 @@ func consolidate(ctx context.Context, data []byte) (*Pass, error) {
 	before := mark()
 	busyBefore := busySeconds()
 	pass := &Pass{}
+	began := time.Now()
 	for _, one := range methods {
 		started := time.Now()
-		world.recorder.probed = sets.New[string]()
+		world.recorder.reset()
 		candidates, err := disruption.GetCandidates(ctx, world.cluster, world.client, world.recorder, world.clock,
 			world.provider, one.method.ShouldDisrupt, one.method.Class(), queue)
 		if err != nil {
@@ -93,13 +117,24 @@ func consolidate(ctx context.Context, data []byte) (*Pass, error) {
 		if err != nil {
 			return nil, err
 		}
-		commands, err := one.method.ComputeCommands(ctx, budgets, candidates...)
-		if err != nil {
-			return nil, err
+		// A method that is not done when time is up is left behind: the process ends with the pass.
+		done := make(chan answer, 1)
+		go func() {
+			commands, err := one.method.ComputeCommands(ctx, budgets, candidates...)
+			done <- answer{commands, err}
+		}()
+		var got answer
+		select {
+		case got = <-done:
+		case <-time.After(limit - time.Since(began)):
+			pass.TimedOut = true
+		}
+		if got.err != nil {
+			return nil, got.err
 		}
 		method := Method{Name: one.name, Seconds: time.Since(started).Seconds(), Delete: []string{},
-			Candidates: len(candidates), Kept: world.recorder.probed.Len()}
-		for _, command := range commands {
+			Candidates: len(candidates), Kept: world.recorder.count()}
+		for _, command := range got.commands {
 			method.Decision = string(command.Decision())
 			method.Delete = append(method.Delete, command.SourceNodeNames()...)
 			method.Replace += len(command.Replacements)
@@ -107,6 +142,9 @@ func consolidate(ctx context.Context, data []byte) (*Pass, error) {
 		}
 		pass.Methods = append(pass.Methods, method)
 		pass.Seconds += method.Seconds
+		if pass.TimedOut {
+			break
+		}
 	}
 	pass.BusySeconds = busySeconds() - busyBefore
 	pass.PeakMegabytes, pass.GrownMegabytes = before.since()

@@ -2,7 +2,7 @@
 //
 //	karpenter solve [-iterations N] [-limit 60s] WORKLOAD.json    one outcome with timings, as JSON
 //	karpenter stream                                            workloads on stdin, outcomes on stdout, a line each
-//	karpenter consolidate WORKLOAD.json                         one pass of every consolidation method
+//	karpenter consolidate [-limit 60s] WORKLOAD.json            one pass of every consolidation method
 package main
 
 import (
@@ -49,7 +49,7 @@ func run(arguments []string) error {
 			return err
 		}
 		if arguments[0] == "consolidate" {
-			pass, err := consolidate(ctx, data)
+			pass, err := consolidate(ctx, data, *limit)
 			if err != nil {
 				return err
 			}

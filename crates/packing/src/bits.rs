@@ -110,6 +110,31 @@ impl FromIterator<usize> for BitSet {
     }
 }
 
+/// A set that is mostly empty and of which there are many: it takes little room until it is used.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WideSet {
+    words: Vec<u64>,
+}
+
+impl WideSet {
+    pub fn insert(&mut self, bit: usize) {
+        let word = bit / 64;
+        if word >= self.words.len() {
+            self.words.reserve_exact(word + 1 - self.words.len());
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (bit % 64);
+    }
+
+    pub fn word(&self, index: usize) -> u64 {
+        self.words.get(index).copied().unwrap_or(0)
+    }
+
+    pub fn clear(&mut self) {
+        self.words.clear();
+    }
+}
+
 /// The set bits of one word, lowest first.
 pub(crate) fn ones(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

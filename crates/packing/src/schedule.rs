@@ -54,7 +54,7 @@ pub fn schedule(snapshot: &Snapshot, pods: &[Pod]) -> Plan {
     );
     let left = run.solve(items);
     let mut plan = Plan {
-        existing: run.assignments(&name_of),
+        existing: run.world.assignments(&run.on_nodes, &name_of),
         ..Plan::default()
     };
     let mut explained: ahash::AHashMap<usize, (String, Vec<crate::model::CandidateRefusal>)> =

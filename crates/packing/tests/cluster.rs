@@ -10,9 +10,9 @@ use slipway_packing::model::{
 };
 use slipway_packing::quantity::Quantity;
 use slipway_packing::requirement::{Operator, RequirementSpec};
-use slipway_packing::schedule;
 
-use crate::{checker, checker_amounts};
+use crate::judge;
+use crate::judged::schedule;
 
 pub const SIZE: &str = "size";
 pub const SPECIAL: &str = "special";
@@ -256,7 +256,6 @@ impl Cluster {
     /// Schedules, launches and binds.
     pub fn provision(&mut self, pods: Vec<Pod>) -> Batch {
         let plan = schedule(&self.snapshot, &pods);
-        checker::check(&self.snapshot, &pods, &plan);
         let by_name: BTreeMap<String, &Pod> =
             pods.iter().map(|pod| (pod.metadata.reference(), pod)).collect();
         let mut bind = Vec::new();
@@ -336,7 +335,7 @@ impl Cluster {
         node.spec.provider_id = format!("test://{name}");
         node.spec.taints.clone_from(&pool.spec.template.spec.taints);
         node.status.capacity = kind.capacity.clone();
-        node.status.allocatable = checker_amounts::allocatable(&kind);
+        node.status.allocatable = judge::amounts::allocatable(&kind);
         node.status.conditions.push(condition("Ready", "True"));
         let mut made = NodeClaim::default();
         made.metadata.name = format!("claim-{:04}", self.launched);

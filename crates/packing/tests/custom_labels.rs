@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 use slipway_packing::model::{Plan, Workload};
-use slipway_packing::schedule;
 
-use crate::checker;
+use crate::judge;
+use crate::judged::schedule;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const TEAM: &str = "example.com/team";
@@ -67,9 +67,7 @@ fn add_host(workload: &mut Value, joined: bool) {
 
 fn planned(workload: &Value) -> Plan {
     let workload: Workload = serde_json::from_value(workload.clone()).expect("a workload");
-    let plan = schedule(&workload.snapshot, &workload.pods);
-    checker::check(&workload.snapshot, &workload.pods, &plan);
-    plan
+    schedule(&workload.snapshot, &workload.pods)
 }
 
 fn claims(plan: &Plan) -> Vec<Vec<&str>> {
@@ -164,7 +162,7 @@ fn a_spread_counts_capacity_on_its_way() {
         .pods
         .extend(moved.into_iter().flat_map(|claim| claim.pods));
     let refused = std::panic::catch_unwind(|| {
-        checker::check(&workload.snapshot, &workload.pods, &lopsided);
+        judge::check(&workload.snapshot, &workload.pods, &lopsided);
     });
     assert!(refused.is_err(), "a skew of four passed");
 }

@@ -98,7 +98,7 @@ fn hostname_spread_against_the_emptiest_host() {
         cluster.provision(copies("first", 2, &example));
         assert_eq!(cluster.node_count(), 2);
         cluster.snapshot.options.improvements = improvements;
-        let plan = slipway_packing::schedule(&cluster.snapshot, &copies("second", 2, &example));
+        let plan = crate::judged::schedule(&cluster.snapshot, &copies("second", 2, &example));
         assert_eq!(cluster.node_count() + plan.new_claims.len(), nodes);
     }
 }

@@ -8,15 +8,15 @@
 )]
 
 mod brute_force;
-mod checker;
-mod checker_amounts;
-mod checker_hosts;
 mod cluster;
 mod constraints;
 mod custom_labels;
 mod determinism;
 mod differential;
 mod improvements;
+mod judge;
+mod judge_refuses;
+mod judged;
 mod named_disruption;
 mod named_scheduling;
 mod named_topology;

@@ -1,6 +1,6 @@
 //! The named disruption behaviours: who goes, what comes instead, and what keeps a node.
 
-use slipway_packing::disrupt::{Decision, Method, Outcome, disrupt, next_command};
+use slipway_packing::disrupt::{Decision, Method, Outcome};
 use slipway_packing::labels::{CAPACITY_TYPE, DO_NOT_DISRUPT, INITIALIZED};
 use slipway_packing::model::{Budget, InstanceType, NodePool, Pod, PodDisruptionBudget};
 use slipway_packing::requirement::Operator;
@@ -9,6 +9,7 @@ use crate::cluster::{
     Cluster, condition, instance_type, labelled, offering, pod, pool, pool_with, requirement, with_offerings,
 };
 use crate::constraints::selector;
+use crate::judged::{disrupt, next_command};
 
 /// Types named by their price, which is the same for spot and on demand, all of one size.
 fn priced(prices: &[f64]) -> Vec<InstanceType> {
@@ -239,6 +240,40 @@ fn replaces_by_something_cheaper() {
             .find(|own| own.key == CAPACITY_TYPE)
             .expect("pinned");
         assert_eq!(pinned.values, [expected]);
+    }
+}
+
+/// Pinned to spot, only types that are to be had as spot are listed; where there are none, it is on demand.
+#[test]
+fn lists_only_what_can_be_launched() {
+    let on_demand_only = |price: f64| {
+        with_offerings(
+            priced(&[price]).remove(0),
+            vec![offering("on-demand", "test-zone-1", price)],
+        )
+    };
+    for (spot, types, capacity_types) in [
+        (true, vec!["costs-2"], vec!["spot"]),
+        (false, vec!["costs-1"], vec![]),
+    ] {
+        let mut kinds = vec![on_demand_only(1.0), on_demand_only(9.0)];
+        if spot {
+            kinds.extend(priced(&[2.0]));
+        }
+        let pool = with_budget(pool("default"), "100%");
+        let (mut cluster, names) = standing(pool, kinds, &["9"], "on-demand");
+        cluster.run(small("pod"), &names[0]);
+        let command = next_command(&cluster.snapshot, &[]).command.expect("a command");
+        let replacement = &command.replacements[0];
+        assert_eq!(replacement.instance_types, types);
+        let pinned = replacement
+            .requirements
+            .iter()
+            .find(|own| own.key == CAPACITY_TYPE);
+        assert_eq!(
+            pinned.map_or_else(Vec::new, |own| own.values.clone()),
+            capacity_types
+        );
     }
 }
 

@@ -2,14 +2,13 @@
 //! exactly a pod that fits no type alone.
 
 use proptest::prelude::*;
-use slipway_packing::disrupt::next_command;
 use slipway_packing::labels::{ARCHITECTURE, HOSTNAME, ZONE};
 use slipway_packing::model::{Pod, Taint};
 use slipway_packing::requirement::Operator;
-use slipway_packing::schedule;
 
 use crate::cluster::{Cluster, default_types, labelled, pool, pool_with, requirement};
 use crate::constraints::{With, spread, term};
+use crate::judged::{next_command, schedule};
 
 const APPS: [&str; 3] = ["a", "b", "c"];
 const ZONES: [&str; 3] = ["test-zone-1", "test-zone-2", "test-zone-3"];
@@ -133,7 +132,7 @@ fn fits_alone(cluster: &Cluster, pool: &slipway_packing::model::NodePool, pod: &
         && cluster.snapshot.instance_types[&pool.metadata.name]
             .iter()
             .any(|kind| {
-                let room = crate::checker_amounts::allocatable(kind);
+                let room = crate::judge::amounts::allocatable(kind);
                 let fits = pod.spec.containers[0]
                     .resources
                     .requests

@@ -3,13 +3,13 @@
 use slipway_packing::labels::{CAPACITY_TYPE, HOSTNAME, INITIALIZED, REGISTERED, ZONE};
 use slipway_packing::model::{RefusalReason, ReservedOfferingMode, Service, Taint, Workload};
 use slipway_packing::requirement::Operator;
-use slipway_packing::schedule;
 
 use crate::cluster::{
     Cluster, copies, default_types, instance_type, labelled, offering, pod, pool, pool_with, requirement,
     with_offerings,
 };
 use crate::constraints::{With, node_term, spread, term};
+use crate::judged::schedule;
 
 const TINY: &[(&str, &str)] = &[("cpu", "10m")];
 

@@ -25,15 +25,16 @@ pub struct Arguments {
     /// How often each is solved; the median counts.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
-    /// How often the peer solves each.
+    /// How often the peer solves each, up to a thousand pods. Larger ones it solves once.
     #[arg(long, default_value_t = 3)]
     peer_repeat: usize,
-    /// Up to this many pods the peer runs to its end; beyond, once and up to a limit.
-    #[arg(long, default_value_t = 5_000)]
-    peer_up_to: usize,
-    /// The limit, in seconds. Karpenter itself stops after a minute and acts on what it has.
+    /// How long the peer may take for one workload, in seconds. Karpenter itself stops after a minute and acts on what it
+    /// has; what it reached is printed.
     #[arg(long, default_value_t = 60)]
     peer_limit: u64,
+    /// How long the peer may take for one consolidation pass, in seconds.
+    #[arg(long, default_value_t = 120)]
+    peer_pass_limit: u64,
     /// Over how many nodes to consolidate, as a list.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 500, 2_000])]
     nodes: Vec<usize>,
@@ -72,7 +73,7 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
     }
     let mut consolidate = Vec::new();
     for nodes in &arguments.nodes {
-        consolidate.push(one_pass(&solvers, *nodes, arguments.repeat)?);
+        consolidate.push(one_pass(arguments, &solvers, *nodes)?);
     }
     if as_json {
         println!("{}", json!({ "schedule": schedule, "consolidate": consolidate }));
@@ -85,18 +86,14 @@ fn one_mix(arguments: &Arguments, solvers: &Solvers, mix: &str, pods: usize) -> 
     generate(&solvers.ours, &["--mix", mix, "--pods", &pods.to_string()], &file)?;
     let slipway = solvers.run_ours(&file, arguments.repeat, &[])?;
     eprintln!("{mix} {pods}\n  {}", slipway.row("slipway"));
-    let (repeat, limit) = if pods <= arguments.peer_up_to {
-        (arguments.peer_repeat, Duration::from_hours(1))
-    } else {
-        (1, Duration::from_secs(arguments.peer_limit))
-    };
+    let repeat = if pods <= 1_000 { arguments.peer_repeat } else { 1 };
+    let limit = Duration::from_secs(arguments.peer_limit);
     let karpenter = solvers.run_theirs(&file, repeat, limit)?;
     if let Some(karpenter) = &karpenter {
-        let ratio = slipway.pods_per_second.median / karpenter.pods_per_second.median;
-        let memory = slipway.peak_megabytes / karpenter.peak_megabytes;
         eprintln!(
-            "  {}\n  {ratio:.0} times as fast, {memory:.2} of the memory",
-            karpenter.row("karpenter")
+            "  {}\n  {}",
+            karpenter.row("karpenter"),
+            compared(&slipway, karpenter)
         );
     }
     std::fs::remove_file(&file).context("removing a workload")?;
@@ -108,12 +105,29 @@ fn one_mix(arguments: &Arguments, solvers: &Solvers, mix: &str, pods: usize) -> 
     }))
 }
 
-fn one_pass(solvers: &Solvers, nodes: usize, repeat: usize) -> Result<Value> {
+/// One line on how both came out of it. What a limit cut short cannot be compared in nodes and cost.
+fn compared(slipway: &Side, karpenter: &Side) -> String {
+    let speed = slipway.pods_per_second.median / karpenter.pods_per_second.median;
+    let memory = slipway.peak_megabytes / karpenter.peak_megabytes;
+    let planning = slipway.grown_megabytes / karpenter.grown_megabytes;
+    let outcome = match karpenter.reached {
+        Some(_) => String::new(),
+        None => format!(
+            ", {:+.0} nodes, {:+.2} % of the cost",
+            slipway.nodes.median - karpenter.nodes.median,
+            (slipway.cost.median / karpenter.cost.median.max(f64::MIN_POSITIVE) - 1.0) * 100.0
+        ),
+    };
+    format!("{speed:.0} times as fast, {memory:.2} of the memory ({planning:.2} while solving){outcome}")
+}
+
+fn one_pass(arguments: &Arguments, solvers: &Solvers, nodes: usize) -> Result<Value> {
+    let repeat = arguments.repeat;
     let file = solvers.directory.join(format!("standing-{nodes}.json"));
     generate(&solvers.ours, &["--standing", &nodes.to_string()], &file)?;
     let slipway = solvers.consolidate_ours(&file, repeat, &[])?;
     eprintln!("consolidation of {nodes} nodes\n  {}", slipway.row("slipway"));
-    let karpenter = solvers.consolidate_theirs(&file)?;
+    let karpenter = solvers.consolidate_theirs(&file, Duration::from_secs(arguments.peer_pass_limit))?;
     if let Some(karpenter) = &karpenter {
         eprintln!("  {}", karpenter.row("karpenter"));
     }

@@ -171,6 +171,7 @@ fn consolidate(workload: &Workload, repeat: usize) -> Result<Value, String> {
     let before = process::Memory::mark();
     let (mut seconds, mut busy) = (Vec::new(), Vec::new());
     let mut methods = Value::Null;
+    let mut problems: Vec<String> = Vec::new();
     for _ in 0..repeat {
         let (started, busy_before) = (Instant::now(), process::busy_seconds());
         methods = json!({});
@@ -183,6 +184,11 @@ fn consolidate(workload: &Workload, repeat: usize) -> Result<Value, String> {
             let outcome = disrupt(&workload.snapshot, &workload.pods, method);
             let name = serde_json::to_value(method).map_err(|error| error.to_string())?;
             let command = outcome.command.as_ref();
+            problems.extend(
+                command.iter().flat_map(|command| {
+                    checker::command_problems(&workload.snapshot, &workload.pods, command)
+                }),
+            );
             methods[name.as_str().unwrap_or("method")] = json!({
                 "seconds": start.elapsed().as_secs_f64(),
                 "delete": command.map_or(0, |command| command.nodes.len()),
@@ -201,6 +207,8 @@ fn consolidate(workload: &Workload, repeat: usize) -> Result<Value, String> {
         "seconds": seconds,
         "busySeconds": busy,
         "methods": methods,
+        "problems": problems.len(),
+        "first": problems.iter().take(5).collect::<Vec<_>>(),
         "peakMegabytes": memory.peak,
         "grownMegabytes": memory.grown,
     }))

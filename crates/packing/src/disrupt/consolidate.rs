@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::candidates::Candidate;
 use crate::engine::catalog::Pool;
 use crate::engine::finish::Finished;
-use crate::engine::intern::{Interner, ReqVec, find};
+use crate::engine::intern::{Interner, ReqId, ReqVec, find};
 use crate::engine::run::{Item, Run, RunOptions};
 use crate::engine::world::World;
 use crate::labels;
@@ -25,9 +25,23 @@ pub(crate) struct Others {
 
 /// What a probe found.
 pub(crate) enum Found {
-    /// The nodes can go; these take over.
-    Command(Vec<Replacement>),
+    /// The nodes can go.
+    Move(Move),
     Nothing(String),
+}
+
+/// What takes over when nodes go.
+#[derive(Default)]
+pub(crate) struct Move {
+    pub replacements: Vec<Replacement>,
+    /// Pods that go to nodes which stay.
+    pub on_nodes: Vec<(usize, Item)>,
+}
+
+/// Life without the candidates.
+pub(crate) struct Simulated {
+    pub claims: Vec<Finished>,
+    pub on_nodes: Vec<(usize, Item)>,
 }
 
 pub(crate) struct Replacement {
@@ -68,7 +82,7 @@ pub(crate) fn simulate(
     others: &Others,
     consolidating: bool,
     order: &dyn Fn(&World<'_>, &mut Vec<Item>),
-) -> Result<Vec<Finished>, String> {
+) -> Result<Simulated, String> {
     let mut items: Vec<Item> = Vec::new();
     items.extend(&others.pending);
     items.extend(&others.leaving);
@@ -131,10 +145,31 @@ pub(crate) fn simulate(
     };
     let result = match problem {
         Some(problem) => Err(problem),
-        None => Ok(run.finish_claims(&|item| format!("{}", item.pod))),
+        None => launchable(&mut run, &is_pending).map(|claims| Simulated {
+            claims,
+            on_nodes: std::mem::take(&mut run.on_nodes),
+        }),
     };
     run.undo();
     result
+}
+
+/// The claims of a run. One that could not be written out leaves its pods without a place: pods that wait may go on
+/// waiting, others must not.
+fn launchable(run: &mut Run<'_, '_>, is_pending: &dyn Fn(&Item) -> bool) -> Result<Vec<Finished>, String> {
+    let mut claims = run.finish_claims(&|item| format!("{}", item.pod));
+    for finished in &claims {
+        if let Some(problem) = &finished.problem
+            && let Some(item) = finished.items.iter().find(|item| !is_pending(item))
+        {
+            return Err(format!(
+                "not all pods would schedule, {} => {problem}",
+                run.world.shapes[item.shape].example.metadata.reference()
+            ));
+        }
+    }
+    claims.retain(|finished| finished.problem.is_none());
+    Ok(claims)
 }
 
 /// Whether giving up these nodes saves money, and what replaces them.
@@ -144,17 +179,33 @@ pub(crate) fn consolidate(
     others: &Others,
     order: &dyn Fn(&World<'_>, &mut Vec<Item>),
 ) -> Found {
-    let claims = match simulate(world, candidates, others, true, order) {
-        Ok(claims) => claims,
+    let Simulated { claims, on_nodes } = match simulate(world, candidates, others, true, order) {
+        Ok(simulated) => simulated,
         Err(problem) => return Found::Nothing(problem),
     };
+    let replacements = match cheaper(world, candidates, claims) {
+        Ok(replacements) => replacements,
+        Err(why) => return Found::Nothing(why),
+    };
+    Found::Move(Move {
+        replacements,
+        on_nodes,
+    })
+}
+
+/// What to launch so that money is saved, or why none is.
+fn cheaper(
+    world: &mut World<'_>,
+    candidates: &[&Candidate<'_>],
+    claims: Vec<Finished>,
+) -> Result<Vec<Replacement>, String> {
     let budget: f64 = candidates.iter().map(|candidate| candidate.price).sum();
     let many = world.options.improvements.many_to_many_consolidation && candidates.len() > claims.len();
     match claims.len() {
-        0 => return Found::Command(Vec::new()),
+        0 => return Ok(Vec::new()),
         1 => {}
         _ if many => return many_to_many(world, claims, budget),
-        count => return Found::Nothing(format!("Can't remove without creating {count} candidates")),
+        count => return Err(format!("Can't remove without creating {count} candidates")),
     }
     let mut finished = claims.into_iter().next().expect("there is one");
     let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
@@ -172,9 +223,7 @@ pub(crate) fn consolidate(
     if all_spot && spot_allowed {
         return spot_to_spot(world, candidates, finished, budget, spot);
     }
-    if let Err(problem) = keep_cheaper(world, &mut finished, budget) {
-        return Found::Nothing(problem);
-    }
+    keep_cheaper(world, &mut finished, budget)?;
     if spot_allowed
         && allows(
             &world.interner,
@@ -182,16 +231,48 @@ pub(crate) fn consolidate(
             labels::CAPACITY_ON_DEMAND,
         )
     {
-        // The saving was worked out for spot: if there is none, nothing should be launched in its place.
-        world
-            .interner
-            .narrow(&mut finished.requirements, capacity_type, spot);
+        prefer_spot(world, &mut finished, spot, candidates.len())?;
     }
-    Found::Command(vec![Replacement { finished }])
+    Ok(vec![Replacement { finished }])
+}
+
+/// Where a type can be had as spot, the saving was worked out for that: if there is none, nothing should be launched in
+/// its place. Types that are only to be had on demand are left out then, because nothing could be launched as them. Where
+/// there are no others, one node is replaced on demand; several are not, as Karpenter does not.
+fn prefer_spot(
+    world: &mut World<'_>,
+    finished: &mut Finished,
+    spot: ReqId,
+    nodes: usize,
+) -> Result<(), String> {
+    let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
+    let mut pinned = finished.requirements.clone();
+    world.interner.narrow(&mut pinned, capacity_type, spot);
+    let pool = &world.pools[finished.pool];
+    let types: Vec<usize> = finished
+        .types
+        .iter()
+        .copied()
+        .filter(|index| pool.cheapest(&mut world.interner, &pinned, *index).is_some())
+        .collect();
+    if types.is_empty() {
+        return if nodes > 1 {
+            Err("Can't replace with a cheaper node".to_owned())
+        } else {
+            Ok(())
+        };
+    }
+    finished.requirements = pinned;
+    finished.types = Arc::new(types);
+    meets_min_values(world, finished)
 }
 
 /// Several replacements, as long as together they cost less in the worst case.
-fn many_to_many(world: &mut World<'_>, claims: Vec<Finished>, budget: f64) -> Found {
+fn many_to_many(
+    world: &mut World<'_>,
+    claims: Vec<Finished>,
+    budget: f64,
+) -> Result<Vec<Replacement>, String> {
     let mut total = 0.0;
     let mut kept = Vec::new();
     for mut finished in claims {
@@ -204,9 +285,9 @@ fn many_to_many(world: &mut World<'_>, claims: Vec<Finished>, budget: f64) -> Fo
         kept.push(Replacement { finished });
     }
     if total < budget {
-        Found::Command(kept)
+        Ok(kept)
     } else {
-        Found::Nothing("Can't replace with cheaper nodes".to_owned())
+        Err("Can't replace with cheaper nodes".to_owned())
     }
 }
 
@@ -215,22 +296,20 @@ fn spot_to_spot(
     candidates: &[&Candidate<'_>],
     mut finished: Finished,
     budget: f64,
-    spot: crate::engine::intern::ReqId,
-) -> Found {
+    spot: ReqId,
+) -> Result<Vec<Replacement>, String> {
     if !world.options.spot_to_spot_consolidation {
         let why = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node";
-        return Found::Nothing(why.to_owned());
+        return Err(why.to_owned());
     }
     let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
     world
         .interner
         .narrow(&mut finished.requirements, capacity_type, spot);
-    if let Err(problem) = keep_cheaper(world, &mut finished, budget) {
-        return Found::Nothing(problem);
-    }
+    keep_cheaper(world, &mut finished, budget)?;
     if candidates.len() == 1 {
         if finished.types.len() < SPOT_TO_SPOT_TYPES {
-            return Found::Nothing(format!(
+            return Err(format!(
                 "SpotToSpotConsolidation requires {SPOT_TO_SPOT_TYPES} cheaper instance type options than the current \
                  candidate to consolidate, got {}",
                 finished.types.len()
@@ -244,7 +323,7 @@ fn spot_to_spot(
         };
         Arc::make_mut(&mut finished.types).truncate(needed.max(SPOT_TO_SPOT_TYPES));
     }
-    Found::Command(vec![Replacement { finished }])
+    Ok(vec![Replacement { finished }])
 }
 
 /// Keeps types whose worst launch price is below `budget`.
@@ -257,7 +336,16 @@ pub(crate) fn keep_cheaper(
     let requirements = finished.requirements.clone();
     Arc::make_mut(&mut finished.types)
         .retain(|index| worst_price(pool, &mut world.interner, &requirements, *index) < budget);
-    let unmet = pool.unmet_min_values_of(&world.interner, &requirements, &finished.types);
+    meets_min_values(world, finished)?;
+    if finished.types.is_empty() {
+        return Err("Can't replace with a cheaper node".to_owned());
+    }
+    Ok(())
+}
+
+fn meets_min_values(world: &World<'_>, finished: &Finished) -> Result<(), String> {
+    let pool = &world.pools[finished.pool];
+    let unmet = pool.unmet_min_values_of(&world.interner, &finished.requirements, &finished.types);
     if !unmet.is_empty() {
         let keys: Vec<&str> = unmet
             .iter()
@@ -267,9 +355,6 @@ pub(crate) fn keep_cheaper(
             "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",
             keys.join(" ")
         ));
-    }
-    if finished.types.is_empty() {
-        return Err("Can't replace with a cheaper node".to_owned());
     }
     Ok(())
 }

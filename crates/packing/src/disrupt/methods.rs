@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::Reason;
 use super::candidates::{self, Candidate, Class};
-use super::consolidate::{Found, Others, Replacement, consolidate, keep_cheaper, simulate};
+use super::consolidate::{Found, Move, Others, Replacement, consolidate, keep_cheaper, simulate};
 use super::eviction::leaving_pods;
 use super::score::{Totals, is_worth_it};
 use crate::default_spread;
 use crate::engine::run::Item;
 use crate::engine::world::World;
-use crate::model::{NewClaim, Pod, Snapshot};
+use crate::model::{NewClaim, NodeAssignment, Pod, Snapshot};
 use crate::schedule::prepare;
 
 /// At most this many nodes are considered together.
@@ -61,6 +61,8 @@ pub struct Command {
     pub decision: Decision,
     pub nodes: Vec<String>,
     pub replacements: Vec<NewClaim>,
+    /// Nodes that stay and take over pods.
+    pub existing: Vec<NodeAssignment>,
     /// Per hour.
     pub savings: f64,
 }
@@ -179,6 +181,9 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
         for claim in &mut command.replacements {
             claim.pods = claim.pods.iter().map(|pod| name_of(pod)).collect();
         }
+        for node in &mut command.existing {
+            node.pods = node.pods.iter().map(|pod| name_of(pod)).collect();
+        }
         command
     });
     outcome
@@ -224,8 +229,9 @@ impl<'a> Round<'_, 'a> {
             .insert(candidate.name.to_owned(), why.to_owned());
     }
 
-    fn command(&mut self, method: Method, nodes: &[&Candidate<'_>], replacements: &[Replacement]) -> Command {
+    fn command(&mut self, method: Method, nodes: &[&Candidate<'_>], found: &Move) -> Command {
         let mut savings: f64 = nodes.iter().map(|candidate| candidate.price).sum();
+        let replacements = &found.replacements;
         for replacement in replacements {
             savings -= replacement.price(self.world);
         }
@@ -242,6 +248,9 @@ impl<'a> Round<'_, 'a> {
                 .iter()
                 .map(|replacement| replacement.claim(self.world))
                 .collect(),
+            existing: self
+                .world
+                .assignments(&found.on_nodes, &|item| item.pod.to_string()),
             savings,
         }
     }
@@ -269,7 +278,7 @@ impl<'a> Round<'_, 'a> {
                 empty.push(candidate);
             }
         }
-        (!empty.is_empty()).then(|| self.command(Method::Emptiness, &empty, &[]))
+        (!empty.is_empty()).then(|| self.command(Method::Emptiness, &empty, &Move::default()))
     }
 
     fn drift(&mut self, found: &[Candidate<'a>]) -> Option<Command> {
@@ -285,12 +294,13 @@ impl<'a> Round<'_, 'a> {
             }
             match simulate(self.world, &[candidate], self.others, false, self.order) {
                 Err(problem) => self.block(candidate, &problem),
-                Ok(claims) => {
-                    let replacements: Vec<Replacement> = claims
-                        .into_iter()
-                        .map(|finished| Replacement { finished })
-                        .collect();
-                    return Some(self.command(Method::Drift, &[candidate], &replacements));
+                Ok(simulated) => {
+                    let claims = simulated.claims.into_iter();
+                    let found = Move {
+                        replacements: claims.map(|finished| Replacement { finished }).collect(),
+                        on_nodes: simulated.on_nodes,
+                    };
+                    return Some(self.command(Method::Drift, &[candidate], &found));
                 }
             }
         }
@@ -373,13 +383,9 @@ impl<'a> Round<'_, 'a> {
             }
             match consolidate(self.world, &[candidate], self.others, self.order) {
                 Found::Nothing(why) => self.block(candidate, &why),
-                Found::Command(replacements) => {
-                    if self.is_worth_it(&[candidate], &replacements) {
-                        return Some(self.command(
-                            Method::SingleNodeConsolidation,
-                            &[candidate],
-                            &replacements,
-                        ));
+                Found::Move(found) => {
+                    if self.is_worth_it(&[candidate], &found.replacements) {
+                        return Some(self.command(Method::SingleNodeConsolidation, &[candidate], &found));
                     }
                     self.block(candidate, "the move saves too little for what it disrupts");
                 }
@@ -416,29 +422,25 @@ impl<'a> Round<'_, 'a> {
         while low <= high {
             let middle = usize::midpoint(low, high);
             let nodes = &within[..=middle];
-            let replacements = match consolidate(self.world, nodes, self.others, self.order) {
+            let found = match consolidate(self.world, nodes, self.others, self.order) {
                 Found::Nothing(_) => None,
-                Found::Command(replacements) => self.unlike_the_old(nodes, replacements),
+                Found::Move(found) => self.unlike_the_old(nodes, found),
             };
-            let approved = replacements.filter(|replacements| self.is_worth_it(nodes, replacements));
-            if let Some(replacements) = approved {
-                best = Some((middle, replacements));
+            let approved = found.filter(|found| self.is_worth_it(nodes, &found.replacements));
+            if let Some(found) = approved {
+                best = Some((middle, found));
                 low = middle + 1;
             } else {
                 high = middle - 1;
             }
         }
-        let (middle, replacements) = best?;
-        Some(self.command(Method::MultiNodeConsolidation, &within[..=middle], &replacements))
+        let (middle, found) = best?;
+        Some(self.command(Method::MultiNodeConsolidation, &within[..=middle], &found))
     }
 
     /// A replacement of a type that is being removed would only be the old node again: it has to be cheaper than that.
-    fn unlike_the_old(
-        &mut self,
-        nodes: &[&Candidate<'_>],
-        mut replacements: Vec<Replacement>,
-    ) -> Option<Vec<Replacement>> {
-        if let [replacement] = replacements.as_mut_slice() {
+    fn unlike_the_old(&mut self, nodes: &[&Candidate<'_>], mut found: Move) -> Option<Move> {
+        if let [replacement] = found.replacements.as_mut_slice() {
             let pool = &self.world.pools[replacement.finished.pool];
             let mut ceiling = f64::MAX;
             for index in replacement.finished.types.iter() {
@@ -452,7 +454,7 @@ impl<'a> Round<'_, 'a> {
             }
             keep_cheaper(self.world, &mut replacement.finished, ceiling).ok()?;
         }
-        Some(replacements)
+        Some(found)
     }
 }
 

@@ -3,6 +3,7 @@
 use ahash::AHashMap;
 use smallvec::SmallVec;
 
+use super::fits::FitIndex;
 use super::intern::{Interner, Key, ReqId, ReqVec, find};
 use crate::bits::BitSet;
 use crate::host_ports::HostPort;
@@ -44,54 +45,12 @@ impl Offer {
 #[derive(Clone, Debug)]
 pub(crate) struct Type {
     pub name: String,
+    /// Where it stands in the catalogue.
+    place: usize,
     pub requirements: ReqVec,
     pub capacity: Amounts,
     pub offers: Vec<Offer>,
     pub volume_limits: std::collections::BTreeMap<String, u32>,
-}
-
-/// The types that have at least some amount of a resource, for every amount that matters.
-#[derive(Clone, Debug, Default)]
-struct FitIndex {
-    /// Ascending amounts, each with the slots that have at least as much.
-    steps: Vec<(i128, BitSet)>,
-}
-
-impl FitIndex {
-    fn build(slots: &[Slot], resource: usize) -> Self {
-        let mut values: Vec<i128> = slots
-            .iter()
-            .map(|slot| amount(&slot.allocatable, resource))
-            .collect();
-        values.sort_unstable();
-        values.dedup();
-        let steps = values
-            .into_iter()
-            .map(|value| {
-                let having = |slot: &Slot| amount(&slot.allocatable, resource) >= value;
-                (
-                    value,
-                    slots
-                        .iter()
-                        .enumerate()
-                        .filter(|(_, slot)| having(slot))
-                        .map(|(index, _)| index)
-                        .collect(),
-                )
-            })
-            .collect();
-        FitIndex { steps }
-    }
-
-    /// Cuts `set` to what has at least `wanted`.
-    fn cut(&self, set: &mut BitSet, wanted: i128) {
-        let position = self.steps.partition_point(|(value, _)| *value < wanted);
-        match self.steps.get(position) {
-            Some(_) if position == 0 => {}
-            Some((_, having)) => set.intersect_with(having),
-            None => set.clear(),
-        }
-    }
 }
 
 /// Types that run the same daemons.
@@ -111,8 +70,11 @@ pub(crate) struct Pool {
     pub weight: i32,
     pub taints: Vec<Taint>,
     pub requirements: ReqVec,
+    /// The cheapest first.
     pub types: Vec<Type>,
     pub slots: Vec<Slot>,
+    /// What each slot costs at least.
+    prices: Vec<f64>,
     /// Slots the pool's own requirements leave.
     pub usable: BitSet,
     pub daemon_groups: Vec<DaemonGroup>,
@@ -164,6 +126,7 @@ impl Pool {
             requirements,
             types: Vec::new(),
             slots: Vec::new(),
+            prices: Vec::new(),
             usable: BitSet::default(),
             daemon_groups: Vec::new(),
             has_reserved: false,
@@ -181,8 +144,14 @@ impl Pool {
             };
             built.limits = Some(pool.spec.limits.iter().map(limit).collect());
         }
-        for kind in types {
-            built.add_type(kind, options, interner, resources, reservations);
+        let mut by_price: Vec<(usize, f64, &InstanceType)> = types
+            .iter()
+            .enumerate()
+            .map(|(place, kind)| (place, least_price(kind), kind))
+            .collect();
+        by_price.sort_by(|left, right| left.1.total_cmp(&right.1).then(left.0.cmp(&right.0)));
+        for (place, _, kind) in by_price {
+            built.add_type(kind, place, options, interner, resources, reservations);
         }
         built.offer_keys.sort_unstable();
         built.offer_keys.dedup();
@@ -192,6 +161,7 @@ impl Pool {
     fn add_type(
         &mut self,
         kind: &InstanceType,
+        place: usize,
         options: &Options,
         interner: &mut Interner,
         resources: &mut ResourceTable,
@@ -245,6 +215,12 @@ impl Pool {
         }
         for (capacity_override, overhead_override, offerings) in groups {
             let allocatable = allocatable(kind, &capacity_override, overhead_override.as_ref());
+            let prices = offerings
+                .iter()
+                .map(|index: &usize| &offers[*index])
+                .filter(|offer: &&Offer| offer.launchable())
+                .map(|offer| offer.price);
+            self.prices.push(prices.fold(f64::MAX, f64::min));
             self.slots.push(Slot {
                 type_index,
                 allocatable: resources.amounts(&allocatable),
@@ -253,6 +229,7 @@ impl Pool {
         }
         self.types.push(Type {
             name: kind.name.clone(),
+            place,
             requirements: interner.intern(&Requirements::from_specs(&kind.requirements)),
             capacity: resources.amounts(&kind.capacity),
             offers,
@@ -479,6 +456,12 @@ impl Pool {
         best
     }
 
+    /// What a claim of these types costs, as far as that can be told without looking at what else it requires: enough to
+    /// tell which of several claims grows dearer.
+    pub fn price_at_a_glance(&self, slots: &BitSet) -> f64 {
+        slots.iter().next().map_or(0.0, |slot| self.prices[slot])
+    }
+
     /// Types by the price of their cheapest launchable offering, in catalogue order where equal.
     pub fn by_price(&self, interner: &mut Interner, requirements: &ReqVec, slots: &BitSet) -> Vec<usize> {
         let mut priced: Vec<(f64, usize)> = Vec::new();
@@ -489,7 +472,12 @@ impl Pool {
                 index,
             ));
         }
-        priced.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
+        let place = |index: usize| self.types[index].place;
+        priced.sort_by(|left, right| {
+            left.0
+                .total_cmp(&right.0)
+                .then(place(left.1).cmp(&place(right.1)))
+        });
         priced.into_iter().map(|(_, index)| index).collect()
     }
 
@@ -523,6 +511,11 @@ impl Pool {
         }
         set
     }
+}
+
+fn least_price(kind: &InstanceType) -> f64 {
+    let available = kind.offerings.iter().filter(|offering| offering.available);
+    available.map(|offering| offering.price).fold(f64::MAX, f64::min)
 }
 
 fn allocatable(

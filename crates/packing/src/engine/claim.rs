@@ -1,9 +1,11 @@
 //! A node that is about to be created: what it could still become, and whether it takes one more pod.
 
+use std::sync::Arc;
+
 use super::choice::Choice;
 use super::intern::{ReqId, ReqVec};
 use super::run::{Item, Run};
-use super::shape::{PoolAnswer, ShapeId};
+use super::shape::{AnswerKey, PoolAnswer, ShapeId};
 use crate::bits::BitSet;
 use crate::host_ports::HostPort;
 use crate::model::ReservedOfferingMode;
@@ -81,7 +83,7 @@ impl Run<'_, '_> {
         choice: &Choice,
     ) -> Result<Settled, Refusal> {
         let pool = self.claims[claim].pool;
-        let label_missing = match self.pool_answer(pool, shape, variant) {
+        let label_missing = match **self.pool_answer(pool, shape, variant) {
             PoolAnswer::Never => return Err(FOR_GOOD),
             PoolAnswer::LabelMissing => true,
             PoolAnswer::Maybe(_) => false,
@@ -145,14 +147,35 @@ impl Run<'_, '_> {
     }
 
     /// What a pool's template could do for a variant, whatever else is placed.
-    pub fn pool_answer(&mut self, pool: usize, shape: ShapeId, variant: usize) -> &PoolAnswer {
+    pub fn pool_answer(&mut self, pool: usize, shape: ShapeId, variant: usize) -> &Arc<PoolAnswer> {
         if self.world.shapes[shape].variants[variant].pools[pool].is_none() {
-            let answer = self.work_out_pool_answer(pool, shape, variant);
+            let answer = self.shared_pool_answer(pool, shape, variant);
             self.world.shapes[shape].variants[variant].pools[pool] = Some(answer);
         }
         self.world.shapes[shape].variants[variant].pools[pool]
             .as_ref()
             .expect("just worked out")
+    }
+
+    /// Shapes that differ only in what they say about other pods share an answer.
+    fn shared_pool_answer(&mut self, pool: usize, shape: ShapeId, variant: usize) -> Arc<PoolAnswer> {
+        let data = &self.world.shapes[shape];
+        if !data.host_ports.is_empty() || !data.volumes.is_empty() || !data.volume_places.is_empty() {
+            return Arc::new(self.work_out_pool_answer(pool, shape, variant));
+        }
+        let variant_data = &data.variants[variant];
+        let question = AnswerKey {
+            pool,
+            requirements: variant_data.requirements.clone(),
+            tolerations: variant_data.tolerations.clone(),
+            requests: data.requests.clone(),
+        };
+        if let Some(answer) = self.world.pool_answers.get(&question) {
+            return answer.clone();
+        }
+        let answer = Arc::new(self.work_out_pool_answer(pool, shape, variant));
+        self.world.pool_answers.insert(question, answer.clone());
+        answer
     }
 
     fn work_out_pool_answer(&mut self, pool: usize, shape: ShapeId, variant: usize) -> PoolAnswer {
@@ -216,24 +239,25 @@ impl Run<'_, '_> {
         choice: &Choice,
         relax_min_values: bool,
     ) -> Result<Settled, Refusal> {
-        let PoolAnswer::Maybe(alternatives) = self.pool_answer(pool, shape, variant) else {
+        let answer = self.pool_answer(pool, shape, variant).clone();
+        let PoolAnswer::Maybe(alternatives) = &*answer else {
             return Err(FOR_GOOD);
         };
-        let alternatives = alternatives.clone();
         if self.node_limit_reached(pool) {
             return Err(FOR_GOOD);
         }
         let limited = self.limited_slots(pool).cloned();
         let mut refusal = FOR_GOOD;
-        for (requirements, mut slots) in alternatives {
+        for (before, slots) in alternatives {
+            let mut slots = slots.clone();
             if let Some(limited) = &limited {
                 slots.intersect_with(limited);
             }
             if slots.is_empty() {
                 continue;
             }
-            let before = requirements.clone();
-            match self.narrow_and_settle(pool, &before, requirements, slots, choice, &[], relax_min_values) {
+            let requirements = before.clone();
+            match self.narrow_and_settle(pool, before, requirements, slots, choice, &[], relax_min_values) {
                 Ok(settled) => return Ok(settled),
                 Err(next) => refusal = next,
             }

@@ -225,7 +225,7 @@ impl Run<'_, '_> {
         let details = format!(
             "requirements={}, resources={}",
             world.interner.to_requirements(requirements),
-            resources::display(&world.shapes[shape].request_list)
+            resources::display(&world.shapes[shape].request_list())
         );
         if !all.is_empty() {
             let unmet = world.pools[pool].unmet_min_values(&world.interner, requirements, &all);
@@ -264,8 +264,8 @@ impl Run<'_, '_> {
             [] => "no instance type met the requirements/resources/offering tuple".to_owned(),
             missing => format!("no instance type {}", missing.join(" or ")),
         };
-        let cpu = world.shapes[shape].request_list.get(resources::CPU);
-        let typo = if cpu.is_some_and(|cpu| *cpu >= crate::quantity::Quantity::from_units(1_000_000)) {
+        let cpu = world.shapes[shape].request_list().get(resources::CPU).copied();
+        let typo = if cpu.is_some_and(|cpu| cpu >= crate::quantity::Quantity::from_units(1_000_000)) {
             " (CPU request >= 1 Million, m vs M typo?)"
         } else {
             ""

@@ -7,6 +7,7 @@ use ahash::AHashMap;
 use super::catalog::Offer;
 use super::intern::ReqVec;
 use super::run::{Item, Run};
+use super::world::World;
 use crate::bits::BitSet;
 use crate::labels;
 use crate::model::{MinValuesPolicy, Names, NewClaim, NodeAssignment, ResourceList};
@@ -179,17 +180,24 @@ impl Run<'_, '_> {
         }
         least.unwrap_or_default()
     }
+}
 
-    pub fn assignments(&self, name_of: &dyn Fn(Item) -> String) -> Vec<NodeAssignment> {
+impl World<'_> {
+    /// Nodes with the pods put on them.
+    pub fn assignments(
+        &self,
+        on_nodes: &[(usize, Item)],
+        name_of: &dyn Fn(Item) -> String,
+    ) -> Vec<NodeAssignment> {
         let mut by_node: std::collections::BTreeMap<usize, Vec<String>> = std::collections::BTreeMap::new();
-        for (node, item) in &self.on_nodes {
+        for (node, item) in on_nodes {
             by_node.entry(*node).or_default().push(name_of(*item));
         }
         by_node
             .into_iter()
             .map(|(node, pods)| NodeAssignment {
-                node: self.world.nodes[node].name.to_owned(),
-                initialized: self.world.nodes[node].initialized,
+                node: self.nodes[node].name.to_owned(),
+                initialized: self.nodes[node].initialized,
                 pods,
             })
             .collect()
@@ -197,21 +205,17 @@ impl Run<'_, '_> {
 }
 
 /// Sums are printed in the form the pods used.
-fn quantity_like(
-    world: &super::world::World<'_>,
-    items: &[Item],
-    name: &str,
-    nanos: i128,
-) -> crate::quantity::Quantity {
+fn quantity_like(world: &World<'_>, items: &[Item], name: &str, nanos: i128) -> crate::quantity::Quantity {
     let example = items.iter().find_map(|item| {
         world.shapes[item.shape]
-            .request_list
+            .request_list()
             .get(name)
+            .copied()
             .filter(|quantity| !quantity.is_zero())
     });
     match example {
         // Adding to an amount keeps its form.
-        Some(example) => *example + crate::quantity::Quantity::from_nanos(nanos - example.nanos()),
+        Some(example) => example + crate::quantity::Quantity::from_nanos(nanos - example.nanos()),
         None => crate::quantity::Quantity::from_nanos(nanos),
     }
 }

@@ -310,7 +310,10 @@ pub(crate) fn requests_with_slot(pod: &Pod, resources: &mut ResourceTable) -> Am
 }
 
 fn daemon_fits_node(daemon: &Pod, taints: &[Taint], labels: &Requirements) -> bool {
-    if taints::untolerated(taints, &daemon.spec.tolerations).is_some() {
+    // Daemons do not mind taints that only ask to be avoided.
+    let mut tolerations = daemon.spec.tolerations.clone();
+    tolerations.push(taints::prefer_no_schedule_toleration());
+    if taints::untolerated(taints, &tolerations).is_some() {
         return false;
     }
     let mut requirements = Requirements::from_labels(&daemon.spec.node_selector);

@@ -2,6 +2,7 @@
 
 use super::choice::{Choice, NoDomain};
 use super::claim::Claim;
+use super::group::GroupKind;
 use super::intern::ReqVec;
 use super::shape::{GroupId, ShapeId};
 use super::world::World;
@@ -45,9 +46,9 @@ pub(crate) struct Run<'w, 'a> {
     pub options: RunOptions,
     pub claims: Vec<Claim>,
     /// Claims by how many pods they hold.
-    by_size: Vec<BitSet>,
+    pub(super) by_size: Vec<BitSet>,
     /// When each claim got its last pod.
-    grown: Vec<u64>,
+    pub(super) grown: Vec<u64>,
     growths: u64,
     /// Nodes that take no part: candidates of a consolidation.
     pub excluded: BitSet,
@@ -203,87 +204,6 @@ impl<'w, 'a> Run<'w, 'a> {
         })
     }
 
-    fn try_claims(&mut self, item: Item, variant: usize, choice: &Choice) -> bool {
-        let fullest_first = self.world.options.improvements.tighter_packing;
-        let sizes = self.by_size.len();
-        for position in 0..sizes {
-            let size = if fullest_first {
-                sizes - 1 - position
-            } else {
-                position
-            };
-            let taken = if size < 2 || fullest_first {
-                self.try_oldest_first(size, item, variant, choice)
-            } else {
-                self.try_last_grown_first(size, item, variant, choice)
-            };
-            if taken {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Claims of a size that may take the pod, in one word of the set.
-    fn candidates(&self, size: usize, word: usize, item: Item, variant: usize, choice: &Choice) -> u64 {
-        let dead = self.world.shapes[item.shape].variants[variant]
-            .dead_claims
-            .word(word);
-        let candidates = self.by_size[size].word(word) & !dead;
-        match &choice.mask {
-            Some(mask) => candidates & mask.word(self.world.first_claim_host / 64 + word),
-            None => candidates,
-        }
-    }
-
-    fn try_oldest_first(&mut self, size: usize, item: Item, variant: usize, choice: &Choice) -> bool {
-        for word in 0..self.by_size[size].word_count() {
-            for bit in ones(self.candidates(size, word, item, variant, choice)) {
-                if self.try_claim(word * 64 + bit, item, variant, choice) {
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// A claim that grows is put before those that had its new size already: what sorting claims by size before every
-    /// pod comes to, when equal ones keep their order.
-    fn try_last_grown_first(&mut self, size: usize, item: Item, variant: usize, choice: &Choice) -> bool {
-        let mut claims: Vec<usize> = Vec::new();
-        for word in 0..self.by_size[size].word_count() {
-            let candidates = self.candidates(size, word, item, variant, choice);
-            claims.extend(ones(candidates).map(|bit| word * 64 + bit));
-        }
-        let Some(first) = claims.iter().copied().max_by_key(|claim| self.grown[*claim]) else {
-            return false;
-        };
-        if self.try_claim(first, item, variant, choice) {
-            return true;
-        }
-        claims.retain(|claim| *claim != first);
-        claims.sort_unstable_by_key(|claim| std::cmp::Reverse(self.grown[*claim]));
-        claims
-            .into_iter()
-            .any(|claim| self.try_claim(claim, item, variant, choice))
-    }
-
-    fn try_claim(&mut self, claim: usize, item: Item, variant: usize, choice: &Choice) -> bool {
-        match self.claim_takes(claim, item.shape, variant, choice) {
-            Ok(settled) => {
-                self.put_on_claim(claim, item, settled);
-                return true;
-            }
-            Err(refusal) if refusal.for_good => {
-                self.world.shapes[item.shape].variants[variant]
-                    .dead_claims
-                    .insert(claim);
-            }
-            Err(_) => {}
-        }
-        false
-    }
-
     fn try_pools(&mut self, item: Item, variant: usize, choice: &Choice) -> Result<(), Refused> {
         let price_aware = self.world.options.improvements.price_aware;
         let relax_min_values = self.world.options.min_values_policy == MinValuesPolicy::BestEffort;
@@ -383,7 +303,7 @@ impl<'w, 'a> Run<'w, 'a> {
         self.put_on_claim(claim, item, settled);
     }
 
-    fn put_on_claim(&mut self, claim: usize, item: Item, settled: super::claim::Settled) {
+    pub(super) fn put_on_claim(&mut self, claim: usize, item: Item, settled: super::claim::Settled) {
         let size = self.claims[claim].items.len();
         self.by_size[size].remove(claim);
         if self.by_size.len() <= size + 1 {
@@ -470,7 +390,7 @@ impl<'w, 'a> Run<'w, 'a> {
             let domains = world.domains.get_mut(&key).expect("a group's key has domains");
             let could_be_in = domains.set(&world.interner, requirement);
             // A pod that could be anywhere keeps others away from everywhere; it counts only where it surely is.
-            let everywhere = keeps_away || group.spec.kind == super::group::GroupKind::AntiAffinity;
+            let everywhere = keeps_away || group.spec.kind == GroupKind::AntiAffinity;
             if everywhere || could_be_in.len() == 1 {
                 for domain in could_be_in.iter() {
                     group.change(domain, 1);

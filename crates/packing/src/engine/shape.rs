@@ -1,12 +1,14 @@
 //! Pods that ask for the same are one shape: what was learnt about one of them holds for all.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::intern::ReqVec;
-use crate::bits::BitSet;
+use crate::bits::{BitSet, WideSet};
 use crate::host_ports::HostPort;
 use crate::model::{Affinity, Pod, ResourceList, StringMap, Toleration, TopologySpreadConstraint};
-use crate::resources::Amounts;
+use crate::resources::{Amounts, ONE, PODS, pod_requests};
 use crate::storage::Volumes;
 
 /// Everything about a pod that scheduling can see.
@@ -40,6 +42,15 @@ pub(crate) enum PoolAnswer {
     Maybe(Vec<(ReqVec, BitSet)>),
 }
 
+/// All that an answer depends on, for pods without ports and volumes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AnswerKey {
+    pub pool: usize,
+    pub requirements: ReqVec,
+    pub tolerations: Vec<Toleration>,
+    pub requests: Amounts,
+}
+
 /// A shape with some preferences given up.
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
@@ -48,19 +59,18 @@ pub(crate) struct Variant {
     pub tolerations: Vec<Toleration>,
     pub groups: Vec<GroupId>,
     /// Nodes that refuse it whatever is placed elsewhere.
-    pub dead_nodes: BitSet,
+    pub dead_nodes: WideSet,
     /// The same, but only for the run under way.
-    pub dead_nodes_now: BitSet,
+    pub dead_nodes_now: WideSet,
     /// Claims of the run under way that refuse it for good.
-    pub dead_claims: BitSet,
-    pub pools: Vec<Option<PoolAnswer>>,
+    pub dead_claims: WideSet,
+    pub pools: Vec<Option<Arc<PoolAnswer>>>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Shape<'a> {
     pub example: &'a Pod,
     pub requests: Amounts,
-    pub request_list: ResourceList,
     pub host_ports: Vec<HostPort>,
     pub volumes: Volumes,
     /// Places its volumes can be attached in; empty means anywhere.
@@ -76,4 +86,13 @@ pub(crate) struct Shape<'a> {
     pub waits: bool,
     /// It failed when this many pods had been placed, and nothing has been placed since.
     pub failed_at: Option<u64>,
+}
+
+impl Shape<'_> {
+    /// What its pods ask for, by name.
+    pub fn request_list(&self) -> ResourceList {
+        let mut list = pod_requests(self.example);
+        list.insert(PODS.to_owned(), ONE);
+        list
+    }
 }

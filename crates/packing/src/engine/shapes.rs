@@ -9,7 +9,7 @@ use super::intern::ReqVec;
 use super::relax::{Relaxed, required_anti_affinity};
 use super::shape::{GroupId, Shape, ShapeId, ShapeKey, Variant};
 use super::world::World;
-use crate::bits::BitSet;
+use crate::bits::{BitSet, WideSet};
 use crate::host_ports;
 use crate::model::{
     LabelSelector, Pod, PodAffinityTerm, PreferencePolicy, SelectorOperator, SelectorRequirement, Toleration,
@@ -153,7 +153,6 @@ impl<'a> World<'a> {
         self.shapes.push(Shape {
             example: pod,
             requests,
-            request_list,
             host_ports: host_ports::of_pod(pod),
             volumes,
             volume_places,
@@ -183,6 +182,8 @@ impl<'a> World<'a> {
                 variants.push(variant);
             }
             if !state.relax(self.tolerate_preferences) {
+                // Most shapes have one; there are many shapes.
+                variants.shrink_to_fit();
                 return variants;
             }
         }
@@ -211,14 +212,15 @@ impl<'a> World<'a> {
             known.insert(*group);
             fresh
         });
+        groups.shrink_to_fit();
         Variant {
             requirements,
             strict,
             tolerations: state.tolerations.clone(),
             groups,
-            dead_nodes: BitSet::default(),
-            dead_nodes_now: BitSet::default(),
-            dead_claims: BitSet::default(),
+            dead_nodes: WideSet::default(),
+            dead_nodes_now: WideSet::default(),
+            dead_claims: WideSet::default(),
             pools: vec![None; self.pools.len()],
         }
     }
@@ -396,6 +398,8 @@ impl<'a> World<'a> {
 
     /// Links every shape to the groups that select its pods. Called once all groups are known.
     pub fn link_shapes(&mut self) {
+        // All pods have their shape: what told shapes apart is no longer needed.
+        self.shape_ids = ahash::AHashMap::new();
         let mut by_label: ahash::AHashMap<(&str, &str), Vec<GroupId>> = ahash::AHashMap::new();
         let mut unanchored = Vec::new();
         for (id, group) in self.groups.iter().enumerate() {

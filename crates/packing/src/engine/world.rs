@@ -1,6 +1,7 @@
 //! The snapshot made ready for scheduling: built once, then run over as often as needed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
 
@@ -9,7 +10,7 @@ use super::domains::Domains;
 use super::group::{Group, GroupSpec, NodeFilter};
 use super::intern::{Interner, Key, ReqVec, find};
 use super::nodes::{self, ExistingNode, StateNode};
-use super::shape::{GroupId, Shape, ShapeId, ShapeKey};
+use super::shape::{AnswerKey, GroupId, PoolAnswer, Shape, ShapeId, ShapeKey};
 use crate::bits::BitSet;
 use crate::host_ports;
 use crate::labels;
@@ -49,6 +50,7 @@ pub(crate) struct World<'a> {
     pub bound: Vec<Bound<'a>>,
     pub storage: Storage<'a>,
     pub tolerate_preferences: bool,
+    pub(super) pool_answers: AHashMap<AnswerKey, Arc<PoolAnswer>>,
     pub(super) group_ids: AHashMap<(bool, GroupSpec), GroupId>,
     pub(super) shape_ids: AHashMap<ShapeKey<'a>, ShapeId>,
     pub(super) selector_keys: AHashSet<&'a str>,
@@ -125,6 +127,7 @@ impl<'a> World<'a> {
             bound: Vec::new(),
             storage,
             tolerate_preferences,
+            pool_answers: AHashMap::new(),
             group_ids: AHashMap::new(),
             shape_ids: AHashMap::new(),
             selector_keys: AHashSet::new(),

@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::Value;
 
 pub struct Karpenter {
+    program: PathBuf,
     process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -20,32 +21,42 @@ impl Karpenter {
             Some(program) => PathBuf::from(program),
             None => build()?,
         };
-        let mut process = Command::new(&program)
+        Some(Karpenter::run(&program))
+    }
+
+    fn run(program: &Path) -> Karpenter {
+        let mut process = Command::new(program)
             .args(["stream", "-threads", "1"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| panic!("starting {}: {error}", program.display()));
         let input = process.stdin.take().expect("piped");
         let output = BufReader::new(process.stdout.take().expect("piped"));
-        Some(Karpenter {
+        Karpenter {
+            program: program.to_owned(),
             process,
             input,
             output,
-        })
+        }
     }
 
-    pub fn solve(&mut self, workload: &Value) -> Value {
-        writeln!(self.input, "{workload}").expect("the harness reads");
+    /// What the peer does with a workload; none if the process breaks off over it, which starts it anew.
+    pub fn solve(&mut self, workload: &Value) -> Option<Value> {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("the harness answers");
+        let asked = writeln!(self.input, "{workload}");
+        if asked.is_err() || self.output.read_line(&mut line).is_err() || line.is_empty() {
+            *self = Karpenter::run(&self.program);
+            return None;
+        }
         let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");
         assert!(
             answer["error"].is_null(),
             "the peer does not take the workload: {}",
             answer["error"]
         );
-        answer
+        Some(answer)
     }
 }
 

@@ -9,15 +9,16 @@ mod pods;
 pub mod random;
 mod recount;
 mod soft_taints;
+mod together;
+mod unoffered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slipway_packing::model::{Plan, Workload};
-use slipway_packing::schedule;
 
-use crate::checker;
+use crate::judged::schedule;
 use generator::generate;
 use karpenter::Karpenter;
 
@@ -32,35 +33,39 @@ const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/differen
 
 fn plan(workload: &serde_json::Value) -> Plan {
     let workload: Workload = serde_json::from_value(workload.clone()).expect("a workload");
-    let plan = schedule(&workload.snapshot, &workload.pods);
-    checker::check(&workload.snapshot, &workload.pods, &plan);
-    plan
+    schedule(&workload.snapshot, &workload.pods)
 }
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// What stands for an outcome where the peer breaks off.
+const BROKE_OFF: &str = "broke off";
+
 /// What is to be said about an outcome of ours that is not among the peer's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Same,
     /// The peer's own runs differ from one another, and ours is no worse than they are.
     Ties,
     /// The peer sorts too many claims to keep the order of equal ones; ours is no worse than what it comes to.
     Order,
-    /// Both agree as soon as one thing is taken from the workload; the thing is named.
-    Without(&'static str),
+    /// Both agree as soon as some things are taken from the workload; the things are named.
+    Without(String),
+    /// The peer's process does not survive the workload.
+    BrokeOff,
     Open,
 }
 
 impl Verdict {
-    fn name(self) -> String {
+    fn name(&self) -> String {
         match self {
             Verdict::Same => "same".to_owned(),
             Verdict::Ties => "ties".to_owned(),
             Verdict::Order => "order".to_owned(),
             Verdict::Without(what) => format!("without-{what}"),
+            Verdict::BrokeOff => "broke-off".to_owned(),
             Verdict::Open => "open".to_owned(),
         }
     }
@@ -72,7 +77,8 @@ const STABLE: usize = 12;
 /// What can be told from the outcomes alone.
 fn compare(ours: &str, theirs: &BTreeSet<String>) -> Verdict {
     let figures = outcome::Figures::of(ours);
-    let all: Vec<outcome::Figures> = theirs.iter().map(|own| outcome::Figures::of(own)).collect();
+    let finished = theirs.iter().filter(|own| *own != BROKE_OFF);
+    let all: Vec<outcome::Figures> = finished.map(|own| outcome::Figures::of(own)).collect();
     let claims = all
         .iter()
         .map(|own| own.claims)
@@ -81,9 +87,11 @@ fn compare(ours: &str, theirs: &BTreeSet<String>) -> Verdict {
         .max(figures.claims);
     if theirs.contains(ours) {
         Verdict::Same
-    } else if theirs.len() > 1 && figures.no_worse_than_some(&all) {
+    } else if all.is_empty() {
+        Verdict::BrokeOff
+    } else if theirs.len() > 1 && figures.are_as_good_as(&all) {
         Verdict::Ties
-    } else if claims > STABLE && figures.no_worse_than_some(&all) {
+    } else if claims > STABLE && figures.are_as_good_as(&all) {
         Verdict::Order
     } else {
         Verdict::Open
@@ -97,24 +105,42 @@ fn ask(peer: &mut Karpenter, workload: &serde_json::Value, ours: &str) -> BTreeS
         if theirs.contains(ours) || (run >= RUNS && theirs.len() == 1) {
             break;
         }
-        theirs.insert(outcome::of_json(&peer.solve(workload)));
+        let answer = peer.solve(workload);
+        theirs.insert(answer.map_or_else(|| BROKE_OFF.to_owned(), |answer| outcome::of_json(&answer)));
     }
     theirs
 }
 
-/// Whether both agree on the workload once one thing that the peer is known to get wrong is taken from it.
-fn explain(peer: &mut Karpenter, workload: &serde_json::Value) -> Option<&'static str> {
-    let changed = [
-        ("label-statements", absence::without_label(workload)),
-        ("soft-taints", soft_taints::tolerated_from_the_start(workload)),
-        ("alternatives", recount::last_alternative_only(workload)),
-        ("different-min-domains", recount::same_min_domains(workload)),
-    ];
-    changed.into_iter().find_map(|(what, changed)| {
-        let changed = changed?;
+type Change = fn(&serde_json::Value) -> Option<serde_json::Value>;
+
+/// What the peer is known to get wrong, and how to take the occasion from a workload.
+const KNOWN: [(&str, Change); 6] = [
+    ("label-statements", absence::without_label),
+    ("soft-taints", soft_taints::tolerated_from_the_start),
+    ("alternatives", recount::last_alternative_only),
+    ("different-min-domains", recount::same_min_domains),
+    ("unoffered-domains", unoffered::only_offered_domains),
+    ("several-on-a-key", together::one_constraint_for_a_key),
+];
+
+/// What has to be taken from the workload for both to agree on it: as few things as possible, of those that the peer is
+/// known to get wrong.
+fn explain(peer: &mut Karpenter, workload: &serde_json::Value) -> Option<String> {
+    let mut sets: Vec<u32> = (1..1 << KNOWN.len()).collect();
+    sets.sort_by_key(|set| set.count_ones());
+    sets.into_iter().find_map(|set| {
+        let mut changed = workload.clone();
+        let mut names = Vec::new();
+        for (index, (name, change)) in KNOWN.iter().enumerate() {
+            if set & (1 << index) != 0 {
+                changed = change(&changed)?;
+                names.push(*name);
+            }
+        }
         let plan = std::panic::catch_unwind(|| plan(&changed)).ok()?;
         let ours = outcome::of_plan(&plan);
-        ask(peer, &changed, &ours).contains(&ours).then_some(what)
+        let agrees = ask(peer, &changed, &ours).contains(&ours);
+        agrees.then(|| names.join("+"))
     })
 }
 

@@ -2,6 +2,7 @@
 //! code with the crate, only the data model and quantities. Tests and measurements judge plans of any scheduler by it.
 
 pub mod amounts;
+mod command;
 mod places;
 mod pod_affinity;
 mod selection;
@@ -10,7 +11,8 @@ mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use slipway_packing::model::{NewClaim, Plan, Pod, Snapshot};
+use slipway_packing::disrupt::Command;
+use slipway_packing::model::{NewClaim, Plan, Pod, ResourceList, Snapshot};
 use slipway_packing::quantity::Quantity;
 
 use places::{Place, Places};
@@ -20,6 +22,14 @@ pub fn check(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) {
     let problems = problems(snapshot, pods, plan);
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
+
+/// Fails with everything that is wrong with what a disruption decided.
+pub fn check_command(snapshot: &Snapshot, pending: &[Pod], command: &Command) {
+    let problems = command_problems(snapshot, pending, command);
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+pub use command::problems as command_problems;
 
 /// Everything that is wrong with a plan.
 pub fn problems(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) -> Vec<String> {
@@ -73,21 +83,18 @@ fn limits(snapshot: &Snapshot, plan: &Plan, problems: &mut Vec<String>) {
             continue;
         };
         let by_name: HashMap<&str, _> = kinds.iter().map(|kind| (kind.name.as_str(), kind)).collect();
-        let standing = snapshot
-            .nodes
-            .iter()
-            .filter(|node| node.metadata.labels.get("karpenter.sh/nodepool") == Some(&pool.metadata.name));
+        let standing = capacities(snapshot, &pool.metadata.name);
         for (resource, limit) in &pool.spec.limits {
             let used: Quantity = if resource == "nodes" {
                 // Without the option the count of nodes is only looked at before the batch.
                 if !snapshot.options.improvements.exact_node_limits {
                     continue;
                 }
-                Quantity::from_units((standing.clone().count() + own.len()) as i64)
+                Quantity::from_units((standing.len() + own.len()) as i64)
             } else {
                 let before: Quantity = standing
-                    .clone()
-                    .filter_map(|node| node.status.capacity.get(resource).copied())
+                    .iter()
+                    .filter_map(|capacity| capacity.get(resource).copied())
                     .sum();
                 let most = own.iter().map(|claim| {
                     let amounts = claim
@@ -106,6 +113,44 @@ fn limits(snapshot: &Snapshot, plan: &Plan, problems: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// What a pool has already: nodes that stay and claims on their way.
+fn capacities<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<&'a ResourceList> {
+    let of_pool = |labels: &slipway_packing::model::StringMap| {
+        labels.get("karpenter.sh/nodepool").is_some_and(|own| own == pool)
+    };
+    let stays = |metadata: &slipway_packing::model::ObjectMeta| {
+        metadata.deletion_timestamp.is_none() && !snapshot.deleting_nodes.contains(&metadata.name)
+    };
+    let mut all = Vec::new();
+    let mut joined: BTreeSet<&str> = BTreeSet::new();
+    for node in &snapshot.nodes {
+        let provider = node.spec.provider_id.as_str();
+        let claim = snapshot
+            .node_claims
+            .iter()
+            .find(|claim| claim.status.provider_id == provider);
+        joined.insert(provider);
+        // Without a claim a node that is being deleted still stands.
+        let counts = claim.is_none_or(|claim| stays(&claim.metadata)) && stays(&node.metadata);
+        if of_pool(&node.metadata.labels) && counts {
+            let told = !node.status.capacity.is_empty();
+            all.push(match claim {
+                Some(claim) if !told => &claim.status.capacity,
+                _ => &node.status.capacity,
+            });
+        }
+    }
+    for claim in &snapshot.node_claims {
+        if !joined.contains(claim.status.provider_id.as_str())
+            && of_pool(&claim.metadata.labels)
+            && stays(&claim.metadata)
+        {
+            all.push(&claim.status.capacity);
+        }
+    }
+    all
 }
 
 /// No reservation is promised to more claims than it has room for.

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use slipway_packing::model::{
-    InstanceType, NewClaim, Node, NodeClaim, NodePool, Overhead, Plan, Pod, ResourceList, Snapshot, Taint,
+    DaemonSet, InstanceType, NewClaim, Node, NodeClaim, NodePool, Overhead, Plan, Pod, ResourceList,
+    Snapshot, Taint,
 };
 use slipway_packing::quantity::Quantity;
 use slipway_packing::requirement::Operator;
 
 use super::amounts::{add, total};
 use super::named;
-use super::selection::{HOSTNAME, Labels, allows, selected, tolerated};
+use super::selection::{HOSTNAME, Labels, allows, normal, selected, tolerated};
 use super::volumes::Attached;
 
 /// A place pods were put: a node, or one (claim, instance type, offering) the cloud may choose.
@@ -239,7 +240,15 @@ impl<'c, 'a> Places<'c, 'a> {
             }
         }
         self.check_ports(&pods, &name);
+        if pool.spec.replicas.is_some() || pool.metadata.deletion_timestamp.is_some() {
+            self.problems
+                .push(format!("{name}: {} takes no new nodes", claim.node_pool));
+        }
         let said = self.said(claim, pool)?;
+        for (key, wanted, values) in too_few(claim, &said) {
+            self.problems
+                .push(format!("{name}: {wanted} values of {key} wanted, {values} there"));
+        }
         let requests = total(pods.iter().copied());
         let attached = self.volumes.of(&pods);
         let choosy: Vec<&Pod> = pods
@@ -257,6 +266,10 @@ impl<'c, 'a> Places<'c, 'a> {
         }
         for own in said.types.iter().filter(launchable) {
             let kind = &own.kind.name;
+            if let Some(key) = outside(pool, &own.labels) {
+                self.problems
+                    .push(format!("{name} as {kind}: its pool does not allow its {key}"));
+            }
             for pod in &choosy {
                 if !selected(pod, &own.labels) {
                     let pod = named(pod);
@@ -332,8 +345,10 @@ impl<'c, 'a> Places<'c, 'a> {
             for daemon in &self.snapshot.daemon_sets {
                 let template = &daemon.spec.template;
                 let taints = &pool.spec.template.spec.taints;
-                if tolerated(taints, &template.spec.tolerations) && selected(template, &labels) {
-                    add(&mut daemons, &total([template]));
+                let ignored =
+                    self.snapshot.options.ignore_dynamic_resources && template.has_dynamic_resources();
+                if !ignored && tolerated(taints, &template.spec.tolerations) && selected(template, &labels) {
+                    add(&mut daemons, &total([self.live(daemon).unwrap_or(template)]));
                 }
             }
             said.types.push(Becomes {
@@ -347,6 +362,20 @@ impl<'c, 'a> Places<'c, 'a> {
         let said = Rc::new(said);
         self.said.insert(text, said.clone());
         Some(said)
+    }
+
+    /// A pod of the set that runs: admission may have changed what its pods ask for.
+    fn live(&self, daemon: &DaemonSet) -> Option<&'a Pod> {
+        let owned = |pod: &&&Pod| {
+            let mut owners = pod.metadata.owner_references.iter();
+            pod.metadata.namespace == daemon.metadata.namespace
+                && owners.any(|own| own.kind == "DaemonSet" && own.name == daemon.metadata.name)
+        };
+        self.snapshot
+            .bound_pods
+            .iter()
+            .filter(|pod| owned(&pod))
+            .max_by_key(|pod| pod.metadata.creation_timestamp.clone())
     }
 
     fn check_volumes(&mut self, place: &Place<'a>, name: &str, limits: &BTreeMap<String, u32>) {
@@ -399,11 +428,13 @@ impl<'c, 'a> Places<'c, 'a> {
 /// Taints that go away by themselves once a node is up.
 fn is_ephemeral(taint: &Taint) -> bool {
     matches!(
-        taint.key.as_str(),
-        "node.kubernetes.io/not-ready"
-            | "node.kubernetes.io/unreachable"
-            | "node.cloudprovider.kubernetes.io/uninitialized"
-            | "karpenter.sh/unregistered"
+        (taint.key.as_str(), taint.effect.as_str()),
+        ("node.kubernetes.io/not-ready", "NoSchedule" | "NoExecute")
+            | (
+                "node.kubernetes.io/unreachable" | "node.cloudprovider.kubernetes.io/uninitialized",
+                "NoSchedule"
+            )
+            | ("karpenter.sh/unregistered", "NoExecute")
     ) || taint.key.starts_with("readiness.k8s.io/")
 }
 
@@ -440,6 +471,46 @@ fn holds(claim: &NewClaim, kind: &InstanceType) -> Vec<ResourceList> {
         }
     }
     held
+}
+
+/// A label on which a node of the pool could be what the pool's template does not allow, or nothing at all.
+fn outside<'p>(pool: &'p NodePool, labels: &'p Labels) -> Option<&'p str> {
+    let template = &pool.spec.template;
+    let by_label = template.metadata.labels.iter().find(|(key, value)| {
+        labels
+            .get(normal(key))
+            .is_some_and(|values| values.iter().any(|own| own != *value))
+    });
+    let by_requirement = template.spec.requirements.iter().find(|wanted| {
+        labels
+            .get(normal(&wanted.key))
+            .is_some_and(|values| !values.iter().all(|value| allows(wanted, Some(value))))
+    });
+    let nothing = labels.iter().find(|(_, values)| values.is_empty());
+    by_label
+        .map(|(key, _)| key.as_str())
+        .or_else(|| by_requirement.map(|wanted| wanted.key.as_str()))
+        .or_else(|| nothing.map(|(key, _)| key.as_str()))
+}
+
+/// Labels of which the claim's types offer fewer values than it says they have to.
+fn too_few<'c>(claim: &'c NewClaim, said: &Said<'_>) -> Vec<(&'c str, u32, usize)> {
+    let wanted = claim
+        .requirements
+        .iter()
+        .filter_map(|own| Some((own, own.min_values?)));
+    wanted
+        .map(|(own, least)| {
+            let values: BTreeSet<&String> = said
+                .types
+                .iter()
+                .filter_map(|kind| kind.labels.get(&own.key))
+                .flatten()
+                .collect();
+            (own.key.as_str(), least, values.len())
+        })
+        .filter(|(_, least, there)| there < &(*least as usize))
+        .collect()
 }
 
 /// The labels a node of this type could have under the claim's requirements.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use slipway_packing::model::{Pod, PodAffinityTerm, Snapshot};
 
 use super::places::Place;
-use super::selection::{HOSTNAME, matches, namespaces};
+use super::selection::{HOSTNAME, matches, namespaces, required_terms};
 use super::{named, share};
 
 /// A term as some pods carry it.
@@ -128,6 +128,66 @@ pub fn together(snapshot: &Snapshot, places: &[Place<'_>], problems: &mut Vec<St
                 problems.push(format!("{} is alone in its {key}", named(at.pods[*position])));
             }
         }
+        started_once(&carried, &found, places, problems);
+    }
+}
+
+/// A pod that selects itself may be the first of its kind, but only where there is nobody to join: of pods that could go
+/// anywhere, all end up where pods were before, or where the one first pod went.
+fn started_once(
+    carried: &Carried<'_>,
+    found: &[Vec<usize>],
+    places: &[Place<'_>],
+    problems: &mut Vec<String>,
+) {
+    let key = &carried.term.topology_key;
+    let domain_of = |place: &Place<'_>| -> Option<String> {
+        if key == HOSTNAME {
+            return Some(place.host.clone());
+        }
+        let values = place.labels.get(key)?;
+        (values.len() == 1).then(|| values.first().cloned()).flatten()
+    };
+    let mut joinable: HashSet<String> = HashSet::new();
+    let mut met_before = false;
+    for (place, found) in places.iter().zip(found) {
+        let Some(domain) = domain_of(place) else {
+            // Who waits there for a domain may have been joined before it was decided.
+            if !found.is_empty() {
+                return;
+            }
+            continue;
+        };
+        let brought_by = |position: &usize| {
+            let carries = |own: &PodAffinityTerm| own == carried.term;
+            affinity_of(place.pods[*position]).iter().any(carries)
+        };
+        met_before |= found.iter().any(|position| *position < place.before);
+        // Pods that do not carry the term go where they like, and may be joined.
+        if found
+            .iter()
+            .any(|position| *position < place.before || !brought_by(position))
+        {
+            joinable.insert(domain);
+        }
+    }
+    let mut started: BTreeSet<String> = BTreeSet::new();
+    for (place, position) in &carried.by {
+        let at = &places[*place];
+        let pod = at.pods[*position];
+        if *position < at.before {
+            continue;
+        }
+        let anywhere = pod.spec.node_selector.is_empty()
+            && pod.spec.volumes.is_empty()
+            && required_terms(pod).is_none_or(|terms| terms.is_empty());
+        if !anywhere {
+            return;
+        }
+        started.extend(domain_of(at).filter(|domain| !joinable.contains(domain)));
+    }
+    if started.len() > usize::from(!met_before) {
+        problems.push(format!("pods that belong together started anew in {started:?}"));
     }
 }
 

@@ -177,14 +177,20 @@ fn offered(snapshot: &Snapshot, shared: &Shared<'_>) -> Vec<String> {
             continue;
         }
         let own = || template.spec.requirements.iter().filter(|own| own.key == *key);
+        let label = template.metadata.labels.get(key);
         for own in own().filter(|own| own.operator == Operator::In) {
-            offered.extend(own.values.iter().cloned());
+            let values = own.values.iter();
+            offered.extend(
+                values
+                    .filter(|value| label.is_none_or(|own| own == *value))
+                    .cloned(),
+            );
         }
         let kinds = snapshot.instance_types.get(&pool.metadata.name);
         for kind in kinds.into_iter().flatten() {
             let values = kind.requirements.iter().filter(|own| own.key == *key);
             for value in values.flat_map(|own| &own.values) {
-                if own().all(|own| allows(own, Some(value))) {
+                if own().all(|own| allows(own, Some(value))) && label.is_none_or(|own| own == value) {
                     offered.push(value.clone());
                 }
             }

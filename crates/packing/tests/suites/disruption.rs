@@ -1,13 +1,12 @@
 //! The lines of a case that ask which nodes should go.
 
-use slipway_packing::disrupt::{
-    Method, Outcome, Totals, disrupt, eviction_cost, is_worth_it, next_command, score,
-};
+use slipway_packing::disrupt::{Method, Outcome, Totals, eviction_cost, is_worth_it, score};
 
 use super::expect::number;
 use super::stage::Stage;
 use super::words;
 use crate::cluster::condition;
+use crate::judged::{disrupt, next_command};
 
 impl Stage {
     /// False if the line is not of this kind.

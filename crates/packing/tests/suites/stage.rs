@@ -12,11 +12,11 @@ use slipway_packing::model::{
 };
 use slipway_packing::requirement::Operator;
 use slipway_packing::requirements::Requirements;
-use slipway_packing::schedule;
 
 use super::{catalog, pods, pools, storage, words};
 use crate::cluster::{INTEGER, SIZE, SPECIAL, condition};
-use crate::{checker, checker_amounts};
+use crate::judge;
+use crate::judged::schedule;
 
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 
@@ -276,7 +276,7 @@ impl Stage {
                 assert!(fresh.plan.unschedulable.is_empty(), "{cpu} {memory}");
                 for name in &fresh.plan.new_claims[0].instance_types {
                     let kind = self.types.iter().find(|kind| kind.name == *name).expect("a type");
-                    let room = checker_amounts::allocatable(kind);
+                    let room = judge::amounts::allocatable(kind);
                     for (resource, amount) in &fresh.plan.new_claims[0].requests {
                         assert!(room[resource] >= *amount, "{name} has no room for {cpu} {memory}");
                     }
@@ -293,7 +293,6 @@ impl Stage {
         self.place_types();
         let pods = std::mem::take(&mut self.waiting);
         self.plan = schedule(&self.snapshot, &pods);
-        checker::check(&self.snapshot, &pods, &self.plan);
         let by_name: BTreeMap<String, &Pod> =
             pods.iter().map(|pod| (pod.metadata.reference(), pod)).collect();
         let mut places = Vec::new();
@@ -441,7 +440,7 @@ impl Stage {
         }
         node.spec.provider_id = format!("test://{name}");
         node.status.capacity = kind.capacity.clone();
-        node.status.allocatable = checker_amounts::allocatable(kind);
+        node.status.allocatable = judge::amounts::allocatable(kind);
         claim.metadata.labels = own;
         claim.status.provider_id.clone_from(&node.spec.provider_id);
         claim.status.node_name = name.to_owned();

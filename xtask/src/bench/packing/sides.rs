@@ -22,8 +22,8 @@ pub struct Side {
     /// The most the process held, and the most it held on top of the workload it had read.
     pub peak_megabytes: f64,
     pub grown_megabytes: f64,
-    /// How many pods it got to, where a limit ended it.
-    pub reached: Option<usize>,
+    /// How many pods it got to, where a limit ended it, and the limit in seconds.
+    pub reached: Option<(usize, u64)>,
 }
 
 impl Side {
@@ -44,15 +44,16 @@ impl Side {
             "unschedulable": self.unschedulable,
             "peak_mb": self.peak_megabytes,
             "grown_mb": self.grown_megabytes,
-            "reached": self.reached,
+            "not_finished_within_seconds": self.reached.map(|(_, seconds)| seconds),
+            "pods_done": self.reached.map(|(pods, _)| pods),
             "valid": true,
         })
     }
 
     pub fn row(&self, name: &str) -> String {
-        let reached = self
-            .reached
-            .map_or_else(String::new, |pods| format!("  stopped after {pods} pods"));
+        let reached = self.reached.map_or_else(String::new, |(pods, seconds)| {
+            format!("  not finished within {seconds} s, {pods} pods done")
+        });
         format!(
             "{name:<10} {:>9.0} pods/s ({:.0} to {:.0}; {:.0} a busy second)  {:>6} nodes  {:>10.2} $/h ({:.2} to {:.2})  {:>4} left over  {:>5.0} MB, {:.0} of it solving{reached}",
             self.pods_per_second.median,
@@ -81,6 +82,8 @@ pub struct Pass {
     pub replaced: usize,
     pub savings: f64,
     pub peak_megabytes: f64,
+    /// The limit in seconds, where it ended the pass.
+    pub ended_after: Option<u64>,
 }
 
 impl Pass {
@@ -95,12 +98,16 @@ impl Pass {
             "replaced_by": self.replaced,
             "savings_per_hour": self.savings,
             "peak_mb": self.peak_megabytes,
+            "not_finished_within_seconds": self.ended_after,
         })
     }
 
     pub fn row(&self, name: &str) -> String {
+        let ended = self.ended_after.map_or_else(String::new, |seconds| {
+            format!("  not finished within {seconds} s")
+        });
         format!(
-            "{name:<10} {:>9.3} s ({:.3} to {:.3}; {:.3} busy)  {} of {} nodes looked at  {} given up for {} new  {:.2} $/h saved  {:.0} MB",
+            "{name:<10} {:>9.3} s ({:.3} to {:.3}; {:.3} busy)  {} of {} nodes looked at  {} given up for {} new  {:.2} $/h saved  {:.0} MB{ended}",
             self.seconds.median,
             self.seconds.lowest,
             self.seconds.highest,
@@ -151,7 +158,8 @@ impl Solvers {
             return Ok(None);
         };
         let mut command = Command::new(program);
-        let limit = format!("{}s", limit.as_secs());
+        let seconds = limit.as_secs();
+        let limit = format!("{seconds}s");
         command
             .args(["solve", "-iterations", &repeat.to_string(), "-limit", &limit])
             .arg(file);
@@ -177,7 +185,7 @@ impl Solvers {
             unschedulable: left_over,
             peak_megabytes: report["peakMegabytes"].as_f64().unwrap_or_default(),
             grown_megabytes: report["grownMegabytes"].as_f64().unwrap_or_default(),
-            reached: timed_out.then_some(placed),
+            reached: timed_out.then_some((placed, seconds)),
         }))
     }
 
@@ -199,6 +207,13 @@ impl Solvers {
             .args(["--consolidate", "--repeat", &repeat.to_string()])
             .args(more);
         let report = answer(&mut command)?;
+        if report["problems"] != 0 {
+            bail!(
+                "a command for {} is not valid: {}",
+                file.display(),
+                report["first"]
+            );
+        }
         let methods: Vec<&Value> = report["methods"]
             .as_object()
             .into_iter()
@@ -221,15 +236,19 @@ impl Solvers {
             replaced: sum("replace") as usize,
             savings: sum("savings"),
             peak_megabytes: report["peakMegabytes"].as_f64().unwrap_or_default(),
+            ended_after: None,
         })
     }
 
-    pub fn consolidate_theirs(&self, file: &Path) -> Result<Option<Pass>> {
+    pub fn consolidate_theirs(&self, file: &Path, limit: Duration) -> Result<Option<Pass>> {
         let Some(program) = &self.theirs else {
             return Ok(None);
         };
         let mut command = Command::new(program);
-        command.arg("consolidate").arg(file);
+        let seconds = limit.as_secs();
+        command
+            .args(["consolidate", "-limit", &format!("{seconds}s")])
+            .arg(file);
         let report = answer(&mut command)?;
         let methods = report["methods"].as_array().map_or(&[][..], Vec::as_slice);
         let most = |of: &dyn Fn(&Value) -> f64| methods.iter().map(of).fold(0.0, f64::max);
@@ -243,6 +262,7 @@ impl Solvers {
             replaced: number("replace") as usize,
             savings: number("savings"),
             peak_megabytes: report["peakMegabytes"].as_f64().unwrap_or_default(),
+            ended_after: (report["timedOut"] == true).then_some(seconds),
         }))
     }
 }
