@@ -237,8 +237,8 @@ fn cheaper(
 }
 
 /// Where a type can be had as spot, the saving was worked out for that: if there is none, nothing should be launched in
-/// its place. Types that are only to be had on demand are left out then, because nothing could be launched as them. Where
-/// there are no others, one node is replaced on demand; several are not, as Karpenter does not.
+/// its place. Types that are only to be had on demand are left out then, because nothing could be launched as them; where
+/// there are no others, it is on demand. If several nodes go, what becomes of their own types is decided first.
 fn prefer_spot(
     world: &mut World<'_>,
     finished: &mut Finished,
@@ -248,6 +248,10 @@ fn prefer_spot(
     let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
     let mut pinned = finished.requirements.clone();
     world.interner.narrow(&mut pinned, capacity_type, spot);
+    if nodes > 1 {
+        finished.requirements = pinned;
+        return Ok(());
+    }
     let pool = &world.pools[finished.pool];
     let types: Vec<usize> = finished
         .types
@@ -256,11 +260,7 @@ fn prefer_spot(
         .filter(|index| pool.cheapest(&mut world.interner, &pinned, *index).is_some())
         .collect();
     if types.is_empty() {
-        return if nodes > 1 {
-            Err("Can't replace with a cheaper node".to_owned())
-        } else {
-            Ok(())
-        };
+        return Ok(());
     }
     finished.requirements = pinned;
     finished.types = Arc::new(types);

@@ -13,8 +13,9 @@ use crate::bits::BitSet;
 pub(crate) struct KeyChoice {
     pub key: Key,
     pub allowed: BitSet,
-    /// The domain has to be decided when the pod is placed; candidates in the order to try them.
-    pub pinned: Option<SmallVec<[usize; 8]>>,
+    /// The domain has to be decided when the pod is placed; candidates in the order to try them. Those with the same number
+    /// are equally good.
+    pub pinned: Option<SmallVec<[(usize, usize); 8]>>,
 }
 
 /// What all groups leave.
@@ -25,6 +26,17 @@ pub(crate) struct Choice {
     pub mask: Option<BitSet>,
     /// The group that rules out a host which does not exist yet.
     pub no_new_host: Option<GroupId>,
+}
+
+impl Choice {
+    /// Whether some domains are better than others that would do as well.
+    pub fn has_second_best(&self) -> bool {
+        let differ = |choice: &KeyChoice| {
+            let pinned = choice.pinned.as_ref();
+            pinned.is_some_and(|order| order.last().is_some_and(|(_, class)| *class > 0))
+        };
+        self.keys.iter().any(differ)
+    }
 }
 
 /// The group that leaves nothing.
@@ -125,7 +137,6 @@ impl World<'_> {
         choice.keys.sort_unstable_by_key(|choice| choice.key);
         for key_choice in &mut choice.keys {
             if let Some(order) = &mut key_choice.pinned {
-                order.extend(key_choice.allowed.iter());
                 let rank = |domain: usize| -> SmallVec<[i32; 4]> {
                     ranks
                         .iter()
@@ -133,7 +144,17 @@ impl World<'_> {
                         .map(|(_, id)| self.groups[*id].count(domain))
                         .collect()
                 };
-                order.sort_by(|left, right| rank(*left).cmp(&rank(*right)).then(left.cmp(right)));
+                let mut ranked: Vec<(SmallVec<[i32; 4]>, usize)> = key_choice
+                    .allowed
+                    .iter()
+                    .map(|domain| (rank(domain), domain))
+                    .collect();
+                ranked.sort();
+                let mut class = 0;
+                for (position, (own, domain)) in ranked.iter().enumerate() {
+                    class += usize::from(position > 0 && ranked[position - 1].0 != *own);
+                    order.push((*domain, class));
+                }
             }
             let domains = &self.domains[&key_choice.key];
             let mut mask = BitSet::default();

@@ -347,8 +347,10 @@ impl Run<'_, '_> {
             }
             match &key_choice.pinned {
                 Some(order) => {
-                    let pins = order.iter().filter(|domain| reachable.contains(**domain));
-                    options.extend(pins.map(|domain| domains.pins[*domain]));
+                    let pins = || order.iter().filter(|(domain, _)| reachable.contains(*domain));
+                    let best = pins().next().map(|(_, class)| *class);
+                    let allowed = pins().filter(|(_, class)| !self.best_domains_only || Some(*class) == best);
+                    options.extend(allowed.map(|(domain, _)| domains.pins[*domain]));
                 }
                 None => options.push(domains.choice(&mut world.interner, &reachable)),
             }

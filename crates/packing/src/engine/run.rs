@@ -58,6 +58,8 @@ pub(crate) struct Run<'w, 'a> {
     pub limits: Vec<Option<Vec<(usize, i128)>>>,
     limit_masks: Vec<Option<BitSet>>,
     pub reservations: Vec<u32>,
+    /// Look only at the domains that are best for the pod.
+    pub(super) best_domains_only: bool,
     placed: u64,
     changes: Vec<Change>,
     changed_nodes: BitSet,
@@ -81,6 +83,7 @@ impl<'w, 'a> Run<'w, 'a> {
             limits,
             limit_masks,
             reservations,
+            best_domains_only: false,
             placed: 0,
             changes: Vec::new(),
             changed_nodes: BitSet::default(),
@@ -146,10 +149,23 @@ impl<'w, 'a> Run<'w, 'a> {
             Ok(choice) => choice,
             Err(NoDomain(_)) => return Err(Refused::Unschedulable),
         };
-        if self.try_nodes(item, variant, &choice) || self.try_claims(item, variant, &choice) {
+        if self.try_nodes(item, variant, &choice) {
             return Ok(());
         }
-        self.try_pools(item, variant, &choice)
+        // Where the best domain is out of reach of everything, the next best will do.
+        self.best_domains_only = choice.has_second_best();
+        let placed = self.try_claims_and_pools(item, variant, &choice);
+        if std::mem::take(&mut self.best_domains_only) && placed == Err(Refused::Unschedulable) {
+            return self.try_claims_and_pools(item, variant, &choice);
+        }
+        placed
+    }
+
+    fn try_claims_and_pools(&mut self, item: Item, variant: usize, choice: &Choice) -> Result<(), Refused> {
+        if self.try_claims(item, variant, choice) {
+            return Ok(());
+        }
+        self.try_pools(item, variant, choice)
     }
 
     fn try_nodes(&mut self, item: Item, variant: usize, choice: &Choice) -> bool {

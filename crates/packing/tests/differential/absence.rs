@@ -11,19 +11,18 @@ use super::generator::TEAM;
 pub fn without_label(workload: &Value) -> Option<Value> {
     let mut changed = workload.clone();
     for pod in changed["pods"].as_array_mut().into_iter().flatten() {
-        let node = &mut pod["spec"]["affinity"]["nodeAffinity"];
-        if node.is_null() {
+        let Some(node) = pod.pointer_mut("/spec/affinity/nodeAffinity") else {
             continue;
-        }
+        };
         let mut terms: Vec<&mut Value> = Vec::new();
         if let Some(object) = node.as_object_mut() {
             for (kind, value) in object {
                 let list = if kind.starts_with("required") {
-                    &mut value["nodeSelectorTerms"]
+                    value.get_mut("nodeSelectorTerms")
                 } else {
-                    value
+                    Some(value)
                 };
-                terms.extend(list.as_array_mut().into_iter().flatten());
+                terms.extend(list.and_then(Value::as_array_mut).into_iter().flatten());
             }
         }
         for term in terms {
@@ -32,7 +31,7 @@ pub fn without_label(workload: &Value) -> Option<Value> {
             } else {
                 term
             };
-            if let Some(expressions) = term["matchExpressions"].as_array_mut() {
+            if let Some(expressions) = term.get_mut("matchExpressions").and_then(Value::as_array_mut) {
                 expressions.retain(|own| own["key"] != TEAM);
             }
         }

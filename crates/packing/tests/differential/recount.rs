@@ -25,7 +25,9 @@ pub fn last_alternative_only(workload: &Value) -> Option<Value> {
 pub fn same_min_domains(workload: &Value) -> Option<Value> {
     let mut changed = workload.clone();
     for pod in changed["pods"].as_array_mut().into_iter().flatten() {
-        let constraints = pod["spec"]["topologySpreadConstraints"].as_array_mut();
+        let constraints = pod
+            .pointer_mut("/spec/topologySpreadConstraints")
+            .and_then(Value::as_array_mut);
         for constraint in constraints.into_iter().flatten() {
             if constraint["whenUnsatisfiable"] == "DoNotSchedule" {
                 constraint["minDomains"] = json!(1);

@@ -16,7 +16,9 @@ pub fn only_offered_domains(workload: &Value) -> Option<Value> {
     for pool in changed["nodePools"].as_array_mut().into_iter().flatten() {
         let name = pool["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let offered = zones_of(&workload["instanceTypes"][&name]);
-        let requirements = pool["spec"]["template"]["spec"]["requirements"].as_array_mut();
+        let requirements = pool
+            .pointer_mut("/spec/template/spec/requirements")
+            .and_then(Value::as_array_mut);
         let mut allowed = offered.clone();
         for own in requirements.into_iter().flatten() {
             if own["key"] == ZONE
@@ -35,7 +37,7 @@ pub fn only_offered_domains(workload: &Value) -> Option<Value> {
     }
     let mut gone: BTreeSet<String> = BTreeSet::new();
     let mut gone_ids: BTreeSet<String> = BTreeSet::new();
-    if let Some(nodes) = changed["nodes"].as_array_mut() {
+    if let Some(nodes) = changed.get_mut("nodes").and_then(Value::as_array_mut) {
         nodes.retain(|node| {
             let zone = node["metadata"]["labels"][ZONE].as_str();
             let stays = zone.is_none_or(|zone| anywhere.contains(zone));
@@ -46,13 +48,13 @@ pub fn only_offered_domains(workload: &Value) -> Option<Value> {
             stays
         });
     }
-    if let Some(claims) = changed["nodeClaims"].as_array_mut() {
+    if let Some(claims) = changed.get_mut("nodeClaims").and_then(Value::as_array_mut) {
         claims.retain(|claim| {
             let id = claim["status"]["providerID"].as_str().unwrap_or_default();
             !gone_ids.contains(id)
         });
     }
-    if let Some(pods) = changed["boundPods"].as_array_mut() {
+    if let Some(pods) = changed.get_mut("boundPods").and_then(Value::as_array_mut) {
         pods.retain(|pod| {
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             !gone.contains(node)
