@@ -2,6 +2,7 @@
 //! loopback, built from pinned Go modules, that die with the process that started them.
 
 pub mod audit;
+mod balancer;
 pub mod canary;
 pub mod certificates;
 mod cluster;

@@ -10,11 +10,12 @@ const DEADLINE: Duration = Duration::from_mins(3);
 
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    #[error("{kind} {name} did not {what} within {} s; it is:\n{state}", DEADLINE.as_secs())]
+    #[error("{kind} {name} did not {what} within {} s; it is:\n{state}", deadline.as_secs())]
     Deadline {
         kind: String,
         name: String,
         what: String,
+        deadline: Duration,
         state: String,
     },
     #[error("waiting for {kind} {name} to {what}: {detail}")]
@@ -36,7 +37,22 @@ pub async fn until<K>(
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
 {
-    let found = wait(api, name, what, |object: Option<&K>| object.is_some_and(&is_so)).await?;
+    until_within(DEADLINE, api, name, what, is_so).await
+}
+
+/// [`until`], for what takes longer.
+pub async fn until_within<K>(
+    deadline: Duration,
+    api: &Api<K>,
+    name: &str,
+    what: &str,
+    is_so: impl Fn(&K) -> bool,
+) -> Result<K, WaitError>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+{
+    let so = |object: Option<&K>| object.is_some_and(&is_so);
+    let found = wait(deadline, api, name, what, so).await?;
     Ok(found.expect("the condition held for an object"))
 }
 
@@ -45,12 +61,21 @@ pub async fn until_gone<K>(api: &Api<K>, name: &str) -> Result<(), WaitError>
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
 {
-    wait(api, name, "go", |object: Option<&K>| object.is_none())
+    until_gone_within(DEADLINE, api, name).await
+}
+
+/// [`until_gone`], for what takes longer.
+pub async fn until_gone_within<K>(deadline: Duration, api: &Api<K>, name: &str) -> Result<(), WaitError>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+{
+    wait(deadline, api, name, "go", |object: Option<&K>| object.is_none())
         .await
         .map(|_| ())
 }
 
 async fn wait<K>(
+    deadline: Duration,
     api: &Api<K>,
     name: &str,
     what: &str,
@@ -66,7 +91,7 @@ where
         .unwrap_or_default()
         .to_owned();
     let watched = await_condition(api.clone(), name, condition);
-    match tokio::time::timeout(DEADLINE, watched).await {
+    match tokio::time::timeout(deadline, watched).await {
         Ok(Ok(object)) => Ok(object),
         Ok(Err(error)) => Err(WaitError::Watch {
             kind,
@@ -84,6 +109,7 @@ where
                 kind,
                 name: name.to_owned(),
                 what: what.to_owned(),
+                deadline,
                 state,
             })
         }

@@ -31,13 +31,13 @@ fn run(arguments: &[&str], base: &Path) -> (Child, Description) {
 }
 
 /// Whether a process still runs: one that nobody has waited for yet does not.
-fn runs(process: u32) -> bool {
+pub fn runs(process: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{process}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
 }
 
 /// Waits until all are gone. Processes of others cannot be watched, only looked for.
-fn wait_until_gone(processes: impl Iterator<Item = u32> + Clone) {
+pub fn wait_until_gone(processes: impl Iterator<Item = u32> + Clone) {
     let started = Instant::now();
     while processes.clone().any(runs) {
         assert!(

@@ -8,6 +8,7 @@ mod clusters;
 mod death;
 mod parts;
 mod parts_cache;
+mod real_hosts;
 
 use std::{path::Path, process::Command};
 

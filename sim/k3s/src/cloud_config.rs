@@ -1,11 +1,10 @@
-//! Userdata, read as the host reads it: cloud-init's templating and `write_files`, then what k3s finds in its
-//! configuration and how it is installed. Pure.
+//! What k3s makes of a host's userdata: what it finds in its configuration, and how it is installed. Pure.
 
-use std::{collections::BTreeMap, io::Read};
+use std::collections::BTreeMap;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
-use serde::Deserialize;
 use serde_json::Value;
+
+use crate::userdata::{Instance, Unreadable, Userdata};
 
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const CONFIG_FOLDER: &str = "/etc/rancher/k3s/config.yaml.d/";
@@ -24,14 +23,6 @@ const CRITICAL: &[&str] = &[
     "secrets-encryption",
     "service-cidr",
 ];
-
-/// What the platform tells cloud-init about the host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Instance {
-    pub hostname: String,
-    pub instance_id: String,
-    pub zone: Option<String>,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -65,60 +56,9 @@ pub struct Config {
     pub critical: BTreeMap<&'static str, String>,
 }
 
-/// Why a host cannot make anything of its userdata. No message holds what a file does.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
-    #[error("the userdata is not a cloud-config")]
-    NotCloudConfig,
-    #[error("cloud-init's templating does not know {0:?}")]
-    Template(String),
-    #[error("the cloud-config is not YAML: {0}")]
-    Yaml(String),
-    #[error("the content of {0} is not in its encoding")]
-    Encoding(String),
-    #[error("{0} is not YAML")]
-    Config(String),
-    #[error("no command installs k3s")]
-    NotK3s,
-}
-
-#[derive(Deserialize)]
-struct CloudConfig {
-    #[serde(default)]
-    write_files: Vec<WriteFile>,
-    #[serde(default)]
-    runcmd: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-struct WriteFile {
-    path: String,
-    #[serde(default)]
-    encoding: String,
-    #[serde(default)]
-    content: String,
-}
-
 pub fn read(userdata: &str, instance: &Instance) -> Result<Bootstrap, Unreadable> {
-    let text = match userdata.strip_prefix("## template: jinja\n") {
-        Some(rest) => template(rest, instance)?,
-        None => userdata.to_owned(),
-    };
-    if !text.starts_with("#cloud-config") {
-        return Err(Unreadable::NotCloudConfig);
-    }
-    let read: CloudConfig = serde_saphyr::from_str(&text).map_err(|error| {
-        // The parser's words may quote the text; its first line says where.
-        let message = error.to_string();
-        Unreadable::Yaml(message.lines().next().unwrap_or_default().to_owned())
-    })?;
-    let mut files = BTreeMap::new();
-    for file in read.write_files {
-        let content =
-            decode(&file.encoding, &file.content).ok_or_else(|| Unreadable::Encoding(file.path.clone()))?;
-        files.insert(file.path, content);
-    }
-    let commands: Vec<String> = read.runcmd.iter().map(command).collect();
+    let Userdata { files, commands } = Userdata::read(userdata, instance)?;
+    let files: BTreeMap<String, Vec<u8>> = files.into_iter().map(|file| (file.path, file.content)).collect();
     let (role, version) = commands
         .iter()
         .find_map(|command| installed(command))
@@ -126,20 +66,9 @@ pub fn read(userdata: &str, instance: &Instance) -> Result<Bootstrap, Unreadable
     Ok(Bootstrap {
         role,
         version,
-        config: config(&files)?,
+        config: Config::read(&files)?,
         files,
     })
-}
-
-fn command(entry: &Value) -> String {
-    match entry {
-        Value::String(text) => text.clone(),
-        Value::Array(words) => {
-            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-            words.join(" ")
-        }
-        other => other.to_string(),
-    }
 }
 
 /// What an install command makes of the host.
@@ -166,123 +95,47 @@ fn installed(command: &str) -> Option<(Role, Option<String>)> {
     None
 }
 
-fn decode(encoding: &str, content: &str) -> Option<Vec<u8>> {
-    let base64 = |text: &str| {
-        let compact: String = text.split_whitespace().collect();
-        STANDARD.decode(compact).ok()
-    };
-    let unzip = |bytes: Vec<u8>| {
-        let mut out = Vec::new();
-        flate2::read::GzDecoder::new(bytes.as_slice())
-            .read_to_end(&mut out)
-            .ok()
-            .map(|_| out)
-    };
-    match encoding {
-        "" | "text/plain" => Some(content.as_bytes().to_vec()),
-        "b64" | "base64" => base64(content),
-        "gz" | "gzip" => unzip(content.as_bytes().to_vec()),
-        "gz+b64" | "gz+base64" | "gzip+b64" | "gzip+base64" => unzip(base64(content)?),
-        _ => None,
-    }
-}
-
-fn config(files: &BTreeMap<String, Vec<u8>>) -> Result<Config, Unreadable> {
-    let mut merged = serde_json::Map::new();
-    let folder = files.iter().filter(|(path, _)| path.starts_with(CONFIG_FOLDER));
-    for (path, content) in files.get_key_value(CONFIG).into_iter().chain(folder) {
-        let unreadable = || Unreadable::Config(path.clone());
-        let text = std::str::from_utf8(content).map_err(|_| unreadable())?;
-        let read: Value = serde_saphyr::from_str(text).map_err(|_| unreadable())?;
-        match read {
-            Value::Object(read) => merged.extend(read),
-            Value::Null => {}
-            _ => return Err(unreadable()),
-        }
-    }
-    let plain = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let text = |key: &str| merged.get(key).map(plain).filter(|text| !text.is_empty());
-    let list = |key: &str| match merged.get(key) {
-        Some(Value::Array(items)) => items.iter().map(plain).collect(),
-        Some(single) => vec![plain(single)],
-        None => Vec::new(),
-    };
-    Ok(Config {
-        cluster_init: merged.get("cluster-init") == Some(&Value::Bool(true)),
-        server: text("server"),
-        token: text("token").unwrap_or_default(),
-        agent_token: text("agent-token"),
-        node_name: text("node-name"),
-        node_labels: list("node-label"),
-        node_taints: list("node-taint"),
-        kubelet_arguments: list("kubelet-arg"),
-        tls_names: list("tls-san"),
-        datastore: merged.contains_key("datastore-endpoint"),
-        critical: CRITICAL
-            .iter()
-            .filter_map(|key| Some((*key, text(key)?)))
-            .collect(),
-    })
-}
-
-/// The part of cloud-init's templating that userdata is made of: literals and instance data.
-fn template(text: &str, instance: &Instance) -> Result<String, Unreadable> {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = ["{{", "{%", "{#"].iter().filter_map(|open| rest.find(open)).min() {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let close = match &rest[..2] {
-            "{{" => "}}",
-            "{%" => "%}",
-            _ => "#}",
-        };
-        let unknown = || Unreadable::Template(rest.chars().take(24).collect());
-        let end = rest.find(close).ok_or_else(unknown)?;
-        let inside = rest[2..end].trim_matches(['-', ' ', '\t', '\n']);
-        let mut next = end + 2;
-        match close {
-            "#}" => {}
-            "}}" => out.push_str(&expression(inside, instance).ok_or_else(unknown)?),
-            _ if inside == "raw" => {
-                let body = &rest[next..];
-                let (raw, length) = ["{% endraw %}", "{%- endraw -%}"]
-                    .iter()
-                    .find_map(|end| body.split_once(end).map(|(raw, _)| (raw, raw.len() + end.len())))
-                    .ok_or_else(unknown)?;
-                out.push_str(raw);
-                next += length;
+impl Config {
+    /// Reads the configuration among the files of a host, by path.
+    pub fn read(files: &BTreeMap<String, Vec<u8>>) -> Result<Config, Unreadable> {
+        let mut merged = serde_json::Map::new();
+        let folder = files.iter().filter(|(path, _)| path.starts_with(CONFIG_FOLDER));
+        for (path, content) in files.get_key_value(CONFIG).into_iter().chain(folder) {
+            let unreadable = || Unreadable::Config(path.clone());
+            let text = std::str::from_utf8(content).map_err(|_| unreadable())?;
+            let read: Value = serde_saphyr::from_str(text).map_err(|_| unreadable())?;
+            match read {
+                Value::Object(read) => merged.extend(read),
+                Value::Null => {}
+                _ => return Err(unreadable()),
             }
-            _ => return Err(unknown()),
         }
-        rest = &rest[next..];
-    }
-    out.push_str(rest);
-    Ok(out)
-}
-
-fn expression(text: &str, instance: &Instance) -> Option<String> {
-    for quote in ['\'', '"'] {
-        let inside = text
-            .strip_prefix(quote)
-            .and_then(|rest| rest.strip_suffix(quote))
-            .filter(|inside| !inside.contains(quote));
-        if let Some(inside) = inside {
-            return Some(inside.to_owned());
-        }
-    }
-    let name = text
-        .trim_start_matches("ds.meta_data.")
-        .trim_start_matches("v1.")
-        .replace('-', "_");
-    match name.as_str() {
-        "hostname" | "local_hostname" | "instance_name" => Some(instance.hostname.clone()),
-        "instance_id" => Some(instance.instance_id.clone()),
-        "availability_zone" | "region" => instance.zone.clone(),
-        _ => None,
+        let plain = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let text = |key: &str| merged.get(key).map(plain).filter(|text| !text.is_empty());
+        let list = |key: &str| match merged.get(key) {
+            Some(Value::Array(items)) => items.iter().map(plain).collect(),
+            Some(single) => vec![plain(single)],
+            None => Vec::new(),
+        };
+        Ok(Config {
+            cluster_init: merged.get("cluster-init") == Some(&Value::Bool(true)),
+            server: text("server"),
+            token: text("token").unwrap_or_default(),
+            agent_token: text("agent-token"),
+            node_name: text("node-name"),
+            node_labels: list("node-label"),
+            node_taints: list("node-taint"),
+            kubelet_arguments: list("kubelet-arg"),
+            tls_names: list("tls-san"),
+            datastore: merged.contains_key("datastore-endpoint"),
+            critical: CRITICAL
+                .iter()
+                .filter_map(|key| Some((*key, text(key)?)))
+                .collect(),
+        })
     }
 }
 
@@ -351,13 +204,8 @@ runcmd:
     }
 
     #[test]
-    fn what_the_host_could_not_read_is_named() {
-        let wrong = |text: &str| read(text, &instance()).expect_err("it is refused");
-        assert_eq!(wrong("#!/bin/sh\n"), Unreadable::NotCloudConfig);
-        assert_eq!(wrong("#cloud-config\nruncmd: [reboot]\n"), Unreadable::NotK3s);
-        let unknown = "## template: jinja\n#cloud-config\n# {{ ds.meta_data.colour }}\n";
-        assert!(matches!(wrong(unknown), Unreadable::Template(_)));
-        let encoded = "#cloud-config\nwrite_files: [{path: /a, encoding: b64, content: '%%'}]\nruncmd: []\n";
-        assert_eq!(wrong(encoded), Unreadable::Encoding("/a".into()));
+    fn a_host_without_k3s_is_told() {
+        let wrong = read("#cloud-config\nruncmd: [reboot]\n", &instance()).expect_err("it is refused");
+        assert_eq!(wrong, Unreadable::NotK3s);
     }
 }

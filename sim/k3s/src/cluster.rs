@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     authority::{self, Authorities},
     carry::{take_back, to_show},
-    cloud_config::{self, Bootstrap, Config, Instance, Role, Unreadable},
+    cloud_config::{self, Bootstrap, Config, Role},
     model::{Model, Timing},
     node::Registration,
+    userdata::{Instance, Unreadable},
 };
 
 const TLS: &str = "/var/lib/rancher/k3s/server/tls";

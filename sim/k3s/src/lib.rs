@@ -11,8 +11,11 @@ pub mod model;
 mod node;
 mod serve;
 mod simulator;
+mod userdata;
 
-pub use cloud_config::{Instance, Unreadable};
+pub use cloud_config::{Config, Role};
 pub use cluster::{BootError, Cluster, Machine};
 pub use model::{Host, Member, Model, Node, Timing};
+pub use node::Registration;
 pub use simulator::Simulator;
+pub use userdata::{Instance, Unreadable, Userdata, WrittenFile};

@@ -1,5 +1,5 @@
 //! An infrastructure provider for tests: Machines become Nodes of a workload cluster, which kwok makes ready, or
-//! hosts of a simulated K3s. It runs inside the test, for one namespace, and does wrong or late what the test tells it
+//! hosts of a simulated or a real K3s. It runs inside the test, for one namespace, and does wrong or late what the test tells it
 //! to.
 
 pub mod api;
@@ -8,6 +8,7 @@ mod behaviour;
 mod k3s;
 mod kwok;
 mod node;
+mod real_k3s;
 mod reconcile;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -26,6 +27,7 @@ use kube::{
     },
 };
 use parking_lot::Mutex;
+pub use real_k3s::{RealK3s, Release, ReleaseError, Releases, unavailable};
 use serde_json::json;
 use tokio::{sync::mpsc, task::JoinSet};
 
