@@ -217,7 +217,10 @@ async fn what_does_not_come_up_is_told_and_leaves_no_success_behind() {
     assert!(!running.is_empty());
     hosts.all_went_well();
     drop(hosts);
-    assert!(!running.into_iter().any(runs), "hosts end with the value that holds them");
+    assert!(
+        !running.into_iter().any(runs),
+        "hosts end with the value that holds them"
+    );
 }
 
 const AS_CHILD: &str = "SLIPWAY_TEST_HOLDS_A_HOST";

@@ -63,9 +63,10 @@ impl Releases {
                 return Err(unusable(output.status.to_string()));
             }
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            // It calls itself what its file is called.
             let version = said
                 .lines()
-                .find_map(|line| line.strip_prefix("k3s version ")?.split_whitespace().next())
+                .find_map(|line| line.split_once(" version ")?.1.split_whitespace().next())
                 .filter(|version| version.starts_with(&format!("v1.{minor}.")));
             let Some(version) = version else {
                 let found = said.lines().next().unwrap_or_default().to_owned();
