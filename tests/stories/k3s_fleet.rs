@@ -17,7 +17,7 @@ use slipway_k3s_sim::{Simulator, Timing};
 use slipway_testbed::{
     Cluster,
     hosts::{Backend, Hosts, SimulatedK3s},
-    wait::until,
+    wait::{until_gone_within, until_within},
 };
 
 use crate::support::{apply, objects};
@@ -27,9 +27,6 @@ pub const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
 pub const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io/v1beta2";
 pub const HOSTS: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const HOSTS_GROUP: &str = "infrastructure.cluster.x-k8s.io";
-
-/// A hang guard: the longest wait of a story ends long before, unless it never does.
-const DEADLINE: Duration = Duration::from_mins(4);
 
 /// What the K3s of a story really is.
 pub trait Tier: Send + Sync {
@@ -46,6 +43,16 @@ pub trait Tier: Send + Sync {
 
     /// Hosts that are left of a cluster.
     fn hosts(&self, cluster: &str) -> Vec<String>;
+
+    /// What servers are configured with besides, as a KThreesControlPlane says it.
+    fn config(&self) -> Option<Value> {
+        None
+    }
+
+    /// A hang guard: the longest wait of a story ends long before, unless it never does.
+    fn deadline(&self) -> Duration {
+        Duration::from_mins(4)
+    }
 }
 
 /// The simulator, in a hurry.
@@ -163,6 +170,9 @@ impl Fleet {
                 "controlPlaneRef": {"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KThreesControlPlane", "name": NAME},
             }}),
         ];
+        if let Some(config) = self.tier.config() {
+            manifests[2]["spec"]["kthreesConfigSpec"] = config;
+        }
         if workers > 0 {
             manifests.push(
                 json!({"apiVersion": BOOTSTRAP, "kind": "KThreesConfigTemplate", "metadata": {"name": NAME},
@@ -242,7 +252,7 @@ impl Fleet {
         what: &str,
         is_so: impl Fn(&DynamicObject) -> bool,
     ) -> Result<DynamicObject> {
-        Ok(until(&self.planes(), NAME, what, is_so).await?)
+        Ok(until_within(self.tier.deadline(), &self.planes(), NAME, what, is_so).await?)
     }
 
     /// The machines of the servers, oldest first.
@@ -274,7 +284,7 @@ impl Fleet {
 
     /// Waits until a machine is gone, whatever else happens to the others.
     pub async fn until_gone(&self, machine: &str) -> Result<()> {
-        Ok(slipway_testbed::wait::until_gone(&self.of(CORE, "Machine"), machine).await?)
+        Ok(until_gone_within(self.tier.deadline(), &self.of(CORE, "Machine"), machine).await?)
     }
 
     pub async fn secret(&self, suffix: &str, key: &str) -> Result<String> {
@@ -339,7 +349,7 @@ impl Fleet {
             }
             anyhow::bail!("the watch ended")
         };
-        match tokio::time::timeout(DEADLINE, waiting).await {
+        match tokio::time::timeout(self.tier.deadline(), waiting).await {
             Ok(found) => found,
             Err(_) => {
                 let left = self.server_names().await?;

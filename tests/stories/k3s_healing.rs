@@ -122,7 +122,7 @@ async fn two_of_three_are_left_alone_until_one_returns() -> Result<()> {
 }
 
 /// What a MachineHealthCheck writes onto a machine whose remediation is its owner's.
-async fn mark_unhealthy(fleet: &Fleet, machine: &str) -> Result<()> {
+pub async fn mark_unhealthy(fleet: &Fleet, machine: &str) -> Result<()> {
     let now = k8s_openapi::jiff::Timestamp::now()
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();

@@ -10,7 +10,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
-use slipway_testbed::wait::{until, until_gone};
+use slipway_testbed::wait::{until, until_gone, until_gone_within, until_within};
 
 use crate::{
     k3s_fleet::{CORE, Fleet, HOSTS, NAME, Simulated, Tier, condition, is_true},
@@ -90,9 +90,13 @@ async fn an_upgrade_is_rolled_back_halfway() -> Result<()> {
 
 pub async fn workers_are_ready(fleet: &Fleet, workers: usize) -> Result<()> {
     let deployments = fleet.of(CORE, "MachineDeployment");
-    until(&deployments, "workers", "have its replicas", |deployment| {
-        deployment.data["status"]["availableReplicas"] == workers
-    })
+    until_within(
+        fleet.tier.deadline(),
+        &deployments,
+        "workers",
+        "have its replicas",
+        |deployment| deployment.data["status"]["availableReplicas"] == workers,
+    )
     .await?;
     let clusters = fleet.of(CORE, "Cluster");
     until(&clusters, NAME, "be available", |cluster| {
@@ -138,7 +142,7 @@ async fn servers_are_spread(fleet: &Fleet) -> Result<()> {
 }
 
 /// `kubectl delete machine`: the member leaves etcd before its host goes, and another server takes its place.
-async fn a_deleted_server_is_replaced(fleet: &Fleet, version: &str) -> Result<()> {
+pub async fn a_deleted_server_is_replaced(fleet: &Fleet, version: &str) -> Result<()> {
     let servers = fleet.server_names().await?;
     let victim = servers.first().context("a server")?;
     let namespace = format!("--namespace={}", fleet.namespace);
@@ -203,7 +207,7 @@ async fn pausing_holds_everything(fleet: &Fleet) -> Result<()> {
 pub async fn deleting_leaves_nothing(fleet: &Fleet) -> Result<()> {
     let clusters = fleet.of(CORE, "Cluster");
     clusters.delete(NAME, &DeleteParams::default()).await?;
-    until_gone(&clusters, NAME).await?;
+    until_gone_within(fleet.tier.deadline(), &clusters, NAME).await?;
     let left = fleet.tier.hosts(&fleet.key());
     ensure!(left.is_empty(), "hosts are left: {left:?}");
     for (version, kind) in [

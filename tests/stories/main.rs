@@ -13,6 +13,7 @@ mod k3s_manager;
 mod k3s_move;
 mod manager_process;
 mod packaged_manager;
+mod real_k3s;
 mod stock_kubeadm_control_plane;
 mod stock_machine_deployment;
 mod support;

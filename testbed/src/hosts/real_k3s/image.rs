@@ -61,6 +61,8 @@ pub fn lay_out(root: &Path, userdata: &Userdata, image_version: &str) -> io::Res
         ("local/bin/curl", CURL),
         ("local/lib/init", INIT),
         ("local/lib/supervise", SUPERVISE),
+        // k3s looks for it wherever it starts, and brings its own in a release.
+        ("local/bin/host-local", "#!/bin/sh\nexit 1\n"),
         ("opt/install.sh", INSTALL),
     ] {
         fs::write(root.join(path), text)?;
