@@ -200,7 +200,11 @@ impl Kubelet {
         json!({
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": self.name, "labels": labels},
+            "metadata": {
+                "name": self.name,
+                "labels": labels,
+                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            },
             "spec": spec,
             "status": {
                 "addresses": [
@@ -209,7 +213,7 @@ impl Kubelet {
                 ],
                 "capacity": capacity.clone(),
                 "allocatable": capacity,
-                "conditions": [ready()],
+                "conditions": conditions(),
                 "nodeInfo": {
                     "architecture": "amd64",
                     "bootID": "",
@@ -283,7 +287,7 @@ impl Kubelet {
 
     async fn post_ready(&self, nodes: &Api<Node>) -> Result<(), String> {
         let patch = Patch::Strategic(json!({"status": {
-            "conditions": [ready()],
+            "conditions": conditions(),
             "nodeInfo": {"kubeletVersion": self.version},
         }}));
         let patched = nodes
@@ -293,16 +297,34 @@ impl Kubelet {
     }
 }
 
-fn ready() -> Value {
+/// What a kubelet says of a node that lacks nothing.
+fn conditions() -> Value {
     let now = Time(Timestamp::now());
-    json!({
-        "type": "Ready",
-        "status": "True",
-        "reason": "KubeletReady",
-        "message": "kubelet is posting ready status",
-        "lastHeartbeatTime": now,
-        "lastTransitionTime": now,
-    })
+    let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+        json!({"type": type_, "status": status, "reason": reason, "message": message,
+            "lastHeartbeatTime": now, "lastTransitionTime": now})
+    };
+    json!([
+        condition(
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available"
+        ),
+        condition(
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure"
+        ),
+        condition(
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available"
+        ),
+        condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    ])
 }
 
 /// Tries until it is done, as a kubelet does.
