@@ -139,8 +139,8 @@ async fn nodes_become_voters(fleet: &Fleet) -> Result<()> {
 }
 
 /// One server and a worker, from userdata that a real k3s reads: the first one starts a cluster with the authorities
-/// and the token it was given, the worker joins once it is there (S-17), the kubeconfig its users get is trusted, the
-/// success is reported once k3s runs (S-18), and deleting leaves nothing (S-60).
+/// and the token it was given, the worker joins once it is there (S-17), the kubeconfig its users get is trusted, and
+/// deleting leaves nothing (S-60).
 #[tokio::test]
 async fn one_server_and_a_worker() -> Result<()> {
     let Some(RealFleet {
