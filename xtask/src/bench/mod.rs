@@ -2,6 +2,7 @@
 //! one JSON object; progress goes to standard error.
 
 mod aks;
+mod k3s;
 mod packing;
 pub mod peers;
 mod runtime;
@@ -21,6 +22,8 @@ pub struct Arguments {
 enum Bench {
     /// AKS clusters by the hundred: time until ready, processor, memory and requests, against Cluster API Provider Azure.
     Aks(aks::Arguments),
+    /// Many K3s clusters: time until all are ready, processor time, memory and requests, against cluster-api-k3s.
+    K3s(k3s::Arguments),
     /// Pods placed a second, nodes, cost and memory, against Karpenter's own scheduler.
     Packing(packing::Arguments),
     /// Objects reconciled a second and a processor second, latency and memory, against controller-runtime.
@@ -30,6 +33,7 @@ enum Bench {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     match &arguments.bench {
         Bench::Aks(bench) => aks::run(bench, arguments.json)?,
+        Bench::K3s(bench) => k3s::run(bench, arguments.json)?,
         Bench::Packing(bench) => packing::run(bench, arguments.json)?,
         Bench::Runtime(bench) => runtime::run(bench, arguments.json)?,
     }

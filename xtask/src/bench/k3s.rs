@@ -1,0 +1,73 @@
+//! Many K3s clusters at once, made by our manager and by cluster-api-k3s. What is measured and how is in `benches/k3s`.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::peers;
+
+const PEER: &str = "cluster-api-k3s";
+const MODULE: &str = "github.com/k3s-io/cluster-api-k3s";
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[arg(long, default_value_t = 100)]
+    clusters: usize,
+    /// Servers of each.
+    #[arg(long, default_value_t = 3)]
+    servers: usize,
+    /// Workers of each.
+    #[arg(long, default_value_t = 3)]
+    workers: usize,
+    /// How long a side is watched at rest: by default a little longer than the ten minutes after which every object is
+    /// looked at again.
+    #[arg(long, default_value_t = 660)]
+    rest_seconds: u64,
+    /// A side that gets no further for so long is measured as it is then.
+    #[arg(long, default_value_t = 300)]
+    patience_seconds: u64,
+    /// The peer.
+    #[arg(long, value_parser = [PEER, "nothing"], default_value = PEER)]
+    against: String,
+    /// Measure the peer alone.
+    #[arg(long)]
+    only_peer: bool,
+}
+
+pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
+    let driver = peers::build_release(&["--package", "slipway-bench-k3s"], "k3s-bench-driver")?;
+    let mut command = Command::new(driver);
+    command
+        .args(["--clusters", &arguments.clusters.to_string()])
+        .args(["--servers", &arguments.servers.to_string()])
+        .args(["--workers", &arguments.workers.to_string()])
+        .args(["--rest-seconds", &arguments.rest_seconds.to_string()])
+        .args(["--patience-seconds", &arguments.patience_seconds.to_string()]);
+    if !arguments.only_peer {
+        let ours = peers::build_release(&["--package", "slipway", "--bin", "slipway"], "slipway")?;
+        command.arg("--slipway").arg(ours);
+    }
+    if arguments.against == PEER {
+        let program =
+            |part: &str| peers::build_package(PEER, &format!("{MODULE}/{part}"), &format!("{PEER}-{part}"));
+        command
+            .arg("--peer-bootstrap")
+            .arg(program("bootstrap")?)
+            .arg("--peer-control-plane")
+            .arg(program("controlplane")?)
+            .arg("--peer-module")
+            .arg(peers::module_directory(PEER, MODULE)?);
+    }
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running the driver")?;
+    if !output.status.success() {
+        bail!("the measurement was not finished; the message is above");
+    }
+    if as_json {
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+    }
+    Ok(())
+}
