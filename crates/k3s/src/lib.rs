@@ -9,6 +9,7 @@ pub mod duration;
 pub mod error;
 mod example;
 pub mod provider;
+mod reads;
 pub mod version;
 
 pub use provider::provider;

@@ -36,6 +36,7 @@ use crate::{
         config::ConfigInitialization,
     },
     error::{Error, unless_exists},
+    reads,
 };
 
 const LOCK_KEY: &str = "lock-information";
@@ -168,11 +169,8 @@ impl Reconciler for ConfigReconciler {
             return Ok(Next::OnChange);
         };
         let namespace = config.namespace().unwrap_or_default();
-        let Some(cluster) = Api::<Cluster>::namespaced(context.client.clone(), &namespace)
-            .get_opt(&owner.cluster)
-            .await
-            .map_err(Error::api(format!("reading Cluster {}", owner.cluster)))?
-        else {
+        let key = ObjectKey::namespaced(&namespace, &owner.cluster);
+        let Some(cluster) = reads::cluster(&key, context).await? else {
             return Ok(Next::OnChange);
         };
         let mut status = config.status.clone().unwrap_or_default();
@@ -283,8 +281,10 @@ async fn work(
 }
 
 async fn find_owner(config: &KThreesConfig, context: &Context) -> Result<Option<Owner>, Error> {
-    if let Some(machine) = owner::get_machine(&context.client, &config.metadata).await? {
-        return Ok(Some(Owner::machine(&machine)));
+    if let Some(name) = owner::owner_machine_name(&config.metadata) {
+        let key = ObjectKey::of(config).sibling(name);
+        let machine = reads::machine(&key, context).await?;
+        return Ok(machine.map(|machine| Owner::machine(&machine)));
     }
     let pool = owner::get_machine_pool(&context.client, &config.metadata).await?;
     Ok(pool.map(|pool| Owner::pool(&pool)))

@@ -37,6 +37,7 @@ use crate::{
         conditions::V1Beta2Status,
     },
     error::Error,
+    reads::{self, Reads},
 };
 
 /// While the workload cluster does not answer there is no event to wait for: this is when its state is told anew.
@@ -51,6 +52,7 @@ type Answers = (Option<i64>, BTreeMap<String, (Timestamp, InPlaceAnswer)>);
 #[derive(Default)]
 pub struct ControlPlaneReconciler {
     workloads: Workloads,
+    reads: Reads,
     answers: Mutex<HashMap<ObjectKey, Answers>>,
 }
 
@@ -59,6 +61,7 @@ impl ControlPlaneReconciler {
     pub fn connecting_by(connector: Connector) -> Self {
         Self {
             workloads: Workloads::new(connector),
+            reads: Reads::default(),
             answers: Mutex::default(),
         }
     }
@@ -103,11 +106,7 @@ impl Reconciler for ControlPlaneReconciler {
         let Some(name) = owner::owner_cluster_name(&object.metadata) else {
             return Ok(Next::OnChange);
         };
-        let Some(cluster) = Api::<Cluster>::namespaced(context.client.clone(), &namespace)
-            .get_opt(name)
-            .await
-            .map_err(Error::api(format!("reading Cluster {name}")))?
-        else {
+        let Some(cluster) = reads::cluster(&ObjectKey::namespaced(&namespace, name), context).await? else {
             return Ok(Next::OnChange);
         };
         let held = paused::paused(Some(&cluster), &object.metadata);
@@ -161,10 +160,10 @@ impl ControlPlaneReconciler {
         let secrets = if deleting || !ready {
             secrets::Secrets {
                 missing: Vec::new(),
-                access: secrets::access(cluster, context).await?,
+                access: secrets::access(object, cluster, &self.reads, context).await?,
             }
         } else {
-            secrets::ensure(object, cluster, initialized, context).await?
+            secrets::ensure(object, cluster, initialized, &self.reads, context).await?
         };
         let scene = observe::observe(
             object,
@@ -172,6 +171,7 @@ impl ControlPlaneReconciler {
             secrets,
             self.answers(&key, object.metadata.generation, context.clock.now()),
             &self.workloads,
+            &self.reads,
             context,
         )
         .await?;
@@ -190,6 +190,7 @@ impl ControlPlaneReconciler {
         let outcome = self.perform(&hands, &key, &plan).await;
         if plan.actions.contains(&Action::RemoveFinalizer) {
             self.workloads.forget(&key);
+            self.reads.forget(&key);
             self.answers.lock().remove(&key);
             return outcome.map(|()| Next::OnChange);
         }

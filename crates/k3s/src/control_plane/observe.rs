@@ -10,7 +10,7 @@ use kube::{
 use slipway_capi::{
     in_place, marks,
     names::{annotation, condition, label},
-    owner, reference, template,
+    owner, template,
     view::{Cluster, Conditions, Machine, MachinePool, ObjectReference},
 };
 use slipway_runtime::{ObjectKey, controller::Context};
@@ -32,6 +32,7 @@ use crate::{
     },
     duration,
     error::Error,
+    reads::Reads,
 };
 
 /// How long k3s makes the certificates of a server valid, counted from its start.
@@ -139,6 +140,7 @@ pub async fn observe(
     secrets: Secrets,
     answers: BTreeMap<String, InPlaceAnswer>,
     workloads: &Workloads,
+    reads: &Reads,
     context: &Context,
 ) -> Result<Scene, Error> {
     let namespace = object.namespace().unwrap_or_default();
@@ -149,14 +151,10 @@ pub async fn observe(
         .list(&ListParams::default().labels(&selector))
         .await
         .map_err(Error::api(format!("listing the machines of {selector}")))?;
-    let pools = match Api::<MachinePool>::namespaced(context.client.clone(), &namespace)
-        .list(&ListParams::default().labels(&selector))
-        .await
-    {
-        Ok(pools) => pools.items.len(),
-        // The kind is not installed everywhere.
-        Err(kube::Error::Api(status)) if status.code == 404 => 0,
-        Err(error) => return Err(Error::api("listing machine pools")(error)),
+    // Only one that goes has to wait for them.
+    let pools = match object.metadata.deletion_timestamp {
+        Some(_) => count_pools(&namespace, &selector, context).await?,
+        None => 0,
     };
     let (servers, workers): (Vec<Machine>, Vec<Machine>) =
         all.items.into_iter().partition(Machine::is_control_plane);
@@ -185,11 +183,9 @@ pub async fn observe(
     }
     let mut facts = Vec::new();
     let (mut configs, mut hosts) = (BTreeMap::new(), BTreeMap::new());
-    // Hosts of one control plane are of one kind, mostly.
-    let mut kinds = BTreeMap::new();
     for (name, machine) in &machines {
         let config_of = config_of(machine, &namespace, context).await?;
-        let host = host_of(machine, &namespace, &mut kinds, context).await;
+        let host = host_of(machine, &namespace, reads, context).await;
         facts.push(server(
             machine,
             &Objects {
@@ -260,6 +256,18 @@ pub async fn observe(
     })
 }
 
+async fn count_pools(namespace: &str, selector: &str, context: &Context) -> Result<usize, Error> {
+    let pools = Api::<MachinePool>::namespaced(context.client.clone(), namespace)
+        .list(&ListParams::default().labels(selector))
+        .await;
+    match pools {
+        Ok(pools) => Ok(pools.items.len()),
+        // The kind is not installed everywhere.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(0),
+        Err(error) => Err(Error::api("listing machine pools")(error)),
+    }
+}
+
 async fn look(connection: &Connection, servers: &[Server], embedded_etcd: bool, now: Timestamp) -> Workload {
     // Nodes first, to know which members have a machine; then the members with that knowledge.
     let nodes = match connection.view(false, |_| true, now).await {
@@ -324,21 +332,19 @@ async fn config_of(
 async fn host_of(
     machine: &Machine,
     namespace: &str,
-    kinds: &mut BTreeMap<(String, String), ApiResource>,
+    reads: &Reads,
     context: &Context,
 ) -> Option<(ApiResource, DynamicObject)> {
     let wanted = &machine.spec.infrastructure_ref;
-    let key = (wanted.api_group.clone(), wanted.kind.clone());
     let read = async {
-        if !kinds.contains_key(&key) {
-            let (resource, _) = reference::resolve(&context.client, wanted).await?;
-            kinds.insert(key.clone(), resource);
-        }
-        let resource = kinds[&key].clone();
+        let resource = reads.kind(wanted, context).await?;
         let found = Api::<DynamicObject>::namespaced_with(context.client.clone(), namespace, &resource)
             .get_opt(&wanted.name)
             .await
             .map_err(Error::api(format!("reading {} {}", wanted.kind, wanted.name)))?;
+        if found.is_none() {
+            reads.doubt_kind(wanted);
+        }
         Ok::<_, Error>(found.map(|found| (resource, found)))
     };
     match read.await {

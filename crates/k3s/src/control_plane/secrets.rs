@@ -1,7 +1,7 @@
 //! The secrets of a cluster: authorities, tokens and the administrator's kubeconfig. Made before the first server,
 //! never again after it: a new authority would not match the running ones.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
@@ -19,11 +19,12 @@ use slipway_capi::{
     },
     view::Cluster,
 };
-use slipway_runtime::controller::Context;
+use slipway_runtime::{ObjectKey, controller::Context};
 
 use crate::{
     api::{AgentToken, KThreesControlPlane},
     error::Error,
+    reads::Reads,
 };
 
 /// A client certificate is renewed when half of its life is over.
@@ -45,21 +46,20 @@ pub struct Access {
 }
 
 /// What connecting needs, where nothing is made: for a control plane that is being deleted.
-pub async fn access(cluster: &Cluster, context: &Context) -> Result<Option<Access>, Error> {
-    let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+pub async fn access(
+    object: &KThreesControlPlane,
+    cluster: &Cluster,
+    reads: &Reads,
+    context: &Context,
+) -> Result<Option<Access>, Error> {
+    let (key, name) = (ObjectKey::of(object), cluster.name_any());
     let mut found = Vec::new();
     for secret in [
         Purpose::Kubeconfig.secret_name(&name),
         Purpose::ClusterCa.secret_name(&name),
         format!("{name}-token"),
     ] {
-        found.push(
-            secrets
-                .get_opt(&secret)
-                .await
-                .map_err(Error::api(format!("reading Secret {secret}")))?,
-        );
+        found.push(reads.secret(&key, &secret, context).await?);
     }
     let mut found = found.into_iter().flatten();
     Ok(match (found.next(), found.next(), found.next()) {
@@ -85,20 +85,22 @@ pub async fn ensure(
     object: &KThreesControlPlane,
     cluster: &Cluster,
     initialized: bool,
+    reads: &Reads,
     context: &Context,
 ) -> Result<Secrets, Error> {
+    let key = ObjectKey::of(object);
     let namespace = object.namespace().unwrap_or_default();
     let name = cluster.name_any();
     let Some(controller) = owner::controller_reference(object) else {
         return Ok(Secrets::default());
     };
     let mut missing = Vec::new();
-    let purposes = purposes(object);
-    let mut found = store::lookup(&context.client, &namespace, &name, &purposes).await?;
-    for purpose in purposes {
-        match found.get(&purpose) {
+    let mut found = BTreeMap::new();
+    for purpose in purposes(object) {
+        match reads.secret(&key, &purpose.secret_name(&name), context).await? {
             Some(present) => {
-                own(present, &controller, context).await?;
+                own(&present, &controller, context).await?;
+                found.insert(purpose, present);
             }
             None if initialized => missing.push(format!("Secret {}", purpose.secret_name(&name))),
             None => {
@@ -119,14 +121,9 @@ pub async fn ensure(
     if object.spec.config().server().agent_token == Some(AgentToken::Separate) {
         tokens.push(format!("{name}-agent-token"));
     }
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     let mut join_token = None;
     for token in tokens {
-        let present = secrets
-            .get_opt(&token)
-            .await
-            .map_err(Error::api(format!("reading Secret {token}")))?;
-        match present {
+        match reads.secret(&key, &token, context).await? {
             Some(present) => {
                 own(&present, &controller, context).await?;
                 join_token.get_or_insert(present);
@@ -146,7 +143,7 @@ pub async fn ensure(
             }
         }
     }
-    let kubeconfig = kubeconfig(object, cluster, &found, &controller, context).await?;
+    let kubeconfig = kubeconfig(object, cluster, &found, &controller, reads, context).await?;
     let access = match (kubeconfig, found.remove(&Purpose::ClusterCa), join_token) {
         // The first token is the servers'; without it there is nobody to ask as.
         (Some(kubeconfig), Some(authority), Some(token)) if token.name_any() == format!("{name}-token") => {
@@ -191,19 +188,18 @@ async fn own(present: &Secret, controller: &OwnerReference, context: &Context) -
 async fn kubeconfig(
     object: &KThreesControlPlane,
     cluster: &Cluster,
-    found: &std::collections::BTreeMap<Purpose, Secret>,
+    found: &BTreeMap<Purpose, Secret>,
     controller: &OwnerReference,
+    reads: &Reads,
     context: &Context,
 ) -> Result<Option<Secret>, Error> {
     let endpoint = &cluster.spec.control_plane_endpoint;
     let namespace = object.namespace().unwrap_or_default();
     let (name, url) = (cluster.name_any(), endpoint.url());
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     let secret_name = Purpose::Kubeconfig.secret_name(&name);
-    let present = secrets
-        .get_opt(&secret_name)
-        .await
-        .map_err(Error::api(format!("reading Secret {secret_name}")))?;
+    let present = reads
+        .secret(&ObjectKey::of(object), &secret_name, context)
+        .await?;
     let now = context.clock.now();
     if let Some(present) = &present {
         // One the user supplied is the user's.
@@ -244,7 +240,7 @@ async fn kubeconfig(
         None => Ok(Some(store::create(&context.client, &made).await?)),
         Some(_) => {
             let patch = json!({"data": made.data});
-            secrets
+            Api::<Secret>::namespaced(context.client.clone(), &namespace)
                 .patch(&secret_name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
                 .map(Some)
