@@ -1,5 +1,5 @@
-//! A K3s cluster moves to another management cluster with `clusterctl move`, and goes on there: nothing is replaced, an upgrade
-//! works, at rest nothing is written, the declared rights are enough, and no secret is told.
+//! A K3s cluster moves to another management cluster with `clusterctl move` and back: nothing is replaced, an upgrade
+//! works there, at rest nothing is written, the declared rights are enough, and no secret is told.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,9 +21,9 @@ use crate::{
 const VERSION: &str = "v1.34.3+k3s1";
 const NEXT: &str = "v1.35.2+k3s1";
 
-/// `clusterctl move` carries everything and the other manager resumes (S-55).
+/// `clusterctl move` carries everything, and the other manager resumes (S-55).
 #[tokio::test]
-async fn a_cluster_moves_and_goes_on() -> Result<()> {
+async fn a_cluster_moves_there_and_back() -> Result<()> {
     let tier = Simulated::new();
     let (fleet, (target, mut manager)) = tokio::try_join!(
         async {
@@ -45,12 +45,9 @@ async fn a_cluster_moves_and_goes_on() -> Result<()> {
     }
     // The hosts' kinds must be there before their objects come.
     slipway_testbed::hosts::Hosts::install(&target).await?;
-    let to = target.kubeconfig().display().to_string();
-    let arguments = ["move", "--namespace", &fleet.namespace, "--to-kubeconfig", &to];
-    fleet.management.clusterctl(&arguments).await?;
-    nothing_stays_behind(&fleet).await?;
+    move_to(&fleet, &target).await?;
 
-    let moved = Fleet::serve(Arc::clone(&target), fleet.namespace.clone(), tier).await?;
+    let moved = Fleet::serve(Arc::clone(&target), fleet.namespace.clone(), tier.clone()).await?;
     drop(fleet);
     moved.until_settled(3, VERSION).await?;
     // In another management cluster they are of another age, so their order says nothing.
@@ -69,8 +66,19 @@ async fn a_cluster_moves_and_goes_on() -> Result<()> {
 
     at_rest_nothing_is_written(&moved, &mut manager).await?;
     let mut sightings = canaries.sightings_in_cluster(&moved.client).await?;
-    deleting_leaves_nothing(&moved).await?;
-    sightings.extend(canaries.sightings_in_cluster(&moved.client).await?);
+    let home = Arc::clone(&k3s_manager::of_shared_cluster().await?.cluster);
+    move_to(&moved, &home).await?;
+    let namespace = moved.namespace.clone();
+    drop(moved);
+    let back = Fleet::serve(home, namespace, tier).await?;
+    back.until_settled(3, NEXT).await?;
+    let home_again: BTreeSet<String> = back.server_names().await?.into_iter().collect();
+    ensure!(
+        home_again == after,
+        "servers were replaced: {after:?} became {home_again:?}"
+    );
+    sightings.extend(canaries.sightings_in_cluster(&back.client).await?);
+    deleting_leaves_nothing(&back).await?;
     sightings.extend(canaries.sightings("the metrics", &manager.metrics().await?));
     let source = k3s_manager::of_shared_cluster().await?;
     for (path, log) in manager.logs()?.into_iter().chain(source.logs()?) {
@@ -80,11 +88,19 @@ async fn a_cluster_moves_and_goes_on() -> Result<()> {
     ensure!(sightings.is_empty(), "secrets are told: {sightings:?}");
     manager.kill();
     rights_are_enough(&target)?;
-    drop((moved, manager));
+    drop(manager);
     if let Some(target) = Arc::into_inner(target) {
         target.stop();
     }
     Ok(())
+}
+
+/// `clusterctl move`, after which nothing is left where the cluster was.
+async fn move_to(fleet: &Fleet, target: &Cluster) -> Result<()> {
+    let to = target.kubeconfig().display().to_string();
+    let arguments = ["move", "--namespace", &fleet.namespace, "--to-kubeconfig", &to];
+    fleet.management.clusterctl(&arguments).await?;
+    nothing_stays_behind(fleet).await
 }
 
 async fn start_target() -> Result<(Arc<Cluster>, K3sManager)> {

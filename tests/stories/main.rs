@@ -6,6 +6,7 @@ mod clusterctl;
 mod clusterctl_repository;
 mod helm;
 mod helm_chart;
+mod k3s_class;
 mod k3s_fleet;
 mod k3s_healing;
 mod k3s_lifecycle;

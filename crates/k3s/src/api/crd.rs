@@ -12,12 +12,16 @@ fn merged(
     newer: CustomResourceDefinition,
     older: Option<CustomResourceDefinition>,
 ) -> CustomResourceDefinition {
+    let speaks_older = older.is_some();
     let mut crds = vec![newer];
     crds.extend(older);
     let mut crd = merge_crds(crds, VERSION).expect("the versions agree on group, kind and scope");
     let labels = crd.metadata.labels.get_or_insert_default();
-    // The API version v1beta2 carries the fields of both contracts, and each contract finds it by its label.
-    labels.insert("cluster.x-k8s.io/v1beta1".into(), "v1beta1_v1beta2".into());
+    // One contract to a version, although v1beta2 carries the fields of both: the topology controller asks which contract
+    // a version speaks, and of two it would take one today and the other tomorrow.
+    if speaks_older {
+        labels.insert("cluster.x-k8s.io/v1beta1".into(), "v1beta1".into());
+    }
     labels.insert("cluster.x-k8s.io/v1beta2".into(), VERSION.into());
     labels.insert("clusterctl.cluster.x-k8s.io".into(), String::new());
     crd
