@@ -68,8 +68,16 @@ impl Run<'_, '_> {
                 )
             });
         if reserved {
-            // A type without a place in one of the reservations could not be launched.
-            types.retain(|index| pool.cheapest(&mut world.interner, requirements, *index).is_some());
+            // A type without a place in one of the reservations could not be launched; it is listed only where `minValues`
+            // counts it.
+            let mut launchable = types.clone();
+            launchable.retain(|index| pool.cheapest(&mut world.interner, requirements, *index).is_some());
+            if pool
+                .unmet_min_values_of(&world.interner, requirements, &launchable)
+                .is_empty()
+            {
+                types = launchable;
+            }
         }
         let cheapest = types
             .first()

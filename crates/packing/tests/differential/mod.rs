@@ -4,6 +4,7 @@
 mod absence;
 pub mod generator;
 mod karpenter;
+mod launchable;
 mod outcome;
 mod pods;
 pub mod random;
@@ -53,6 +54,8 @@ enum Verdict {
     Order,
     /// Both agree as soon as some things are taken from the workload; the things are named.
     Without(String),
+    /// Both agree but for types the peer lists that its claims' own reservations do not hold.
+    FewerTypes,
     /// The peer's process does not survive the workload.
     BrokeOff,
     Open,
@@ -65,6 +68,7 @@ impl Verdict {
             Verdict::Ties => "ties".to_owned(),
             Verdict::Order => "order".to_owned(),
             Verdict::Without(what) => format!("without-{what}"),
+            Verdict::FewerTypes => "fewer-types".to_owned(),
             Verdict::BrokeOff => "broke-off".to_owned(),
             Verdict::Open => "open".to_owned(),
         }
@@ -74,41 +78,73 @@ impl Verdict {
 /// Go sorts up to this many elements without changing the order of equal ones.
 const STABLE: usize = 12;
 
-/// What can be told from the outcomes alone.
-fn compare(ours: &str, theirs: &BTreeSet<String>) -> Verdict {
-    let figures = outcome::Figures::of(ours);
-    let finished = theirs.iter().filter(|own| *own != BROKE_OFF);
-    let all: Vec<outcome::Figures> = finished.map(|own| outcome::Figures::of(own)).collect();
-    let claims = all
-        .iter()
-        .map(|own| own.claims)
-        .max()
-        .unwrap_or(0)
-        .max(figures.claims);
-    if theirs.contains(ours) {
-        Verdict::Same
-    } else if all.is_empty() {
-        Verdict::BrokeOff
-    } else if theirs.len() > 1 && figures.are_as_good_as(&all) {
-        Verdict::Ties
-    } else if claims > STABLE && figures.are_as_good_as(&all) {
-        Verdict::Order
-    } else {
-        Verdict::Open
+/// What the peer came to in several runs of a workload.
+#[derive(Default)]
+struct Asked {
+    /// Each outcome, and how many runs came to it.
+    outcomes: BTreeMap<String, usize>,
+    /// The same without types that could not be launched.
+    launchable: BTreeSet<String>,
+}
+
+impl Asked {
+    fn agrees_with(&self, ours: &str) -> bool {
+        self.outcomes.contains_key(ours) || self.launchable.contains(ours)
+    }
+
+    /// What can be told from the outcomes alone.
+    fn compare(&self, ours: &str) -> Verdict {
+        let figures = outcome::Figures::of(ours);
+        let finished = self.outcomes.iter().filter(|(own, _)| *own != BROKE_OFF);
+        let all: Vec<(outcome::Figures, usize)> = finished
+            .map(|(own, runs)| (outcome::Figures::of(own), *runs))
+            .collect();
+        let claims = all.iter().map(|(own, _)| own.claims).max().unwrap_or(0);
+        // Chance has to make a difference to the peer, and ours must be no worse than a fair part of its runs.
+        let by_chance = self.outcomes.len() > 1 || claims.max(figures.claims) > STABLE;
+        let runs: usize = all.iter().map(|(_, runs)| runs).sum();
+        let no_better: usize = all
+            .iter()
+            .filter(|(own, _)| figures.are_no_worse_than(own))
+            .map(|(_, runs)| runs)
+            .sum();
+        if self.outcomes.contains_key(ours) {
+            Verdict::Same
+        } else if self.launchable.contains(ours) {
+            Verdict::FewerTypes
+        } else if all.is_empty() {
+            Verdict::BrokeOff
+        } else if by_chance && no_better * FAIR_PART >= runs {
+            if self.outcomes.len() > 1 {
+                Verdict::Ties
+            } else {
+                Verdict::Order
+            }
+        } else {
+            Verdict::Open
+        }
     }
 }
 
+/// One in so many of the peer's runs.
+const FAIR_PART: usize = 10;
+
 /// The peer's outcomes: a few, and more of them as long as they differ and ours is not among them.
-fn ask(peer: &mut Karpenter, workload: &serde_json::Value, ours: &str) -> BTreeSet<String> {
-    let mut theirs = BTreeSet::new();
+fn ask(peer: &mut Karpenter, workload: &serde_json::Value, ours: &str) -> Asked {
+    let mut asked = Asked::default();
     for run in 0..MORE_RUNS {
-        if theirs.contains(ours) || (run >= RUNS && theirs.len() == 1) {
+        if asked.agrees_with(ours) || (run >= RUNS && asked.outcomes.len() == 1) {
             break;
         }
-        let answer = peer.solve(workload);
-        theirs.insert(answer.map_or_else(|| BROKE_OFF.to_owned(), |answer| outcome::of_json(&answer)));
+        let Some(answer) = peer.solve(workload) else {
+            *asked.outcomes.entry(BROKE_OFF.to_owned()).or_default() += 1;
+            continue;
+        };
+        *asked.outcomes.entry(outcome::of_json(&answer)).or_default() += 1;
+        let launchable = launchable::only_launchable(workload, &answer);
+        asked.launchable.insert(outcome::of_json(&launchable));
     }
-    theirs
+    asked
 }
 
 type Change = fn(&serde_json::Value) -> Option<serde_json::Value>;
@@ -139,7 +175,7 @@ fn explain(peer: &mut Karpenter, workload: &serde_json::Value) -> Option<String>
         }
         let plan = std::panic::catch_unwind(|| plan(&changed)).ok()?;
         let ours = outcome::of_plan(&plan);
-        let agrees = ask(peer, &changed, &ours).contains(&ours);
+        let agrees = ask(peer, &changed, &ours).agrees_with(&ours);
         agrees.then(|| names.join("+"))
     })
 }
@@ -239,17 +275,17 @@ fn live() {
             continue;
         };
         let ours = outcome::of_plan(&plan);
-        let theirs = ask(&mut peer, &generated.workload, &ours);
-        let mut verdict = compare(&ours, &theirs);
+        let asked = ask(&mut peer, &generated.workload, &ours);
+        let mut verdict = asked.compare(&ours);
         // What can be shown counts for more than what may be chance.
-        if verdict != Verdict::Same
+        if !matches!(verdict, Verdict::Same | Verdict::FewerTypes)
             && let Some(what) = explain(&mut peer, &generated.workload)
         {
             verdict = Verdict::Without(what);
         }
         let name = verdict.name();
         tally.count(&name);
-        let listed: Vec<&str> = theirs.iter().map(String::as_str).take(4).collect();
+        let listed: Vec<&str> = asked.outcomes.keys().map(String::as_str).take(4).collect();
         if verdict == Verdict::Same {
             writeln!(record, "{seed}\tsame\t{ours}").expect("a string grows");
             continue;

@@ -118,13 +118,10 @@ impl Figures {
         }
     }
 
-    /// Whether none of these leaves fewer pods, and of those that leave as many one needs as many claims and is as dear.
-    pub fn are_as_good_as(&self, others: &[Figures]) -> bool {
-        let as_good = |other: &Figures| {
-            self.left < other.left || (self.claims <= other.claims && self.cost <= other.cost + 1e-9)
-        };
-        let fewest = others.iter().map(|other| other.left).min().unwrap_or(usize::MAX);
-        self.left <= fewest && others.iter().any(|other| other.left == fewest && as_good(other))
+    /// Whether this leaves fewer pods, or as many with no more claims and at no higher cost.
+    pub fn are_no_worse_than(&self, other: &Figures) -> bool {
+        self.left < other.left
+            || (self.left == other.left && self.claims <= other.claims && self.cost <= other.cost + 1e-9)
     }
 }
 
@@ -133,5 +130,5 @@ fn figures_are_read_back() {
     let figures = Figures::of("nodes[a:1] claims[1,2] types[0:1 0:2] zones[2] cost[0.2577] left[g1*3 g2*4]");
     assert_eq!((figures.claims, figures.left), (2, 7));
     let dearer = Figures { cost: 0.3, ..figures };
-    assert!(figures.are_as_good_as(&[dearer]) && !dearer.are_as_good_as(&[figures]));
+    assert!(figures.are_no_worse_than(&dearer) && !dearer.are_no_worse_than(&figures));
 }
