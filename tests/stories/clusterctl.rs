@@ -526,6 +526,10 @@ async fn packages_that_ship_install(management: &Management) -> Result<()> {
         arguments.push(format!("--{}={}:{}", one.kind.prefix(), one.name(), one.version));
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // clusterctl tries cert-manager in a namespace of its own, and leaves it to be deleted. The next init takes one that is
+    // still going for one that is there, and asks in vain until it gives up.
+    let namespaces: Api<Namespace> = Api::all(management.cluster.client());
+    until_gone(&namespaces, "cert-manager-test").await?;
     management.clusterctl(&arguments).await?;
     for one in &shipped {
         management
