@@ -69,7 +69,7 @@ pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<S
         measure(arguments, &cluster, &azure, &mut stage, clusters),
     )
     .await;
-    stage.stop().await;
+    stage.stop();
     let sample = match measured {
         Ok(Ok(sample)) => sample,
         Ok(Err(error)) => {
@@ -128,7 +128,7 @@ async fn measure(
     let (arm_requests, ..) = arm(azure);
     let at_rest = rest(arguments, cluster, azure, stage).await?;
     let mut rss_mb = 0.0;
-    for id in stage.ids()? {
+    for id in stage.ids() {
         rss_mb += process::memory(id)?.1;
     }
     if planes.count() < clusters || pools.count() < wanted {
@@ -217,7 +217,7 @@ async fn rest(arguments: &Arguments, cluster: &Cluster, azure: &Server, stage: &
         kube_writes += writes.len();
     }
     let mut rss_mb = 0.0;
-    for id in stage.ids()? {
+    for id in stage.ids() {
         rss_mb += process::memory(id)?.0;
     }
     Ok(Rest {
@@ -234,7 +234,7 @@ async fn rest(arguments: &Arguments, cluster: &Cluster, azure: &Server, stage: &
 }
 
 fn cpu_seconds(stage: &Stage) -> Result<f64> {
-    stage.ids()?.into_iter().map(process::cpu_seconds).sum()
+    stage.ids().into_iter().map(process::cpu_seconds).sum()
 }
 
 fn by_verb(cluster: &Cluster, mark: Mark, users: &[String]) -> Result<Counts> {

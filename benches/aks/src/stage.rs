@@ -1,15 +1,14 @@
 //! Who is measured, installed and running in front of a cluster and a simulated Azure.
 
-use std::{net::TcpListener, path::Path, process::Stdio, time::Duration};
+use std::{collections::BTreeMap, net::TcpListener, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use slipway_azure_sim::Server;
 use slipway_runtime::{certificates::SelfSigned, install, manifests::local_objects};
 use slipway_testbed::{
-    Cluster, Peer,
+    Cluster, Part, Peer, Process, Program,
     peers::{self, AzureAccess, RunningPeer},
 };
-use tokio::process::{Child, Command};
 
 use super::Arguments;
 
@@ -19,18 +18,18 @@ pub const USER: &str = "slipway";
 /// A hang guard: a manager is ready within seconds.
 const READY: Duration = Duration::from_mins(2);
 
-/// The processes under measurement. Dropping it ends them.
+/// The processes under measurement. They end with this one, however it ends.
 pub enum Stage {
-    Slipway(Child),
+    Slipway(Process),
     Capz(Vec<RunningPeer>),
 }
 
 impl Stage {
     /// Their process ids.
-    pub fn ids(&self) -> Result<Vec<u32>> {
+    pub fn ids(&self) -> Vec<u32> {
         match self {
-            Self::Slipway(child) => Ok(vec![child.id().context("our manager has ended")?]),
-            Self::Capz(peers) => Ok(peers.iter().map(|peer| peer.process().id()).collect()),
+            Self::Slipway(manager) => vec![manager.id()],
+            Self::Capz(peers) => peers.iter().map(|peer| peer.process().id()).collect(),
         }
     }
 
@@ -45,7 +44,7 @@ impl Stage {
     /// A manager that has ended has nothing to measure.
     pub fn check(&mut self) -> Result<()> {
         match self {
-            Self::Slipway(child) => match child.try_wait()? {
+            Self::Slipway(manager) => match manager.ended() {
                 None => Ok(()),
                 Some(status) => bail!("our manager ended by itself with {status}"),
             },
@@ -56,9 +55,9 @@ impl Stage {
         }
     }
 
-    pub async fn stop(self) {
+    pub fn stop(self) {
         match self {
-            Self::Slipway(mut child) => drop(child.kill().await),
+            Self::Slipway(manager) => manager.kill(),
             Self::Capz(peers) => peers.into_iter().for_each(RunningPeer::stop),
         }
     }
@@ -85,34 +84,39 @@ pub async fn slipway(arguments: &Arguments, cluster: &Cluster, azure: &Server, c
     let kubeconfig = directory.join("slipway.kubeconfig");
     std::fs::write(&kubeconfig, cluster.kubeconfig_as(USER, Some("system:masters")))?;
     let address = format!("https://{}/", azure.ports.https);
-    let log = std::fs::File::create(cluster.description().logs.join("slipway.log"))?;
-    let child = Command::new(&arguments.slipway)
-        .arg("manager")
-        .arg("--providers=aks")
-        .arg("--kubeconfig")
-        .arg(&kubeconfig)
-        .arg("--webhook-host=127.0.0.1")
-        .arg(format!("--webhook-port={webhooks}"))
-        .arg("--webhook-cert-dir")
-        .arg(&certificates)
-        .arg(format!("--health-addr=127.0.0.1:{health}"))
-        .arg("--diagnostics-address=0")
-        .arg(format!("--sync-period={}s", arguments.period))
-        // Half of it: then every round of resyncs reads once, whichever controller comes first.
-        .arg(format!("--azure-max-read-age={}s", arguments.period.div_ceil(2)))
-        // Nobody is spared here: neither Azure nor the apiserver is anybody else's.
-        .arg("--azure-request-budget=100")
-        .args(["--kube-api-qps=10000", "--kube-api-burst=10000"])
-        .env("AZURE_RESOURCE_MANAGER_ENDPOINT", &address)
-        .env("AZURE_AUTHORITY_HOST", &address)
-        .env("AZURE_CERTIFICATE_AUTHORITIES", ca)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
+    let program = Program {
+        name: USER.to_owned(),
+        path: arguments.slipway.clone(),
+        arguments: vec![
+            "manager".to_owned(),
+            "--providers=aks".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--webhook-host=127.0.0.1".to_owned(),
+            format!("--webhook-port={webhooks}"),
+            format!("--webhook-cert-dir={}", certificates.display()),
+            format!("--health-addr=127.0.0.1:{health}"),
+            "--diagnostics-address=0".to_owned(),
+            format!("--sync-period={}s", arguments.period),
+            // Half of it: then every round of resyncs reads once, whichever controller comes first.
+            format!("--azure-max-read-age={}s", arguments.period.div_ceil(2)),
+            // Nobody is spared here: neither Azure nor the apiserver is anybody else's.
+            "--azure-request-budget=100".to_owned(),
+            "--kube-api-qps=10000".to_owned(),
+            "--kube-api-burst=10000".to_owned(),
+        ],
+        environment: BTreeMap::from([
+            ("AZURE_RESOURCE_MANAGER_ENDPOINT".to_owned(), address.clone()),
+            ("AZURE_AUTHORITY_HOST".to_owned(), address),
+            (
+                "AZURE_CERTIFICATE_AUTHORITIES".to_owned(),
+                ca.display().to_string(),
+            ),
+        ]),
+    };
+    let launcher = cluster.parts().binary(Part::Launch);
+    let manager = Process::start(&launcher, &cluster.description().logs, program)
         .with_context(|| format!("starting {}", arguments.slipway.display()))?;
-    let mut stage = Stage::Slipway(child);
+    let mut stage = Stage::Slipway(manager);
     let started = tokio::time::Instant::now();
     let client = reqwest::Client::new();
     loop {
