@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_memory::{
     Apiserver,
-    sweep::{Scenario, World, sweep, sweep_sampled},
+    sweep::{Extent, Scenario, World, sweep, sweep_sampled},
 };
 use slipway_runtime::controller::Registration;
 use slipway_tests::toy;
@@ -179,7 +179,7 @@ fn every_fault_ends_the_same() {
     let scenario: Arc<dyn Scenario> = Arc::new(Voyage {
         annotations: json!({}),
     });
-    sweep_sampled(&scenario, 5).assert_clean();
+    sweep_sampled(&scenario, 120).assert_clean();
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_fleet_without_its_finalizer_is_caught() {
     let scenario: Arc<dyn Scenario> = Arc::new(Voyage {
         annotations: json!({toy::MISBEHAVE: "careless"}),
     });
-    let report = sweep(&scenario, usize::MAX);
+    let report = sweep(&scenario, Extent::Baseline);
     assert!(
         report
             .failures

@@ -1,7 +1,7 @@
 //! The registration: what this provider brings to the manager and to its manifests.
 
 use slipway_azure::setup;
-use slipway_runtime::{Package, PackageKind, Provider, Rule};
+use slipway_runtime::{Package, PackageKind, Provider, Rule, controller::Registration};
 
 use crate::{
     access::Access,
@@ -72,6 +72,15 @@ pub fn provider() -> Provider {
     with(&Access::default(), &Nodes::default())
 }
 
+/// The controllers alone, with doors of one's own to Azure and to workload clusters.
+pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
+    vec![
+        cluster::registration(),
+        control_plane::controller::registration(access.clone()),
+        pool::controller::registration(access.clone(), nodes.clone()),
+    ]
+}
+
 /// The same with doors of one's own to Azure and to workload clusters.
 pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     let mut package = Package::new(PackageKind::Infrastructure, "azure");
@@ -79,11 +88,7 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     package.crds = crds();
     package.rbac = RBAC.to_vec();
     package.admission = admission();
-    package.controllers = vec![
-        cluster::registration(),
-        control_plane::controller::registration(access.clone()),
-        pool::controller::registration(access.clone(), nodes.clone()),
-    ];
+    package.controllers = controllers(access, nodes);
     let mut provider = Provider::new("aks");
     provider.packages = vec![package];
     provider.examples = vec![example::example()];

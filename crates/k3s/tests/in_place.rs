@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     stage::Stage,
-    theatre::{condition, create, patch_status},
+    theatre::{Theatre, condition, create, patch_status},
 };
 
 const OLD: &str = "v1.33.4+k3s1";
@@ -87,31 +87,9 @@ impl Extension {
         }
     }
 
-    /// Registers it as core does once it has discovered its handlers.
     async fn register(&self, stage: &Stage) {
-        let api = extension_configs(stage);
-        let handler = |hook: &str| {
-            json!({"name": format!("{}.updates", hook.to_lowercase()), "timeoutSeconds": 5, "failurePolicy": "Fail",
-                "requestHook": {"apiVersion": "hooks.runtime.cluster.x-k8s.io/v1alpha1", "hook": hook}})
-        };
-        let made = create(
-            &api,
-            json!({"apiVersion": "runtime.cluster.x-k8s.io/v1beta2", "kind": "ExtensionConfig",
-                "metadata": {"name": "updates"},
-                "spec": {"clientConfig": {"url": format!("https://localhost:{}", self.address.port()),
-                    "caBundle": STANDARD.encode(&self.authority)}}}),
-        )
-        .await;
-        patch_status(
-            &api,
-            "updates",
-            json!({
-                "conditions": [{"type": "Discovered", "status": "True", "reason": "Discovered", "message": "",
-                    "observedGeneration": made.metadata.generation, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-                "handlers": [handler("CanUpdateMachine"), handler("UpdateMachine")],
-            }),
-        )
-        .await;
+        let url = format!("https://localhost:{}", self.address.port());
+        register(stage, &url, &self.authority).await;
     }
 
     fn calls(&self, hook: &str) -> usize {
@@ -125,7 +103,33 @@ impl Extension {
     }
 }
 
-fn extension_configs(stage: &Stage) -> Api<DynamicObject> {
+/// Registers an extension as core does once it has discovered its handlers.
+pub async fn register(theatre: &Theatre, url: &str, authority: &str) {
+    let api = extension_configs(theatre);
+    let handler = |hook: &str| {
+        json!({"name": format!("{}.updates", hook.to_lowercase()), "timeoutSeconds": 5, "failurePolicy": "Fail",
+                "requestHook": {"apiVersion": "hooks.runtime.cluster.x-k8s.io/v1alpha1", "hook": hook}})
+    };
+    let made = create(
+        &api,
+        json!({"apiVersion": "runtime.cluster.x-k8s.io/v1beta2", "kind": "ExtensionConfig",
+                "metadata": {"name": "updates"},
+                "spec": {"clientConfig": {"url": url, "caBundle": STANDARD.encode(authority)}}}),
+    )
+    .await;
+    patch_status(
+            &api,
+            "updates",
+            json!({
+                "conditions": [{"type": "Discovered", "status": "True", "reason": "Discovered", "message": "",
+                    "observedGeneration": made.metadata.generation, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "handlers": [handler("CanUpdateMachine"), handler("UpdateMachine")],
+            }),
+        )
+        .await;
+}
+
+fn extension_configs(stage: &Theatre) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("runtime.cluster.x-k8s.io", "v1beta2", "ExtensionConfig");
     Api::all_with(stage.management.client(), &ApiResource::from_gvk(&kind))
 }
@@ -177,7 +181,7 @@ async fn answer(mut stream: tokio_rustls::server::TlsStream<TcpStream>, script: 
 }
 
 /// What the extension can do: the whole desired spec of the kinds it covers.
-fn patches(request: &Value, covers: &BTreeSet<&'static str>) -> Value {
+pub fn patches(request: &Value, covers: &BTreeSet<&'static str>) -> Value {
     let mut answer = json!({"status": "Success"});
     for (object, field) in [
         ("machine", "machinePatch"),
@@ -260,7 +264,7 @@ fn all_run(stage: &Stage, version: &str) -> bool {
     model.hosts.values().all(|host| host.version == version)
 }
 
-const EVERYTHING: &[&str] = &["Machine", "HostMachine", "KThreesConfig"];
+pub const EVERYTHING: &[&str] = &["Machine", "HostMachine", "KThreesConfig"];
 
 /// S-38: three servers are updated in place, one at a time, none replaced; then a config and a template change are too.
 /// Bootstrap data is not made again, and fields that left the spec leave the objects.

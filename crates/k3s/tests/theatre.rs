@@ -4,7 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -30,7 +30,7 @@ use slipway_k3s::{
 };
 use slipway_k3s_sim::{Model, Node, model};
 use slipway_memory::{
-    Apiserver,
+    Apiserver, Kinds, Snapshot,
     faults::{Fate, Faults},
 };
 use slipway_runtime::Clock;
@@ -80,8 +80,20 @@ fn foreign_crds() -> Vec<CustomResourceDefinition> {
     ]
 }
 
+/// Every kind and webhook there is in the management cluster, read once: schemas take long to make.
+fn kinds() -> &'static Kinds {
+    static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
+        provider()
+            .packages
+            .iter()
+            .map(|package| Kinds::read(&package.crds, &package.conversion, &package.admission))
+            .fold(Kinds::read(&foreign_crds(), &[], &[]), Kinds::and)
+    });
+    &KINDS
+}
+
 /// What happened on the stage, beside the objects.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Book {
     /// Machines whose host never comes up.
     pub broken: BTreeSet<String>,
@@ -100,9 +112,53 @@ pub struct Book {
     /// Updates in place are played by core itself: the host is restarted with the machine's version.
     pub plays_updates: bool,
     unhealthy_since: BTreeMap<String, Timestamp>,
-    played: (u64, u64, u64),
+    /// What the parts were last played on.
+    played: Option<Cue>,
+    /// The nodes as the workload cluster was last shown them, and the model's revision then.
+    copied: (u64, BTreeMap<String, Value>),
+    /// The version of the workload cluster whose annotations have been taken.
+    taken: u64,
     /// What the first write of each secret said.
     secrets: BTreeMap<String, Value>,
+}
+
+impl Book {
+    /// Servers that have been silent for longer than the health check waits.
+    fn due(&self, now: Timestamp) -> Vec<String> {
+        let Some(after) = self.health_check_after else {
+            return Vec::new();
+        };
+        let after = jiff::SignedDuration::try_from(after).unwrap_or_default();
+        let silent = self.unhealthy_since.iter();
+        silent
+            .filter(|(_, since)| now.duration_since(**since) >= after)
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+}
+
+/// What core and the hosts act on: where it is the same, they have nothing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cue {
+    management: u64,
+    nodes: Vec<(String, bool)>,
+    hosts: usize,
+    members: Vec<(u64, bool)>,
+    quorum: bool,
+    broken: BTreeSet<String>,
+    plays_updates: bool,
+    health_check_after: Option<Duration>,
+    /// Servers whose health check has run out.
+    due: Vec<String>,
+}
+
+/// A theatre as it stood at one moment.
+#[derive(Clone)]
+pub struct Scene {
+    pub management: Snapshot,
+    workload: Snapshot,
+    model: Model,
+    book: Book,
 }
 
 /// Everything around the controllers. Clones share it.
@@ -117,10 +173,7 @@ pub struct Theatre {
 
 impl Theatre {
     pub fn new(management: Apiserver, clock: Clock) -> Self {
-        for package in provider().packages {
-            management.install(&package.crds, &package.conversion, &package.admission);
-        }
-        management.install(&foreign_crds(), &[], &[]);
+        management.install_kinds(kinds());
         let book = Book {
             plays_updates: true,
             ..Book::default()
@@ -130,6 +183,29 @@ impl Theatre {
             workload: Apiserver::new(clock),
             model: Arc::new(Mutex::new(Model::new(clock.now()))),
             book: Arc::new(Mutex::new(book)),
+            clock,
+        }
+    }
+
+    pub fn scene(&self) -> Scene {
+        Scene {
+            management: self.management.snapshot(),
+            workload: self.workload.snapshot(),
+            model: self.model.lock().clone(),
+            book: self.book.lock().clone(),
+        }
+    }
+
+    /// A theatre that goes on from a scene, with a clock that starts when it was taken.
+    pub fn resume(management: Apiserver, clock: Clock, scene: &Scene) -> Self {
+        management.restore(&scene.management);
+        let workload = Apiserver::new(clock);
+        workload.restore(&scene.workload);
+        Self {
+            management,
+            workload,
+            model: Arc::new(Mutex::new(scene.model.clone())),
+            book: Arc::new(Mutex::new(scene.book.clone())),
             clock,
         }
     }
@@ -340,24 +416,47 @@ impl Theatre {
             let passed = self.clock.now().duration_since(model.now);
             model.advance(Duration::try_from(passed).unwrap_or_default());
         }
-        let waiting = !self.book.lock().unhealthy_since.is_empty();
-        if self.book.lock().played == self.state() && !waiting {
-            return;
+        let workload = self.workload.version();
+        let mut moved = self.book.lock().taken != workload;
+        if moved {
+            self.take_annotations().await;
         }
-        self.take_annotations().await;
-        self.core().await;
-        self.copy_nodes().await;
-        let state = self.state();
-        self.book.lock().played = state;
+        let played = self.book.lock().played.clone();
+        if played != Some(self.cue()) {
+            self.core().await;
+            let cue = self.cue();
+            self.book.lock().played = Some(cue);
+            moved = true;
+        }
+        let revision = self.model.lock().revision;
+        if moved || self.book.lock().copied.0 != revision {
+            self.copy_nodes().await;
+        }
+        let workload = self.workload.version();
+        self.book.lock().taken = workload;
     }
 
-    /// What tells whether anything moved.
-    fn state(&self) -> (u64, u64, u64) {
-        (
-            self.management.version(),
-            self.workload.version(),
-            self.model.lock().revision,
-        )
+    fn cue(&self) -> Cue {
+        let (model, book) = (self.model.lock(), self.book.lock());
+        Cue {
+            management: self.management.version(),
+            nodes: model
+                .nodes
+                .iter()
+                .map(|(name, node)| (name.clone(), node.ready))
+                .collect(),
+            hosts: model.hosts.len(),
+            members: model
+                .members
+                .iter()
+                .map(|member| (member.id, member.learner))
+                .collect(),
+            quorum: model.has_quorum(),
+            broken: book.broken.clone(),
+            plays_updates: book.plays_updates,
+            health_check_after: book.health_check_after,
+            due: book.due(self.clock.now()),
+        }
     }
 
     fn violation(&self, what: impl Into<String>) {
@@ -367,8 +466,16 @@ impl Theatre {
 
     /// What core and the hosts do by themselves.
     async fn core(&self) {
-        let plane = self.planes().get_opt("edge").await.expect("a control plane");
-        if plane.is_some_and(|plane| plane.status.is_some_and(|status| status.initialized)) {
+        let tell = self.management.look(|objects| {
+            let said = |kind: &str, field: &str| {
+                objects.iter().any(|object| {
+                    object["kind"] == kind && object["status"].pointer(field) == Some(&json!(true))
+                })
+            };
+            said("KThreesControlPlane", "/initialized")
+                && !said("Cluster", "/initialization/controlPlaneInitialized")
+        });
+        if tell {
             patch_status(
                 &self.clusters(),
                 "edge",
@@ -400,7 +507,10 @@ impl Theatre {
                 .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await;
         }
-        if let Some(config) = self.configs().get_opt(&name).await.expect("a config") {
+        // One that has booted has all it needs of its config.
+        let booted = !machine.data["spec"]["bootstrap"]["dataSecretName"].is_null()
+            && self.model.lock().hosts.contains_key(&name);
+        if !booted && let Some(config) = self.configs().get_opt(&name).await.expect("a config") {
             let owned = config
                 .owner_references()
                 .iter()
@@ -446,22 +556,19 @@ impl Theatre {
     async fn check_health(&self, machine: &DynamicObject, ready: Option<bool>) {
         let name = machine.name_any();
         let now = self.clock.now();
-        let Some(after) = self.book.lock().health_check_after else {
+        if self.book.lock().health_check_after.is_none() {
             return;
-        };
+        }
         let healthy = ready == Some(true) || (ready.is_none() && !self.book.lock().broken.contains(&name));
-        let since = {
+        let due = {
             let mut book = self.book.lock();
             if healthy {
                 book.unhealthy_since.remove(&name);
-                None
             } else {
-                Some(*book.unhealthy_since.entry(name.clone()).or_insert(now))
+                book.unhealthy_since.entry(name.clone()).or_insert(now);
             }
+            book.due(now).contains(&name)
         };
-        let due = since.is_some_and(|since| {
-            now.duration_since(since) >= jiff::SignedDuration::try_from(after).unwrap_or_default()
-        });
         if due && condition(machine, "HealthCheckSucceeded")["status"] != "False" {
             set_condition(&self.machines(), &name, "HealthCheckSucceeded", "False").await;
             set_condition(&self.machines(), &name, "OwnerRemediated", "False").await;
@@ -591,23 +698,23 @@ impl Theatre {
             .await;
     }
 
-    /// Shows the model's nodes in the workload cluster.
+    /// Shows those of the model's nodes that changed in the workload cluster.
     async fn copy_nodes(&self) {
-        let api: Api<CoreNode> = Api::all(self.workload.client());
-        let wanted: BTreeMap<String, Value> = {
+        let (revision, nodes): (u64, BTreeMap<String, Value>) = {
             let model = self.model.lock();
-            model
-                .nodes
-                .iter()
-                .map(|(name, node)| (name.clone(), node_json(name, node)))
-                .collect()
+            let nodes = model.nodes.iter();
+            let nodes = nodes.map(|(name, node)| (name.clone(), node_json(name, node)));
+            (model.revision, nodes.collect())
         };
-        for node in api.list(&ListParams::default()).await.expect("nodes").items {
-            if !wanted.contains_key(&node.name_any()) {
-                let _ = api.delete(&node.name_any(), &DeleteParams::default()).await;
-            }
+        let (_, copied) = std::mem::replace(&mut self.book.lock().copied, (revision, nodes.clone()));
+        let api: Api<CoreNode> = Api::all(self.workload.client());
+        for name in copied.keys().filter(|name| !nodes.contains_key(*name)) {
+            let _ = api.delete(name, &DeleteParams::default()).await;
         }
-        for (name, mut body) in wanted {
+        for (name, mut body) in nodes {
+            if copied.get(&name) == Some(&body) {
+                continue;
+            }
             let present = api.get_opt(&name).await.expect("an answer");
             match present {
                 None => {

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,7 +12,7 @@ use std::{
 use http::StatusCode;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{Apiserver, Held, failure::Failure, route::Call, server::is_write};
 
@@ -110,6 +110,18 @@ pub enum Ending {
     LeadershipLost,
 }
 
+/// One call as it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// What was asked of whom.
+    pub line: String,
+    pub writes: bool,
+    /// The version of the apiserver under test, just before.
+    pub version: u64,
+    /// How long after the first call.
+    pub after: Duration,
+}
+
 /// The fault plan of one process: its calls are counted, and one of them may go wrong. Clones share it.
 #[derive(Clone, Default)]
 pub struct Faults {
@@ -120,7 +132,8 @@ pub struct Faults {
 struct Inner {
     calls: AtomicUsize,
     plan: Mutex<Vec<(usize, Fault)>>,
-    log: Mutex<Vec<String>>,
+    log: Mutex<Vec<Called>>,
+    first: OnceLock<Instant>,
     ending: Mutex<Option<Ending>>,
     ended: Notify,
     servers: Mutex<Vec<Apiserver>>,
@@ -152,8 +165,8 @@ impl Faults {
         self.inner.calls.load(Ordering::SeqCst)
     }
 
-    /// One line a call, in order.
-    pub fn log(&self) -> Vec<String> {
+    /// Every call, in order.
+    pub fn log(&self) -> Vec<Called> {
         self.inner.log.lock().clone()
     }
 
@@ -191,7 +204,13 @@ impl Faults {
 
     async fn next(&self, line: String, resource: Option<String>, writes: bool) -> Fate {
         let index = self.inner.calls.fetch_add(1, Ordering::SeqCst);
-        self.inner.log.lock().push(line.clone());
+        let version = self.inner.servers.lock().first().map(Apiserver::version);
+        self.inner.log.lock().push(Called {
+            line: line.clone(),
+            writes,
+            version: version.unwrap_or_default(),
+            after: self.inner.first.get_or_init(Instant::now).elapsed(),
+        });
         // One turn of the executor for every call: nothing answers before it is asked.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let fault = self

@@ -15,6 +15,12 @@ fn owners(object: &Value) -> impl Iterator<Item = &Value> {
         .flatten()
 }
 
+/// Whether a write can have made work for the collector: owners that are new, or an object that is on its way out.
+pub fn is_concerned(before: &Value, after: &Value) -> bool {
+    after["metadata"].get("deletionTimestamp").is_some()
+        || before["metadata"].get("ownerReferences") != after["metadata"].get("ownerReferences")
+}
+
 /// Runs the collector until it finds nothing more to do.
 pub fn collect(state: &mut State) {
     while step(state) {}

@@ -1,9 +1,16 @@
 //! The kinds the server knows: built-in ones from a table, custom ones from their CRDs.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use slipway_runtime::conversion::Convert;
+use slipway_runtime::{
+    admission::Admission,
+    conversion::{Conversion, Convert},
+};
 
 /// One resource type, in all its served versions.
 #[derive(Clone)]
@@ -19,16 +26,21 @@ pub struct Kind {
     pub versions: BTreeMap<String, Arc<Value>>,
     pub custom: bool,
     pub convert: Option<Convert>,
+    resource: String,
+}
+
+fn resource_of(group: &str, plural: &str) -> String {
+    if group.is_empty() {
+        plural.to_owned()
+    } else {
+        format!("{plural}.{group}")
+    }
 }
 
 impl Kind {
     /// `machines.cluster.x-k8s.io`, or the bare plural in the core group.
-    pub fn resource(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.clone()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
+    pub fn resource(&self) -> &str {
+        &self.resource
     }
 
     pub fn api_version(&self, version: &str) -> String {
@@ -61,6 +73,7 @@ impl Kind {
             versions: BTreeMap::from([(version.to_owned(), Arc::new(built_in_schema(plural)))]),
             custom: false,
             convert: None,
+            resource: resource_of(group, plural),
         }
     }
 
@@ -79,10 +92,12 @@ impl Kind {
                 versions.insert(name, Arc::new(version["schema"]["openAPIV3Schema"].clone()));
             }
         }
+        let (group, plural) = (spec["group"].as_str()?, spec["names"]["plural"].as_str()?);
         Some(Self {
-            group: spec["group"].as_str()?.to_owned(),
+            group: group.to_owned(),
             kind: spec["names"]["kind"].as_str()?.to_owned(),
-            plural: spec["names"]["plural"].as_str()?.to_owned(),
+            plural: plural.to_owned(),
+            resource: resource_of(group, plural),
             namespaced: spec["scope"] == "Namespaced",
             status,
             storage_version,
@@ -90,6 +105,41 @@ impl Kind {
             custom: true,
             convert: None,
         })
+    }
+}
+
+/// Custom kinds with their conversions and webhooks, read once for any number of servers.
+#[derive(Clone, Default)]
+pub struct Kinds {
+    pub(crate) kinds: Vec<Arc<Kind>>,
+    pub(crate) webhooks: Vec<Admission>,
+}
+
+impl Kinds {
+    pub fn read(
+        crds: &[CustomResourceDefinition],
+        conversion: &[Conversion],
+        webhooks: &[Admission],
+    ) -> Self {
+        let kinds = crds.iter().filter_map(|crd| {
+            let mut kind = Kind::from_crd(&serde_json::to_value(crd).ok()?)?;
+            kind.convert = conversion
+                .iter()
+                .find(|one| one.crd == kind.resource())
+                .map(|one| one.convert.clone());
+            Some(Arc::new(kind))
+        });
+        Self {
+            kinds: kinds.collect(),
+            webhooks: webhooks.to_vec(),
+        }
+    }
+
+    /// These and the others.
+    pub fn and(mut self, others: Self) -> Self {
+        self.kinds.extend(others.kinds);
+        self.webhooks.extend(others.webhooks);
+        self
     }
 }
 
@@ -113,7 +163,12 @@ fn built_in_schema(plural: &str) -> Value {
 }
 
 /// The built-in kinds our controllers and tests use.
-pub fn built_in() -> Vec<Kind> {
+pub fn built_in() -> Vec<Arc<Kind>> {
+    static KINDS: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(|| table().into_iter().map(Arc::new).collect());
+    KINDS.clone()
+}
+
+fn table() -> Vec<Kind> {
     [
         ("", "v1", "Namespace", "namespaces", false),
         ("", "v1", "Secret", "secrets", true),

@@ -14,7 +14,9 @@ mod route;
 mod schema;
 mod select;
 mod server;
+mod snapshot;
 mod store;
+mod view;
 mod watch;
 mod write;
 
@@ -41,10 +43,11 @@ use tokio::sync::watch as signal;
 use failure::Answer;
 pub use failure::Failure;
 use faults::{Fate, Faults};
-use kinds::Kind;
+pub use kinds::Kinds;
 pub use route::Call;
 use route::Route;
 use server::{State, is_write};
+pub use snapshot::Snapshot;
 use watch::Control;
 pub use watch::Held;
 use write::Candidate;
@@ -87,21 +90,16 @@ impl Apiserver {
         conversion: &[Conversion],
         webhooks: &[Admission],
     ) {
+        self.install_kinds(&Kinds::read(crds, conversion, webhooks));
+    }
+
+    /// Installs what was read before: a test that starts thousands of servers reads its definitions once.
+    pub fn install_kinds(&self, kinds: &Kinds) {
         let mut state = self.state.lock();
-        for crd in crds {
-            let Ok(json) = serde_json::to_value(crd) else {
-                continue;
-            };
-            let Some(mut kind) = Kind::from_crd(&json) else {
-                continue;
-            };
-            kind.convert = conversion
-                .iter()
-                .find(|one| one.crd == kind.resource())
-                .map(|one| one.convert.clone());
-            state.install(kind);
+        for kind in &kinds.kinds {
+            state.install(Arc::clone(kind));
         }
-        state.admission.extend(webhooks.iter().cloned());
+        state.admission.extend(kinds.webhooks.iter().cloned());
     }
 
     /// A client without faults, for the test itself.
@@ -123,6 +121,21 @@ impl Apiserver {
     /// Answers one request, for whoever serves this over a socket.
     pub async fn respond(&self, request: Request<Body>) -> Result<Response<ResponseBody>, std::io::Error> {
         self.serve(request, &Faults::none()).await
+    }
+
+    /// Shows every object, in resource and key order, to `look`. Objects that did not change since the last look are
+    /// not copied again.
+    pub fn look<T>(&self, look: impl FnOnce(&[Value]) -> T) -> T {
+        let view = {
+            let mut state = self.state.lock();
+            let mut view = std::mem::take(&mut state.view);
+            view.refresh(&state.store);
+            view
+        };
+        // Unlocked: who looks may ask the server something.
+        let seen = look(view.objects());
+        self.state.lock().view = view;
+        seen
     }
 
     /// Calls `observer` with every object after every change.
@@ -264,12 +277,10 @@ impl Apiserver {
         if version != state.observed {
             state.observed = version;
             if let Some(observer) = state.observer.take() {
-                let objects: Vec<Value> = state
-                    .store
-                    .all()
-                    .map(|(_, object)| Value::clone(object))
-                    .collect();
-                observer(&objects);
+                let mut view = std::mem::take(&mut state.view);
+                view.refresh(&state.store);
+                observer(view.objects());
+                state.view = view;
                 state.observer = Some(observer);
             }
         }
@@ -334,6 +345,7 @@ impl Apiserver {
         };
         for phase in [Phase::Mutating, Phase::Validating] {
             let handlers = self.state.lock().handlers(candidate, &call.version, phase);
+            let mut changes = false;
             for handler in handlers {
                 let request = self.admission_request(
                     call,
@@ -343,9 +355,12 @@ impl Apiserver {
                 )?;
                 if let Some(changed) = self.judge(call, handler(request, self.client()).await)? {
                     candidate.object = changed;
+                    changes = true;
                 }
             }
-            State::check(candidate, &call.version)?;
+            if changes {
+                State::check(candidate, &call.version)?;
+            }
         }
         Ok(())
     }
@@ -415,11 +430,16 @@ fn refusal(failure: &Failure) -> Response<ResponseBody> {
 }
 
 fn json_response(code: StatusCode, value: &Value) -> Response<ResponseBody> {
-    text_response(code, "application/json", value.to_string())
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    text_response(code, "application/json", text)
 }
 
-fn text_response(code: StatusCode, content_type: &'static str, text: String) -> Response<ResponseBody> {
-    let body = Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {});
+fn text_response(
+    code: StatusCode,
+    content_type: &'static str,
+    text: impl Into<Bytes>,
+) -> Response<ResponseBody> {
+    let body = Full::new(text.into()).map_err(|never: Infallible| match never {});
     let mut response = Response::new(BodyExt::boxed_unsync(body));
     *response.status_mut() = code;
     response

@@ -25,12 +25,10 @@ struct Entry {
 }
 
 fn read(object: &Value) -> Vec<Entry> {
-    let entries = object["metadata"]["managedFields"]
+    object["metadata"]["managedFields"]
         .as_array()
-        .cloned()
-        .unwrap_or_default();
-    entries
-        .iter()
+        .into_iter()
+        .flatten()
         .map(|entry| Entry {
             manager: Manager {
                 name: entry["manager"].as_str().unwrap_or_default().to_owned(),
@@ -74,9 +72,13 @@ fn write(object: &mut Value, entries: &[Entry]) {
 
 /// Records an update: the writer owns what it changed, others lose it.
 pub fn record_update(before: &Value, after: &mut Value, schema: Schema<'_>, manager: &Manager, now: &str) {
+    let comparison = compare(before, after, schema);
+    let nothing_changed = comparison.written.is_empty() && comparison.removed.is_empty();
+    if nothing_changed && before["metadata"]["managedFields"] == after["metadata"]["managedFields"] {
+        return;
+    }
     // A write may edit managedFields itself (field manager migration): what it wrote is where we start from.
     let mut entries = read(after);
-    let comparison = compare(before, after, schema);
     if !comparison.written.is_empty() || !comparison.removed.is_empty() {
         for entry in &mut entries {
             entry.fields = entry.fields.difference(&comparison.removed);

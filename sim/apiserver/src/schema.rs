@@ -1,7 +1,11 @@
 //! Structural schemas: what of an object is kept, defaulted and accepted, and how its lists and maps merge.
 
-use std::sync::OnceLock;
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, OnceLock},
+};
 
+use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::{Value, json};
 
@@ -279,6 +283,18 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// The expression, compiled once for the whole process: compiling costs more than all the rest of a check.
+fn compiled(pattern: &str) -> Option<Arc<Regex>> {
+    static COMPILED: LazyLock<Mutex<HashMap<String, Option<Arc<Regex>>>>> = LazyLock::new(Mutex::default);
+    let mut known = COMPILED.lock();
+    if let Some(regex) = known.get(pattern) {
+        return regex.clone();
+    }
+    let regex = Regex::new(pattern).ok().map(Arc::new);
+    known.insert(pattern.to_owned(), regex.clone());
+    regex
+}
+
 fn check_limits(schema: &Value, value: &Value, path: &str, errors: &mut Vec<String>) {
     if let Some(allowed) = schema["enum"].as_array()
         && !allowed.contains(value)
@@ -357,7 +373,7 @@ fn check_limits(schema: &Value, value: &Value, path: &str, errors: &mut Vec<Stri
         );
     }
     if let (Some(text), Some(pattern)) = (value.as_str(), schema["pattern"].as_str())
-        && Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
+        && compiled(pattern).is_some_and(|regex| !regex.is_match(text))
     {
         errors.push(format!(
             "{path}: Invalid value: {value}: {path} in body should match '{pattern}'"

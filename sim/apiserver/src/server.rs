@@ -13,20 +13,23 @@ use crate::{
     route::Call,
     select::Selector,
     store::{Key, Store, key_of},
+    view::View,
 };
 
 /// Sees every object after every change.
 pub type Observer = Box<dyn Fn(&[Value]) + Send>;
 
 pub struct State {
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<Arc<Kind>>,
     pub store: Store,
     pub admission: Vec<Admission>,
     pub clock: Clock,
     pub observer: Option<Observer>,
     /// The version the observer has seen.
     pub observed: u64,
-    suffixes: u64,
+    /// What observers are shown.
+    pub view: View,
+    pub suffixes: u64,
     /// Resources whose next paged list ends in 410.
     expiring: BTreeMap<String, Expiring>,
 }
@@ -47,6 +50,7 @@ impl State {
             clock,
             observer: None,
             observed: 0,
+            view: View::default(),
             suffixes: 0,
             expiring: BTreeMap::new(),
         };
@@ -81,13 +85,17 @@ impl State {
     }
 
     /// Installs or replaces a custom kind.
-    pub fn install(&mut self, mut kind: Kind) {
+    pub fn install(&mut self, mut kind: Arc<Kind>) {
         if let Some(position) = self
             .kinds
             .iter()
             .position(|known| known.resource() == kind.resource())
         {
-            kind.convert = kind.convert.or_else(|| self.kinds[position].convert.clone());
+            if kind.convert.is_none() && self.kinds[position].convert.is_some() {
+                Arc::make_mut(&mut kind)
+                    .convert
+                    .clone_from(&self.kinds[position].convert);
+            }
             self.kinds[position] = kind;
         } else {
             self.kinds.push(kind);
@@ -95,7 +103,7 @@ impl State {
     }
 
     /// The kind a call is about, which must serve the call's version.
-    pub fn kind(&self, call: &Call) -> Answer<Kind> {
+    pub fn kind(&self, call: &Call) -> Answer<Arc<Kind>> {
         self.kinds
             .iter()
             .find(|kind| {
@@ -111,8 +119,8 @@ impl State {
         let kind = self.kind(call)?;
         let name = call.name.as_deref().unwrap_or_default();
         let key = (call.namespace.clone().unwrap_or_default(), name.to_owned());
-        let found = self.store.get(&kind.resource(), &key);
-        let object = found.ok_or_else(|| Failure::not_found(&kind.resource(), name))?;
+        let found = self.store.get(kind.resource(), &key);
+        let object = found.ok_or_else(|| Failure::not_found(kind.resource(), name))?;
         convert(&kind, &object, &call.version)
     }
 
@@ -128,7 +136,7 @@ impl State {
             .get("limit")
             .and_then(|limit| limit.parse::<usize>().ok())
             .filter(|limit| *limit > 0)
-            .map(|limit| match self.expiring.get(&kind.resource()) {
+            .map(|limit| match self.expiring.get(kind.resource()) {
                 Some(Expiring::FirstPage) => 1,
                 _ => limit,
             });
@@ -137,9 +145,9 @@ impl State {
             let token: Value =
                 serde_json::from_str(token).map_err(|_| Failure::bad_request("continue key is not valid"))?;
             version = token["version"].as_u64().unwrap_or_default();
-            let expired = self.expiring.get(&kind.resource()) == Some(&Expiring::Continuation);
+            let expired = self.expiring.get(kind.resource()) == Some(&Expiring::Continuation);
             if expired {
-                self.expiring.remove(&kind.resource());
+                self.expiring.remove(kind.resource());
             }
             if expired || version < self.store.floor() {
                 return Err(Failure::expired(version, self.store.floor()));
@@ -150,7 +158,7 @@ impl State {
         let mut items = Vec::new();
         let mut last: Option<Key> = None;
         let mut more = 0;
-        for (key, object) in self.store.list(&kind.resource()) {
+        for (key, object) in self.store.list(kind.resource()) {
             let in_scope = call
                 .namespace
                 .as_ref()
@@ -158,8 +166,7 @@ impl State {
             if !in_scope || after.as_ref().is_some_and(|after| key <= after) {
                 continue;
             }
-            let object = convert(&kind, object, &call.version)?;
-            if !selector.matches(&object) {
+            if !matches(&kind, &selector, object, &call.version)? {
                 continue;
             }
             if limit.is_some_and(|limit| items.len() == limit) {
@@ -167,7 +174,7 @@ impl State {
                 continue;
             }
             last = Some(key.clone());
-            items.push(object);
+            items.push(convert(&kind, object, &call.version)?);
         }
         let mut metadata = json!({"resourceVersion": version.to_string()});
         if kind.custom {
@@ -182,7 +189,7 @@ impl State {
         if more > 0
             && let Some((namespace, name)) = last
         {
-            if let Some(expiring) = self.expiring.get_mut(&kind.resource()) {
+            if let Some(expiring) = self.expiring.get_mut(kind.resource()) {
                 *expiring = Expiring::Continuation;
             }
             metadata["continue"] = json!(json!({"version": version, "after": [namespace, name]}).to_string());
@@ -200,7 +207,8 @@ impl State {
 
     pub fn expire_next_lists(&mut self) {
         for kind in &self.kinds {
-            self.expiring.insert(kind.resource(), Expiring::FirstPage);
+            self.expiring
+                .insert(kind.resource().to_owned(), Expiring::FirstPage);
         }
     }
 
@@ -257,7 +265,7 @@ impl State {
 
     pub fn delete(&mut self, call: &Call, options: &Value) -> Answer<Value> {
         let kind = self.kind(call)?;
-        let resource = kind.resource();
+        let resource = kind.resource().to_owned();
         let Some(name) = &call.name else {
             return self.delete_collection(call, &kind);
         };
@@ -314,7 +322,7 @@ impl State {
     fn delete_collection(&mut self, call: &Call, kind: &Kind) -> Answer<Value> {
         let list = self.list(call)?;
         for object in list["items"].as_array().into_iter().flatten() {
-            self.begin_delete(&kind.resource(), &key_of(object));
+            self.begin_delete(kind.resource(), &key_of(object));
         }
         garbage::collect(self);
         Ok(list)
@@ -438,6 +446,17 @@ impl State {
         };
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
     }
+}
+
+/// Whether a selector picks the object, as it is in a served version.
+pub fn matches(kind: &Kind, selector: &Selector, object: &Value, version: &str) -> Answer<bool> {
+    if selector.is_empty() {
+        return Ok(true);
+    }
+    if object["apiVersion"] == kind.api_version(version).as_str() {
+        return Ok(selector.matches(object));
+    }
+    Ok(selector.matches(&convert(kind, object, version)?))
 }
 
 /// The object in a served version.

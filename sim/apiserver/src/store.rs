@@ -21,8 +21,8 @@ pub struct Change {
     pub after: Option<Arc<Value>>,
 }
 
-/// Objects in their storage version, by resource (`plural.group`) and key.
-#[derive(Default)]
+/// Objects in their storage version, by resource (`plural.group`) and key. A clone shares the objects.
+#[derive(Clone, Default)]
 pub struct Store {
     objects: BTreeMap<String, BTreeMap<Key, Arc<Value>>>,
     version: u64,

@@ -4,23 +4,31 @@
 //! virtual time until nothing moves, and must end in the same state, with its invariants holding after every
 //! change and without storms of calls. Providers write scenarios; the rest is here.
 
+mod points;
+mod run;
+
 use std::{
     fmt::Write as _,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use slipway_runtime::{Clock, Context, controller::Registration};
-use tokio::task::JoinSet;
+use slipway_runtime::{Clock, controller::Registration};
 
 use crate::{
     Apiserver,
-    faults::{Ending, Fault, Faults},
+    faults::{Called, Fault, Faults},
 };
+pub use points::Extent;
+use points::{calls_to_fault, points, seed_of};
+use run::{Run, run_once};
 
 /// What a run happens in. A scenario that needs more of a world (ARM, hosts) builds it in
 /// [`Scenario::controllers`] from [`World::faults`], so that those calls are counted and faulted too.
@@ -35,7 +43,7 @@ impl World {
     /// Waits, in virtual time, until the objects are as wanted. Gives up after a virtual day.
     pub async fn until(&self, what: &str, reached: impl Fn(&[Value]) -> bool) {
         for _ in 0..24 * 60 * 12 {
-            if reached(&self.server.objects()) {
+            if self.server.look(&reached) {
                 return;
             }
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -47,6 +55,11 @@ impl World {
 /// A user's journey, and what must always hold on the way.
 pub trait Scenario: Send + Sync + 'static {
     fn name(&self) -> &'static str;
+
+    /// When it begins. One that goes on from a [`Snapshot`](crate::Snapshot) begins when that was taken.
+    fn begins_at(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365)
+    }
 
     /// Installs kinds and webhooks, and whatever is there before the controllers start.
     fn prepare(&self, server: &Apiserver);
@@ -67,6 +80,11 @@ pub trait Scenario: Send + Sync + 'static {
     /// then only the ends are compared.
     fn is_ordered(&self) -> bool {
         true
+    }
+
+    /// The same scenario with a world of its own, for runs side by side. Without one, runs follow each other.
+    fn another(&self) -> Option<Arc<dyn Scenario>> {
+        None
     }
 
     /// What must hold after every change; the error says what does not.
@@ -118,17 +136,11 @@ fn drop_times(value: &mut Value) {
     }
 }
 
-/// How one run ended.
-struct Run {
-    end: Value,
-    calls: Vec<String>,
-    broken: Option<String>,
-}
-
 /// What a sweep came to.
 #[derive(Debug, Default)]
 pub struct Report {
     pub scenario: &'static str,
+    /// Calls that meet faults, where everything is run.
     pub calls: usize,
     pub runs: usize,
     pub seconds: f64,
@@ -161,16 +173,24 @@ impl Report {
 /// A fault beyond this many calls of the fault-free run, times this, is a storm.
 const CALLS_ALLOWED: usize = 4;
 
-/// Runs the scenario under every fault at every call where everything is wanted (`cargo xtask test --full`), and
-/// at every n-th point otherwise.
-pub fn sweep_sampled(scenario: &Arc<dyn Scenario>, every: usize) -> Report {
-    let full = std::env::var_os("SLIPWAY_TEST_FULL").is_some();
-    sweep(scenario, if full { 1 } else { every })
+/// Runs the scenario under every fault at every call where everything is wanted (`cargo xtask test --full`,
+/// `SLIPWAY_TEST_FULL`), at every n-th with `SLIPWAY_SWEEP_SHARE=k/n`, and otherwise in so many runs.
+pub fn sweep_sampled(scenario: &Arc<dyn Scenario>, runs: usize) -> Report {
+    sweep(scenario, asked_for().unwrap_or(Extent::Runs(runs)))
 }
 
-/// Runs the scenario under every fault at every call. `sample` runs only every n-th point, for quick rounds;
-/// `SLIPWAY_SWEEP=call:Fault` runs a single one again.
-pub fn sweep(scenario: &Arc<dyn Scenario>, sample: usize) -> Report {
+fn asked_for() -> Option<Extent> {
+    if let Ok(share) = std::env::var("SLIPWAY_SWEEP_SHARE") {
+        let (part, parts) = share.split_once('/').expect("SLIPWAY_SWEEP_SHARE is k/n");
+        let number = |text: &str| text.parse().expect("SLIPWAY_SWEEP_SHARE is k/n");
+        return Some(Extent::Share(number(part), number(parts)));
+    }
+    std::env::var_os("SLIPWAY_TEST_FULL").map(|_| Extent::All)
+}
+
+/// Runs the scenario under faults. `SLIPWAY_SWEEP=call:Fault` runs a single one again, and `SLIPWAY_SWEEP=calls` only
+/// prints what is called.
+pub fn sweep(scenario: &Arc<dyn Scenario>, extent: Extent) -> Report {
     let started = Instant::now();
     let mut report = Report {
         scenario: scenario.name(),
@@ -183,47 +203,102 @@ pub fn sweep(scenario: &Arc<dyn Scenario>, sample: usize) -> Report {
         report.failures.push(format!("without any fault: {broken}"));
         return report;
     }
+    let calls = calls_to_fault(&baseline.calls, scenario.first_call());
+    report.calls = calls.len();
+    let only = std::env::var("SLIPWAY_SWEEP").ok();
+    if only.as_deref() == Some("calls") {
+        print_calls(&baseline.calls, &calls);
+        return report;
+    }
     let again = run_once(scenario, None);
-    let other_calls = scenario.is_ordered() && again.calls != baseline.calls;
-    if other_calls || again.end != baseline.end {
-        let difference = if other_calls {
-            first_difference(&baseline.calls, &again.calls)
-        } else {
-            difference(&baseline.end, &again.end)
-        };
+    if let Some(difference) = other_run(scenario.as_ref(), &baseline, &again) {
         report
             .failures
             .push(format!("two runs without faults differ: {difference}"));
         return report;
     }
-    let only = std::env::var("SLIPWAY_SWEEP").ok();
-    let mut point = 0;
-    let first = scenario.first_call();
-    report.calls = baseline.calls.len().saturating_sub(first);
-    for call in first..baseline.calls.len() {
-        for fault in Fault::ALL {
-            point += 1;
-            let seed = format!("{call}:{fault}");
-            let chosen = match &only {
-                Some(only) => *only == seed,
-                // Shifted by the call, so that a sample has every fault in it whatever their number.
-                None => (point + call) % sample.max(1) == 0,
-            };
-            if !chosen {
-                continue;
-            }
-            report.runs += 1;
-            let run = run_once(scenario, Some((call, fault)));
-            if let Some(failure) = judge(&baseline, &run) {
-                let line = baseline.calls.get(call).map_or("", String::as_str);
-                report
-                    .failures
-                    .push(format!("SLIPWAY_SWEEP={seed} ({line}): {failure}"));
-            }
-        }
-    }
+    let chosen = match &only {
+        Some(only) => every_named(&baseline.calls, only),
+        None => points(&calls, extent, seed_of(scenario.name())),
+    };
+    report.runs += chosen.len();
+    let workers = if extent == Extent::All || matches!(extent, Extent::Share(..)) {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    } else {
+        // The test program already runs its tests side by side.
+        1
+    };
+    report.failures = run_all(scenario, &baseline, &chosen, workers);
     report.seconds = started.elapsed().as_secs_f64();
     report
+}
+
+/// The points a seed names.
+fn every_named(calls: &[Called], seed: &str) -> Vec<(usize, Fault)> {
+    (0..calls.len())
+        .flat_map(|call| Fault::ALL.map(|fault| (call, fault)))
+        .filter(|(call, fault)| format!("{call}:{fault}") == seed)
+        .collect()
+}
+
+fn print_calls(calls: &[Called], faulted: &[usize]) {
+    for (index, call) in calls.iter().enumerate() {
+        let mark = if faulted.contains(&index) { ' ' } else { '-' };
+        println!("{mark} {index:5} at {:5} {}", call.version, call.line);
+    }
+}
+
+/// Runs every point, by several workers where the scenario can be had more than once, and gives what diverged in order.
+fn run_all(
+    scenario: &Arc<dyn Scenario>,
+    baseline: &Run,
+    chosen: &[(usize, Fault)],
+    workers: usize,
+) -> Vec<String> {
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = |scenario: &Arc<dyn Scenario>| {
+        loop {
+            let index = next.fetch_add(1, Ordering::SeqCst);
+            let Some((call, fault)) = chosen.get(index) else {
+                return;
+            };
+            let run = run_once(scenario, Some((*call, *fault)));
+            if let Some(failure) = judge(baseline, &run) {
+                let line = baseline.calls.get(*call).map_or("", |call| call.line.as_str());
+                let failure = format!("SLIPWAY_SWEEP={call}:{fault} ({line}): {failure}");
+                // A full sweep takes long: what it finds is told when it is found.
+                eprintln!("{}: {failure}", scenario.name());
+                failures.lock().push((index, failure));
+            }
+        }
+    };
+    let others: Vec<Arc<dyn Scenario>> = (1..workers).filter_map(|_| scenario.another()).collect();
+    std::thread::scope(|scope| {
+        for other in &others {
+            scope.spawn(|| work(other));
+        }
+        work(scenario);
+    });
+    let mut failures = failures.into_inner();
+    failures.sort();
+    failures.into_iter().map(|(_, failure)| failure).collect()
+}
+
+/// Runs the scenario once without faults and gives what `take` takes from the world at its end.
+pub fn play<T>(scenario: &Arc<dyn Scenario>, take: impl FnOnce(&World) -> T) -> T {
+    run::play(scenario, take)
+}
+
+fn other_run(scenario: &dyn Scenario, baseline: &Run, again: &Run) -> Option<String> {
+    if scenario.is_ordered() {
+        let lines = |run: &Run| -> Vec<String> { run.calls.iter().map(|call| call.line.clone()).collect() };
+        let (left, right) = (lines(baseline), lines(again));
+        if let Some(index) = (0..left.len().max(right.len())).find(|at| left.get(*at) != right.get(*at)) {
+            let (left, right) = (left.get(index), right.get(index));
+            return Some(format!("call {index}: {left:?} and {right:?}"));
+        }
+    }
+    (again.end != baseline.end).then(|| difference(&baseline.end, &again.end))
 }
 
 fn judge(baseline: &Run, run: &Run) -> Option<String> {
@@ -240,15 +315,6 @@ fn judge(baseline: &Run, run: &Run) -> Option<String> {
     (run.calls.len() > allowed).then(|| format!("{} calls where {allowed} are allowed", run.calls.len()))
 }
 
-fn first_difference(left: &[String], right: &[String]) -> String {
-    for index in 0..left.len().max(right.len()) {
-        if left.get(index) != right.get(index) {
-            return format!("call {index}: {:?} and {:?}", left.get(index), right.get(index));
-        }
-    }
-    "the same calls, another end".to_owned()
-}
-
 /// Where two states differ, as JSON pointers.
 fn difference(expected: &Value, found: &Value) -> String {
     let mut text = String::new();
@@ -256,101 +322,4 @@ fn difference(expected: &Value, found: &Value) -> String {
         let _ = write!(text, "{}; ", serde_json::to_string(operation).unwrap_or_default());
     }
     text
-}
-
-/// One run in a runtime of its own, in virtual time.
-fn run_once(scenario: &Arc<dyn Scenario>, fault: Option<(usize, Fault)>) -> Run {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without threads always builds");
-    // A scenario that waits in vain panics: that is this run's result, and the sweep goes on.
-    let run = catch_unwind(AssertUnwindSafe(|| {
-        runtime.block_on(drive(Arc::clone(scenario), fault))
-    }));
-    runtime.shutdown_background();
-    run.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text
-            .or(panic.downcast_ref::<&str>().copied())
-            .unwrap_or("the scenario panicked");
-        Run {
-            end: Value::Null,
-            calls: Vec::new(),
-            broken: Some(text.to_owned()),
-        }
-    })
-}
-
-async fn drive(scenario: Arc<dyn Scenario>, fault: Option<(usize, Fault)>) -> Run {
-    let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365));
-    let server = Apiserver::new(clock);
-    scenario.prepare(&server);
-    let faults = match fault {
-        Some((call, fault)) => Faults::none().at(call, fault),
-        None => Faults::none(),
-    };
-    let world = World {
-        server: server.clone(),
-        clock,
-        faults: faults.clone(),
-    };
-    let broken = Arc::new(Mutex::new(None));
-    server.observe_changes({
-        let (scenario, broken) = (Arc::clone(&scenario), Arc::clone(&broken));
-        move |objects| {
-            if let Err(what) = scenario.invariants(objects) {
-                broken.lock().get_or_insert(format!("invariant broken: {what}"));
-            }
-        }
-    });
-    let processes = tokio::spawn(keep_running(Arc::clone(&scenario), world.clone()));
-    scenario.user(&world).await;
-    settle(&world).await;
-    let stormed = faults.calls() > 100_000;
-    processes.abort();
-    if stormed {
-        broken.lock().get_or_insert("the calls never stop".to_owned());
-    }
-    let broken = broken.lock().take();
-    Run {
-        end: scenario.end_state(&world),
-        calls: faults.log(),
-        broken,
-    }
-}
-
-/// Runs the process under test, and another one after each that a fault ended.
-async fn keep_running(scenario: Arc<dyn Scenario>, world: World) {
-    for seed in 0.. {
-        let client = world.server.client_with(world.faults.clone());
-        let mut context = Context::for_tests(client, seed);
-        context.clock = world.clock;
-        let shutdown = context.shutdown.clone();
-        let mut tasks = JoinSet::new();
-        for registration in scenario.controllers(&world) {
-            tasks.spawn((registration.run)(context.clone()));
-        }
-        drop(context);
-        match world.faults.ending().await {
-            Ending::Crash => tasks.abort_all(),
-            Ending::LeadershipLost => shutdown.cancel(),
-        }
-        while tasks.join_next().await.is_some() {}
-        shutdown.cancel();
-        // The next process starts after the lease of this one ran out.
-        tokio::time::sleep(Duration::from_secs(15)).await;
-    }
-}
-
-/// Waits until nothing has been written for longer than any backoff lasts.
-async fn settle(world: &World) {
-    for _ in 0..200 {
-        let (version, calls) = (world.server.version(), world.faults.calls());
-        tokio::time::sleep(Duration::from_mins(35)).await;
-        if world.server.version() == version || world.faults.calls() > calls + 100_000 {
-            return;
-        }
-    }
 }

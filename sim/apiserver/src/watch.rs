@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{Stream, stream};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     kinds::Kind,
     route::Call,
     select::Selector,
-    server::{State, convert},
+    server::{State, convert, matches},
     store::Key,
 };
 
@@ -69,7 +69,7 @@ struct Watch {
     state: Arc<Mutex<State>>,
     control: watch::Receiver<Control>,
     opened_at: u64,
-    kind: Kind,
+    kind: Arc<Kind>,
     version: String,
     namespace: Option<String>,
     selector: Selector,
@@ -111,7 +111,7 @@ pub fn open(
     };
     let (cuts, repeats, reorders, visible) = {
         let control = control.borrow();
-        let visible = control.visible(&kind.resource());
+        let visible = control.visible(kind.resource());
         (control.cuts, control.repeats, control.reorders, visible)
     };
     let mut watch = Watch {
@@ -126,7 +126,7 @@ pub fn open(
         bookmarks: call.flag("allowWatchBookmarks"),
         deadline: text("timeoutSeconds")
             .and_then(|seconds| seconds.parse().ok())
-            .map(|seconds| Instant::now() + Duration::from_secs(seconds) + apart(&kind.resource())),
+            .map(|seconds| Instant::now() + Duration::from_secs(seconds) + apart(kind.resource())),
         next_bookmark: Instant::now() + BOOKMARK_EVERY,
         last: VecDeque::new(),
         repeated: repeats,
@@ -138,9 +138,9 @@ pub fn open(
     let initial_events = call.flag("sendInitialEvents");
     if from == 0 || initial_events {
         watch.position = visible;
-        for (key, object) in guard.store.list(&watch.kind.resource()) {
+        for (key, object) in guard.store.list(watch.kind.resource()) {
             if let Some(shown) = watch.show(key, object) {
-                watch.ready.push_back(json!({"type": "ADDED", "object": shown}));
+                watch.ready.push_back(event("ADDED", shown));
             }
         }
         if initial_events {
@@ -190,6 +190,14 @@ fn overtaken(events: VecDeque<Value>) -> VecDeque<Value> {
     reordered
 }
 
+/// Moves the object: `json!` would copy it.
+fn event(type_: &str, object: Value) -> Value {
+    Value::Object(Map::from_iter([
+        ("type".to_owned(), Value::String(type_.to_owned())),
+        ("object".to_owned(), object),
+    ]))
+}
+
 fn gone(version: u64, floor: u64) -> Value {
     json!({"type": "ERROR", "object": Failure::expired(version, floor).status()})
 }
@@ -228,7 +236,7 @@ impl Watch {
                     tokio::time::sleep(REORDERED_APART).await;
                 }
                 self.remember(&event);
-                let mut line = event.to_string().into_bytes();
+                let mut line = serde_json::to_vec(&event).unwrap_or_default();
                 line.push(b'\n');
                 return Some(Ok(Bytes::from(line)));
             }
@@ -270,7 +278,7 @@ impl Watch {
 
     /// Takes over what happened since the last look.
     fn read(&mut self) {
-        let visible = self.control.borrow().visible(&self.kind.resource());
+        let visible = self.control.borrow().visible(self.kind.resource());
         let state = self.state.clone();
         let state = state.lock();
         if visible <= self.position {
@@ -281,7 +289,7 @@ impl Watch {
             self.over = true;
             return;
         }
-        for change in state.store.changes_after(&self.kind.resource(), self.position) {
+        for change in state.store.changes_after(self.kind.resource(), self.position) {
             if change.version > visible {
                 break;
             }
@@ -291,31 +299,36 @@ impl Watch {
             };
             let now = change.after.as_ref().and_then(|object| self.show(&key, object));
             // An object that leaves the selection is deleted as far as this watch is concerned.
-            let was = change.before.as_ref().and_then(|object| self.show(&key, object));
-            let event = match (was, now) {
-                (None, Some(object)) => json!({"type": "ADDED", "object": object}),
-                (Some(_), Some(object)) => json!({"type": "MODIFIED", "object": object}),
-                (Some(mut object), None) => {
-                    object["metadata"]["resourceVersion"] = json!(change.version.to_string());
-                    json!({"type": "DELETED", "object": object})
+            let was = change.before.as_ref().filter(|object| self.selects(&key, object));
+            let (type_, object) = match (was, now) {
+                (None, Some(object)) => ("ADDED", object),
+                (Some(_), Some(object)) => ("MODIFIED", object),
+                (Some(before), None) => {
+                    let Some(mut object) = self.show(&key, before) else {
+                        continue;
+                    };
+                    object["metadata"]["resourceVersion"] = Value::String(change.version.to_string());
+                    ("DELETED", object)
                 }
                 (None, None) => continue,
             };
-            self.ready.push_back(event);
+            self.ready.push_back(event(type_, object));
         }
         self.position = visible;
     }
 
-    fn show(&self, key: &Key, object: &Value) -> Option<Value> {
-        if self
-            .namespace
+    fn selects(&self, key: &Key, object: &Value) -> bool {
+        self.namespace
             .as_ref()
-            .is_some_and(|namespace| key.0 != *namespace)
-        {
+            .is_none_or(|namespace| key.0 == *namespace)
+            && matches(&self.kind, &self.selector, object, &self.version).unwrap_or_default()
+    }
+
+    fn show(&self, key: &Key, object: &Value) -> Option<Value> {
+        if !self.selects(key, object) {
             return None;
         }
-        let shown = convert(&self.kind, object, &self.version).ok()?;
-        self.selector.matches(&shown).then_some(shown)
+        convert(&self.kind, object, &self.version).ok()
     }
 
     fn bookmark(&self) -> Value {

@@ -21,7 +21,7 @@ use crate::{
 
 /// A write that has been worked out but not stored. `object` is in the request's version.
 pub struct Candidate {
-    pub kind: Kind,
+    pub kind: Arc<Kind>,
     pub operation: Operation,
     pub before: Option<Arc<Value>>,
     pub object: Value,
@@ -74,13 +74,13 @@ impl State {
         let name = call.name.clone().ok_or_else(Failure::method_not_allowed)?;
         let key = (call.namespace.clone().unwrap_or_default(), name);
         self.store
-            .get(&kind.resource(), &key)
-            .ok_or_else(|| Failure::not_found(&kind.resource(), &key.1))
+            .get(kind.resource(), &key)
+            .ok_or_else(|| Failure::not_found(kind.resource(), &key.1))
     }
 
-    fn prepare_create(&mut self, call: &Call, kind: Kind, mut object: Value) -> Answer<Candidate> {
+    fn prepare_create(&mut self, call: &Call, kind: Arc<Kind>, mut object: Value) -> Answer<Candidate> {
         check_type(call, &kind, &mut object)?;
-        let resource = kind.resource();
+        let resource = kind.resource().to_owned();
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
         }
@@ -148,7 +148,7 @@ impl State {
         })
     }
 
-    fn prepare_apply(&mut self, call: &Call, kind: Kind, configuration: &Value) -> Answer<Candidate> {
+    fn prepare_apply(&mut self, call: &Call, kind: Arc<Kind>, configuration: &Value) -> Answer<Candidate> {
         let name = call.name.clone().ok_or_else(Failure::method_not_allowed)?;
         if !call.query.contains_key("fieldManager") {
             let error = "fieldManager: Required value: is required for apply patch".to_owned();
@@ -178,7 +178,7 @@ impl State {
             return Err(Failure::bad_request("name must be provided"));
         }
         let manager = manager_of(call, &kind, true);
-        let resource = kind.resource();
+        let resource = kind.resource().to_owned();
         let key: Key = (call.namespace.clone().unwrap_or_default(), name.clone());
         let stored = self.store.get(&resource, &key);
         let mut owned = configuration.clone();
@@ -283,7 +283,7 @@ impl State {
 
     /// Stores the candidate, if the object is still the one it was worked out from. `None` asks to start over.
     pub fn commit(&mut self, call: &Call, mut candidate: Candidate) -> Answer<Option<Value>> {
-        let resource = candidate.kind.resource();
+        let resource = candidate.kind.resource().to_owned();
         let key = key_of(&candidate.object);
         let now = self.now();
         let current = self.store.get(&resource, &key);
@@ -329,7 +329,9 @@ impl State {
             }
             let stored = self.finish_write(&resource, &key, object);
             self.learn(&resource, &stored);
-            garbage::collect(self);
+            if garbage::is_concerned(&Value::Null, &stored) {
+                garbage::collect(self);
+            }
             return convert(&candidate.kind, &stored, &version).map(Some);
         };
         if !candidate.applied {
@@ -343,7 +345,9 @@ impl State {
         }
         let stored = self.finish_write(&resource, &key, object);
         self.learn(&resource, &stored);
-        garbage::collect(self);
+        if garbage::is_concerned(&before, &stored) {
+            garbage::collect(self);
+        }
         convert(&candidate.kind, &stored, &version).map(Some)
     }
 
@@ -353,7 +357,7 @@ impl State {
             return;
         }
         if let Some(kind) = Kind::from_crd(object) {
-            self.install(kind);
+            self.install(Arc::new(kind));
         }
         if object["status"]["conditions"].is_null() {
             let mut established = Value::clone(object);
@@ -376,9 +380,9 @@ impl State {
     }
 }
 
-fn prepare_update(call: &Call, kind: Kind, before: Arc<Value>, mut object: Value) -> Answer<Candidate> {
+fn prepare_update(call: &Call, kind: Arc<Kind>, before: Arc<Value>, mut object: Value) -> Answer<Candidate> {
     check_type(call, &kind, &mut object)?;
-    let resource = kind.resource();
+    let resource = kind.resource().to_owned();
     let name = call.name.clone().unwrap_or_default();
     if object["metadata"]["name"]
         .as_str()
@@ -567,15 +571,17 @@ fn bump_generation(kind: &Kind, before: &Value, object: &mut Value) {
     let Some(generation) = before["metadata"]["generation"].as_i64() else {
         return;
     };
-    let rest = |value: &Value| -> Map<String, Value> {
-        let mut map = value.as_object().cloned().unwrap_or_default();
-        map.remove("metadata");
-        if kind.status {
-            map.remove("status");
-        }
-        map
+    let counts = |name: &str| name != "metadata" && !(kind.status && name == "status");
+    let rest = |value: &Value| -> usize {
+        let names = value.as_object().into_iter().flat_map(Map::keys);
+        names.filter(|name| counts(name)).count()
     };
-    let changed = rest(before) != rest(object);
+    let changed = rest(before) != rest(object)
+        || before
+            .as_object()
+            .into_iter()
+            .flatten()
+            .any(|(name, value)| counts(name) && object.get(name) != Some(value));
     object["metadata"]["generation"] = json!(generation + i64::from(changed));
 }
 

@@ -27,7 +27,7 @@ use slipway_aks::{access::Access, nodes::Nodes, provider};
 use slipway_azure::{Azure, Cloud, Clouds, Tuning};
 use slipway_azure_sim::{Settings, Simulator, Speed, State};
 use slipway_memory::{
-    Apiserver,
+    Apiserver, Kinds,
     faults::{Fate, Faults},
 };
 use slipway_runtime::{
@@ -48,7 +48,11 @@ pub const CLIENT_SECRET: &str = "hunter2-client-secret";
 pub struct Wire {
     pub simulator: Arc<Simulator>,
     pub faults: Faults,
+    pub guard: Guard,
 }
+
+/// Told method and path of every request that Azure has answered.
+pub type Guard = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 impl fmt::Debug for Wire {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,6 +78,7 @@ impl Wire {
             asked.body = bytes.clone();
         }
         let answer = self.simulator.handle(&asked);
+        (self.guard)(request.method().as_ref(), request.url().path());
         let mut headers = Headers::new();
         for (name, value) in &answer.headers {
             headers.insert(
@@ -159,10 +164,16 @@ fn core_crd(kind: &str) -> CustomResourceDefinition {
 
 /// Installs every kind and webhook.
 pub fn install(server: &Apiserver) {
-    server.install(&[core_crd("Cluster"), core_crd("MachinePool")], &[], &[]);
-    for package in provider::provider().packages {
-        server.install(&package.crds, &package.conversion, &package.admission);
-    }
+    // Read once: schemas take long to make.
+    static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
+        let core = Kinds::read(&[core_crd("Cluster"), core_crd("MachinePool")], &[], &[]);
+        provider::provider()
+            .packages
+            .iter()
+            .map(|package| Kinds::read(&package.crds, &package.conversion, &package.admission))
+            .fold(core, Kinds::and)
+    });
+    server.install_kinds(&KINDS);
 }
 
 /// Azure as it was recorded, only faster.
@@ -175,7 +186,12 @@ pub fn quick() -> Settings {
 }
 
 pub fn simulator(settings: Settings, clock: Clock) -> Arc<Simulator> {
-    let azure = slipway_azure_sim::Azure::with_state(settings, signed());
+    resumed(settings, clock, signed())
+}
+
+/// One that goes on from a state.
+pub fn resumed(settings: Settings, clock: Clock, state: State) -> Arc<Simulator> {
+    let azure = slipway_azure_sim::Azure::with_state(settings, state);
     Arc::new(Simulator::around(azure, move || clock.now()))
 }
 
@@ -186,13 +202,25 @@ pub fn controllers(
     faults: &Faults,
     nodes: &Nodes,
 ) -> Vec<Registration> {
+    guarded_controllers(simulator, clock, faults, nodes, Arc::new(|_, _| ()))
+}
+
+/// The same, with somebody who looks at every request.
+pub fn guarded_controllers(
+    simulator: &Arc<Simulator>,
+    clock: Clock,
+    faults: &Faults,
+    nodes: &Nodes,
+    guard: Guard,
+) -> Vec<Registration> {
     let transport = Transport::new(Arc::new(Wire {
         simulator: Arc::clone(simulator),
         faults: faults.clone(),
+        guard,
     }));
     let azure = Azure::over(Cloud::public(), Tuning::default(), clock, transport);
     let access = Access::new(Clouds::only(azure));
-    provider::with(&access, nodes).packages.remove(0).controllers
+    provider::controllers(&access, nodes)
 }
 
 /// Workload clusters that nobody reaches.

@@ -7,6 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_capi::{
+    hook::HookClient,
     names::condition,
     owner,
     view::{Cluster, Machine},
@@ -32,6 +33,7 @@ pub struct Hands<'scene> {
     pub cluster: &'scene Cluster,
     pub scene: &'scene Scene,
     pub context: &'scene Context,
+    pub hooks: &'scene HookClient,
 }
 
 fn machine_resource() -> ApiResource {

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_capi::{
     condition, finalizer,
+    hook::HookClient,
     names::{condition as names, reason},
     owner, paused,
     view::{Cluster, Machine},
@@ -54,6 +55,7 @@ pub struct ControlPlaneReconciler {
     workloads: Workloads,
     reads: Reads,
     answers: Mutex<HashMap<ObjectKey, Answers>>,
+    hooks: HookClient,
 }
 
 impl ControlPlaneReconciler {
@@ -61,9 +63,14 @@ impl ControlPlaneReconciler {
     pub fn connecting_by(connector: Connector) -> Self {
         Self {
             workloads: Workloads::new(connector),
-            reads: Reads::default(),
-            answers: Mutex::default(),
+            ..Self::default()
         }
+    }
+
+    /// The same, asking update extensions in its own way.
+    pub fn asking_by(mut self, hooks: HookClient) -> Self {
+        self.hooks = hooks;
+        self
     }
 }
 
@@ -183,6 +190,7 @@ impl ControlPlaneReconciler {
             cluster,
             scene: &scene,
             context,
+            hooks: &self.hooks,
         };
         for name in scene.machines.keys() {
             hands.sync(name).await?;

@@ -8,9 +8,7 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_capi::{
     hook::{
-        CAN_UPDATE_MACHINE,
-        client::HookClient,
-        coverage,
+        CAN_UPDATE_MACHINE, coverage,
         prepare::{self, Prepared},
         registry,
         types::MachineObjects,
@@ -68,7 +66,7 @@ impl Hands<'_> {
             Prepared::Cannot(why) => return Ok(InPlaceAnswer::Cannot(vec![why])),
             Prepared::Ask(request) => request,
         };
-        let response = match HookClient::new(None).call(handler, request.as_ref()).await {
+        let response = match self.hooks.call(handler, request.as_ref()).await {
             Ok(response) => response,
             Err(error) => return Ok(InPlaceAnswer::Failed(error.to_string())),
         };

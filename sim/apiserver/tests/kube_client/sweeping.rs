@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use slipway_memory::{
     Apiserver,
-    sweep::{Scenario, World, sweep},
+    sweep::{Extent, Scenario, World, sweep},
 };
 use slipway_runtime::{
     Context, Next,
@@ -181,13 +181,13 @@ impl Scenario for Voyage {
 #[test]
 fn every_fault_at_every_call_ends_the_same() {
     let scenario: Arc<dyn Scenario> = Arc::new(Voyage { careless: false });
-    sweep(&scenario, 1).assert_clean();
+    sweep(&scenario, Extent::All).assert_clean();
 }
 
 #[test]
 fn a_controller_that_forgets_its_finalizer_is_caught() {
     let scenario: Arc<dyn Scenario> = Arc::new(Voyage { careless: true });
-    let report = sweep(&scenario, 3);
+    let report = sweep(&scenario, Extent::Runs(40));
     assert!(
         report
             .failures
