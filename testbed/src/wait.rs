@@ -6,7 +6,18 @@ use kube::{Api, Resource, runtime::wait::await_condition};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Nothing a test waits for takes this long, unless it never comes.
-const DEADLINE: Duration = Duration::from_mins(3);
+const DEADLINE: Duration = Duration::from_mins(10);
+
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Whether the API server asked to be asked again.
+fn passes(error: &(dyn std::error::Error + 'static)) -> bool {
+    let code = match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => status.code,
+        _ => 0,
+    };
+    matches!(code, 429 | 503) || error.source().is_some_and(passes)
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
@@ -90,7 +101,15 @@ where
         .next()
         .unwrap_or_default()
         .to_owned();
-    let watched = await_condition(api.clone(), name, condition);
+    let watched = async {
+        loop {
+            match await_condition(api.clone(), name, &condition).await {
+                // A kind whose definition has just changed is not served for a moment.
+                Err(error) if passes(&error) => tokio::time::sleep(AGAIN).await,
+                other => return other,
+            }
+        }
+    };
     match tokio::time::timeout(deadline, watched).await {
         Ok(Ok(object)) => Ok(object),
         Ok(Err(error)) => Err(WaitError::Watch {

@@ -67,6 +67,27 @@ const RBAC: &[Rule] = &[
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
+/// What `clusterctl generate cluster` offers. The class is there twice: as a flavor, and under the name by which
+/// clusterctl finds the class of a cluster.
+const TEMPLATES: &[(&str, &str)] = &[
+    (
+        "cluster-template-aks.yaml",
+        include_str!("../templates/cluster-template-aks.yaml"),
+    ),
+    (
+        "cluster-template-aks-clusterclass.yaml",
+        include_str!("../templates/clusterclass-aks.yaml"),
+    ),
+    (
+        "cluster-template-aks-topology.yaml",
+        include_str!("../templates/cluster-template-aks-topology.yaml"),
+    ),
+    (
+        "clusterclass-aks.yaml",
+        include_str!("../templates/clusterclass-aks.yaml"),
+    ),
+];
+
 /// AKS clusters. Adds to the package `infrastructure-azure`, under the names that package has always had.
 pub fn provider() -> Provider {
     with(&Access::default(), &Nodes::default())
@@ -89,6 +110,7 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     package.rbac = RBAC.to_vec();
     package.admission = admission();
     package.controllers = controllers(access, nodes);
+    package.templates = TEMPLATES.to_vec();
     let mut provider = Provider::new("aks");
     provider.packages = vec![package];
     provider.examples = vec![example::example()];

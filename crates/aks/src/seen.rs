@@ -10,7 +10,7 @@ use slipway_azure::{
     resource::{AsoObject, Put, Reference, Resolver, to_arm},
     tuning::READ_AGE_ANNOTATION,
 };
-use slipway_runtime::Outcome;
+use slipway_runtime::{Next, Outcome};
 
 use crate::{
     error::Error,
@@ -211,6 +211,13 @@ pub fn api_version(manifest: &Value) -> Result<String, Error> {
 pub fn read_age(metadata: &kube::api::ObjectMeta) -> Option<Duration> {
     let text = metadata.annotations.as_ref()?.get(READ_AGE_ANNOTATION)?;
     Tuning::read_age_of(text).ok()
+}
+
+/// When to look again at an object with which all is well: who asks for fresher reads is looked at as often, since
+/// nothing is read for an object that nobody looks at.
+pub fn look_again(metadata: &kube::api::ObjectMeta) -> Next {
+    const MOST_OFTEN: Duration = Duration::from_secs(1);
+    read_age(metadata).map_or(Next::OnChange, |age| Next::After(age.max(MOST_OFTEN)))
 }
 
 /// One step towards a resource as it should be.

@@ -84,6 +84,9 @@ pub struct Package {
     pub objects: Vec<serde_json::Value>,
     /// The conditions of its kinds, for the reference.
     pub conditions: Vec<ConditionType>,
+    /// Cluster templates and classes for `clusterctl generate cluster`, by file name (`cluster-template-FLAVOR.yaml`,
+    /// `clusterclass-NAME.yaml`).
+    pub templates: Vec<(&'static str, &'static str)>,
 }
 
 impl Package {
@@ -102,6 +105,7 @@ impl Package {
             environment: Vec::new(),
             objects: Vec::new(),
             conditions: Vec::new(),
+            templates: Vec::new(),
         }
     }
 

@@ -40,7 +40,24 @@ fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         fields.remove("required");
     }
     walk(schema, "");
+    match crd.spec.names.kind.as_str() {
+        // Nothing in it is needed, so manifests and stored objects may be without one.
+        "AzureManagedCluster" => schema["properties"]["spec"]["default"] = json!({}),
+        "AzureManagedControlPlaneTemplate" => leave_to_each_cluster(schema),
+        _ => {}
+    }
     serde_json::from_value(value).expect("a definition stays one when `nullable` is taken away")
+}
+
+/// What a template need not have: its clusters have a resource group and a network of their own name.
+fn leave_to_each_cluster(schema: &mut Value) {
+    const SPEC: &str = "/properties/spec/properties/template/properties/spec";
+    for (at, field) in [("", "resourceGroupName"), ("/properties/virtualNetwork", "name")] {
+        let required = schema.pointer_mut(&format!("{SPEC}{at}/required"));
+        if let Some(required) = required.and_then(Value::as_array_mut) {
+            required.retain(|name| name != field);
+        }
+    }
 }
 
 fn walk(schema: &mut Value, name: &str) {

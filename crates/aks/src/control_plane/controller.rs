@@ -31,7 +31,7 @@ use crate::{
     error::Error,
     plan::{Action, Part, Waiting, control_plane as planning},
     records::Records,
-    seen::{Motion, Taken, part_of},
+    seen::{Motion, Taken, look_again, part_of},
     status::{self, Step, worse},
     takeover::{Progress, Takeover},
 };
@@ -61,6 +61,8 @@ struct Round {
     kubeconfig_written: bool,
     next: Option<Next>,
     error: Option<Error>,
+    /// Something was not asked, because of a request limit.
+    throttled: bool,
     removes_finalizer: bool,
 }
 
@@ -81,6 +83,7 @@ impl Round {
     fn take(&mut self, part: Part, taken: Taken) -> bool {
         let done = taken.is_done();
         self.tell(part, taken.step);
+        self.throttled |= matches!(taken.outcome, Outcome::Throttled(_));
         self.again(taken.outcome.next());
         if let Some(error) = taken.error {
             self.fail(error);
@@ -440,9 +443,9 @@ async fn finish(
     let was_ready = object.status.as_ref().is_some_and(|status| {
         status.ready == Some(true) && status.observed_generation == object.metadata.generation
     });
-    let passes = round.error.as_ref().is_some_and(Error::is_passing);
-    // One question that Azure did not answer does not make a working cluster unready. A change that does not get
-    // through is told.
+    let passes = round.throttled || round.error.as_ref().is_some_and(Error::is_passing);
+    // One question that Azure did not answer, or was not asked, does not make a working cluster unready. A change that
+    // does not get through is told.
     if !(passes && was_ready) {
         let progress = status::control_plane::Progress {
             steps: round.steps,
@@ -465,7 +468,7 @@ async fn finish(
     }
     let next = round.next.unwrap_or(Next::OnChange);
     match round.error {
-        None => Ok(next),
+        None => Ok(next.earlier(look_again(&object.metadata))),
         Some(error) => {
             if matches!(error.class(), Class::Terminal | Class::Denied) {
                 context

@@ -24,7 +24,7 @@ use crate::{
     nodes::Nodes,
     plan::{Action, Waiting, pool as planning},
     records::Records,
-    seen::{Motion, Taken},
+    seen::{Motion, Taken, look_again},
     status::{self, Step},
     takeover::{Progress, Takeover},
 };
@@ -193,6 +193,8 @@ struct Round {
     step: Step,
     next: Next,
     error: Option<Error>,
+    /// Something was not asked, because of a request limit.
+    throttled: bool,
     removes_finalizer: bool,
 }
 
@@ -200,6 +202,7 @@ impl Round {
     fn take(&mut self, taken: Taken) -> bool {
         let done = taken.is_done();
         self.step = taken.step;
+        self.throttled |= matches!(taken.outcome, Outcome::Throttled(_));
         self.next = self.next.earlier(taken.outcome.next());
         self.error = self.error.take().or(taken.error);
         done
@@ -225,6 +228,7 @@ impl PoolReconciler {
             step: Step::Done,
             next: Next::OnChange,
             error: None,
+            throttled: false,
             removes_finalizer: false,
         };
         let scene =
@@ -329,9 +333,10 @@ async fn finish(
         status.ready == Some(true) && status.observed_generation == object.metadata.generation
     });
     let passes = round.error.as_ref().is_some_and(Error::is_passing);
-    // One question that Azure did not answer does not make a working pool unready. A change that does not get through
-    // is told.
-    if !(passes && was_ready && matches!(round.step, Step::Failed { .. })) {
+    let unanswered = round.throttled || (passes && matches!(round.step, Step::Failed { .. }));
+    // One question that Azure did not answer, or was not asked, does not make a working pool unready. A change that does
+    // not get through is told.
+    if !(unanswered && was_ready) {
         let mut wanted = status::pool::status(observed, &round.step, now);
         let report = paused::paused(cluster, &object.metadata).report(KIND);
         let list = &mut wanted
@@ -348,7 +353,7 @@ async fn finish(
             )))?;
     }
     match round.error {
-        None => Ok(round.next),
+        None => Ok(round.next.earlier(look_again(&object.metadata))),
         Some(error) => {
             if matches!(error.class(), Class::Terminal | Class::Denied) {
                 context

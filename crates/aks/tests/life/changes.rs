@@ -169,6 +169,50 @@ async fn what_another_changes_in_azure_is_put_right_and_what_another_adds_stays(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_look_that_is_put_off_does_not_make_a_working_cluster_unready() {
+    let world = World::new();
+    apply(&world.server, &manifests(&json!({}), POOL)).await;
+    world.until_ready(&["system"]).await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    world.simulator.azure().add_fault(Fault {
+        method: "GET".into(),
+        path: "/managedClusters".into(),
+        times: 0,
+        status: Some(429),
+        code: "TooManyRequests".into(),
+        message: "The request limit has been exceeded, please retry again in 30 seconds".into(),
+        retry_after: Some(30),
+        ..Fault::default()
+    });
+    let (asked, version) = (world.count("GET", "/managedClusters"), world.server.version());
+    tokio::time::sleep(Duration::from_mins(40)).await;
+    assert!(world.count("GET", "/managedClusters") > asked, "it was asked");
+    assert!(holds(&world.plane(), "Ready"), "{}", world.plane()["status"]);
+    assert_eq!(world.plane()["status"]["ready"], true);
+    assert_eq!(world.server.version(), version, "nothing is told that is not so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_fresher_reads_is_looked_at_as_often() {
+    let world = World::new();
+    apply(
+        &world.server,
+        &manifests(&json!({"additionalTags": {"team": "blue"}}), POOL),
+    )
+    .await;
+    world.until_ready(&["system"]).await;
+    let often = json!({"metadata": {"annotations": {"slipway.dev/azure-max-read-age": "20s"}}});
+    merge(&world.server, "AzureManagedControlPlane", "fleet", often).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let mut body = world.ask(Method::GET, AKS, None);
+    body["tags"]["team"] = json!("red");
+    world.ask(Method::PUT, AKS, Some(&body));
+    // Long before anything else would have it looked at.
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(world.ask(Method::GET, AKS, None)["tags"]["team"], "blue");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_identity_that_may_not_be_used_or_is_missing_is_told() {
     let world = World::new();
     let mut all = manifests(&json!({}), POOL);

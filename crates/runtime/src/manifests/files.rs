@@ -45,6 +45,9 @@ pub fn files<'package>(
         let name = format!("{}-components.yaml", bundle.kind.prefix());
         files.insert(folder.join(name), components);
         files.insert(folder.join("metadata.yaml"), metadata(&release.version)?);
+        for (name, text) in &bundle.templates {
+            files.insert(folder.join(name), (*text).to_owned());
+        }
     }
     Ok(files)
 }

@@ -73,6 +73,8 @@ pub struct Bundle {
     arguments: Vec<String>,
     environment: Vec<EnvVar>,
     objects: Vec<Value>,
+    /// Cluster templates by file name.
+    templates: BTreeMap<&'static str, &'static str>,
 }
 
 impl Bundle {
@@ -95,6 +97,7 @@ impl Bundle {
                 arguments: Vec::new(),
                 environment: Vec::new(),
                 objects: Vec::new(),
+                templates: BTreeMap::new(),
             });
             bundle.add(package)?;
         }
@@ -135,6 +138,7 @@ impl Bundle {
         self.arguments.extend(package.arguments.iter().cloned());
         self.environment.extend(package.environment.iter().cloned());
         self.objects.extend(package.objects.iter().cloned());
+        self.templates.extend(package.templates.iter().copied());
         Ok(())
     }
 
