@@ -146,6 +146,7 @@ async fn one_server_and_a_worker() -> Result<()> {
     let Some(RealFleet {
         fleet,
         versions,
+        hosts: _hosts,
         _alone,
     }) = real("real-k3s-one", 1).await?
     else {
@@ -166,6 +167,7 @@ async fn three_servers_are_healed() -> Result<()> {
     let Some(RealFleet {
         fleet,
         versions,
+        hosts: _hosts,
         _alone,
     }) = real("real-k3s-three", 1).await?
     else {
@@ -203,6 +205,7 @@ async fn three_servers_are_upgraded() -> Result<()> {
     let Some(RealFleet {
         fleet,
         versions,
+        hosts: _hosts,
         _alone,
     }) = real("real-k3s-upgrade", 2).await?
     else {
@@ -227,6 +230,7 @@ async fn two_of_three_are_left_alone_until_one_returns() -> Result<()> {
     let Some(RealFleet {
         fleet,
         versions,
+        hosts: _hosts,
         _alone,
     }) = real("real-k3s-quorum", 1).await?
     else {
