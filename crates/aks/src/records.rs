@@ -9,6 +9,8 @@ use serde_json::Value;
 use slipway_azure::diff::Record;
 use slipway_capi::marks;
 
+use crate::plan::Sight;
+
 /// Where it is kept.
 pub const ANNOTATION: &str = "slipway.dev/azure-applied";
 
@@ -64,10 +66,14 @@ impl Records {
             .map(|(id, entry)| (id.as_str(), entry.api_version.as_str()))
     }
 
-    /// A resource is about to be asked for.
-    pub fn intend(&mut self, id: &str, api_version: &str, absent: bool) {
+    /// A resource is about to be asked for. Where Azure did not tell whether it is there, nothing is asked and nothing
+    /// noted: a guess would stay for good, and what we make later would never be ours to delete.
+    pub fn intend(&mut self, id: &str, api_version: &str, sight: &Sight) {
+        if *sight == Sight::Unknown {
+            return;
+        }
         let entry = self.entries.entry(id.to_lowercase()).or_insert_with(|| Entry {
-            made: absent,
+            made: sight.is_absent(),
             ..Entry::default()
         });
         api_version.clone_into(&mut entry.api_version);
@@ -115,7 +121,7 @@ mod tests {
     fn what_is_kept_is_read_again_and_written_only_when_it_changed() {
         let mut records = Records::of(&ObjectMeta::default());
         assert_eq!(records.patch(), None);
-        records.intend("/Subscriptions/S", "2024-01-01", true);
+        records.intend("/Subscriptions/S", "2024-01-01", &Sight::Absent);
         records.keep("/subscriptions/s", Record::sent(&json!({"a": 1}), &[]));
         let patch = records.patch().unwrap();
         records.stored();
@@ -138,10 +144,19 @@ mod tests {
     #[test]
     fn what_was_there_before_is_not_ours_and_does_not_become_so() {
         let mut records = Records::default();
-        records.intend("/a", "1", false);
-        records.intend("/a", "2", true);
+        records.intend("/a", "1", &Sight::Present(json!({})));
+        records.intend("/a", "2", &Sight::Absent);
         assert_eq!(records.made().count(), 0);
         assert_eq!(records.get("/a").unwrap().api_version, "2");
+    }
+
+    #[test]
+    fn what_could_not_be_seen_is_not_taken_for_somebody_elses() {
+        let mut records = Records::default();
+        records.intend("/a", "1", &Sight::Unknown);
+        assert_eq!(records.get("/a"), None);
+        records.intend("/a", "1", &Sight::Absent);
+        assert_eq!(records.made().count(), 1);
     }
 
     #[test]

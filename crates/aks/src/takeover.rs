@@ -21,7 +21,12 @@ use slipway_capi::{finalizer, marks, names::label, owner};
 use slipway_runtime::Context;
 use tokio::time::Instant;
 
-use crate::{error::Error, plan::Part, records::Records, seen::part_of};
+use crate::{
+    error::Error,
+    plan::{Part, Sight},
+    records::Records,
+    seen::part_of,
+};
 
 const POLICY: &str = "serviceoperator.azure.com/reconcile-policy";
 const SKIP: &str = "skip";
@@ -155,7 +160,7 @@ impl Takeover {
         // Who made what is known before the first object goes.
         for id in left.iter().filter_map(|(_, _, one)| made(one)) {
             if let Some(version) = part_of(&id).and_then(api_version) {
-                records.intend(&id, version, true);
+                records.intend(&id, version, &Sight::Absent);
             }
         }
         let hushing = left

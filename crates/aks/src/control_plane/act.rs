@@ -42,8 +42,9 @@ impl Hands<'_> {
         for action in plan {
             let Action::Ensure(wanted) = action else { continue };
             let api_version = seen::api_version(&wanted.manifest)?;
-            let absent = self.scene.seen.sight(&wanted.id).is_absent();
-            self.scene.records.intend(&wanted.id, &api_version, absent);
+            self.scene
+                .records
+                .intend(&wanted.id, &api_version, self.scene.seen.sight(&wanted.id));
         }
         self.store_records().await
     }

@@ -43,9 +43,10 @@ pub struct Hands<'a> {
 
 impl Hands<'_> {
     pub async fn intend(&mut self, wanted: &Wanted) -> Result<(), Error> {
-        let absent = self.scene.seen.sight(&wanted.id).is_absent();
-        let version = self.scene.api_version.clone();
-        self.scene.records.intend(&wanted.id, &version, absent);
+        let sight = self.scene.seen.sight(&wanted.id);
+        self.scene
+            .records
+            .intend(&wanted.id, &self.scene.api_version, sight);
         self.store_records().await
     }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::{FutureExt, future::BoxFuture};
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
@@ -437,19 +438,46 @@ impl Scenario for Life {
     }
 
     fn end_state(&self, world: &World) -> Value {
-        let objects: Vec<Value> = world.server.objects().into_iter().map(normalised).collect();
+        let objects: Vec<Value> = world
+            .server
+            .objects()
+            .into_iter()
+            .map(|object| readable(normalised(object)))
+            .collect();
         plain(
             &json!({"azure": in_azure(&self.azure()), "objects": objects, "violation": *self.violation.lock()}),
         )
     }
 }
 
-/// Without the names that Azure makes up: they follow from how often it was asked.
+/// A secret's texts in the clear, so that what is made up can be told in them too.
+fn readable(mut object: Value) -> Value {
+    if object["kind"] != "Secret" {
+        return object;
+    }
+    for value in object["data"]
+        .as_object_mut()
+        .into_iter()
+        .flat_map(|data| data.values_mut())
+    {
+        let text = value
+            .as_str()
+            .and_then(|text| STANDARD.decode(text).ok())
+            .and_then(|bytes| String::from_utf8(bytes).ok());
+        if let Some(text) = text {
+            *value = text.into();
+        }
+    }
+    object
+}
+
+/// Without the names and tokens that Azure makes up: they follow from how often it was asked.
 fn plain(end: &Value) -> Value {
-    static MADE_UP: LazyLock<regex::Regex> =
-        LazyLock::new(|| regex::Regex::new(r"-[0-9a-f]{8}(\.hcp|-vmss)").expect("an expression"));
+    static MADE_UP: LazyLock<regex::Regex> = LazyLock::new(|| {
+        regex::Regex::new(r"-[0-9a-f]{8}(\.hcp|-vmss)|(token: )[0-9a-f]{32}").expect("an expression")
+    });
     let text = end.to_string();
-    serde_json::from_str(&MADE_UP.replace_all(&text, "$1")).expect("still JSON")
+    serde_json::from_str(&MADE_UP.replace_all(&text, "$1$2")).expect("still JSON")
 }
 
 fn run(act: Act, name: &'static str) {
@@ -460,7 +488,6 @@ fn run(act: Act, name: &'static str) {
 }
 
 #[test]
-#[ignore = "it diverges: kubeconfigs hold names Azure makes up, and a subnet whose first look is throttled is not recorded as made"]
 fn creation_ends_the_same_whatever_fails() {
     run(Act::Create, "AKS: a cluster with two pools");
 }
