@@ -1,6 +1,14 @@
 //! Stories: a user's journey from manifest to working cluster and back to nothing, with Cluster API and kwok as real
 //! processes. One file a story; each keeps to its own namespace.
 
+mod aks_changes;
+mod aks_clusters;
+mod aks_features;
+mod aks_manager;
+mod aks_pools;
+mod aks_takeover;
+mod aks_templates;
+mod aks_world;
 mod azure_peers;
 mod clusterctl;
 mod clusterctl_repository;

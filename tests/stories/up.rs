@@ -13,9 +13,8 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::{k3s_manager, manager_process::BINARY};
+use crate::{aks_manager, k3s_manager, manager_process::BINARY};
 
-const AKS: &str = env!("CARGO_BIN_EXE_slipway-aks");
 /// Nothing a story waits for takes this long, unless it never comes.
 const HANG_GUARD: Duration = Duration::from_mins(3);
 
@@ -138,7 +137,7 @@ async fn up_shows_a_k3s_cluster() -> Result<()> {
 #[tokio::test]
 async fn up_shows_an_aks_cluster() -> Result<()> {
     program("slipway-azure-sim", "azure-sim")?;
-    let mut command = up(AKS)?;
+    let mut command = up(aks_manager::BINARY)?;
     let output = tokio::time::timeout(HANG_GUARD, command.arg("--exit-when-ready").output()).await??;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{text}");
