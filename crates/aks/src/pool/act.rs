@@ -1,6 +1,9 @@
 //! The actions of the pool controller: each is one idempotent call, or none where nothing differs.
 
-use std::time::Duration;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -17,7 +20,7 @@ use slipway_runtime::{Context, ObjectKey};
 use tokio::time::Instant;
 
 use super::{
-    controller::Machines,
+    controller::{Listing, Machines},
     observe::{Scene, machines_key},
 };
 use crate::{
@@ -39,6 +42,12 @@ pub struct Hands<'a> {
     pub context: &'a Context,
     pub nodes: &'a Nodes,
     pub machines: &'a Machines,
+}
+
+fn hash(ids: &[String]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    ids.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Hands<'_> {
@@ -178,14 +187,23 @@ impl Hands<'_> {
         let state = machines_key(&self.scene.observed.sight);
         let scaled = scales(&self.scene.observed.sight);
         let listed = self.machines.lock().get(&key).cloned();
-        let current = listed
-            .is_some_and(|(known, at)| Some(known) == state && (!scaled || at.elapsed() < RELIST_SCALED));
+        // A list that is no longer ours was emptied, or the pool is another of the same name.
+        let current = listed.is_some_and(|listing| {
+            Some(listing.state) == state
+                && listing.written == hash(&pool.spec.provider_id_list)
+                && (!scaled || listing.at.elapsed() < RELIST_SCALED)
+        });
         if current {
             return Ok(None);
         }
         let ids = from_scale_sets(&session.arm, group, pool.azure_name()).await?;
         if let Some(state) = state {
-            self.machines.lock().insert(key, (state, Instant::now()));
+            let listing = Listing {
+                state,
+                written: hash(&ids),
+                at: Instant::now(),
+            };
+            self.machines.lock().insert(key, listing);
         }
         Ok(Some(ids))
     }

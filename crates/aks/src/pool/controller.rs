@@ -37,8 +37,18 @@ const ASK_AGAIN: std::time::Duration = std::time::Duration::from_secs(15);
 const TAKING_OVER: std::time::Duration = std::time::Duration::from_secs(1);
 const KIND: &str = "AzureManagedMachinePool";
 
-/// What a pool was like when its machines were last listed, and when that was.
-pub type Machines = Mutex<HashMap<ObjectKey, (String, Instant)>>;
+/// A listing of a pool's machines.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// What the pool was like.
+    pub state: String,
+    /// The hash of the provider ids that were written.
+    pub written: u64,
+    pub at: Instant,
+}
+
+/// The last listing of each pool's machines.
+pub type Machines = Mutex<HashMap<ObjectKey, Listing>>;
 
 #[derive(Debug, Default)]
 pub struct PoolReconciler {

@@ -12,7 +12,7 @@ use slipway_aks::nodes::Nodes;
 use slipway_memory::Apiserver;
 use slipway_runtime::Clock;
 
-use super::world::{World, apply, manifests, quick};
+use super::world::{World, apply, manifests, merge, quick};
 
 fn node(name: &str, pool: &str) -> Node {
     serde_json::from_value(json!({
@@ -114,5 +114,21 @@ async fn what_joining_nodes_need_is_there() {
         read["clusters"][0]["cluster"]["server"],
         kubeconfig["clusters"][0]["cluster"]["server"]
     );
+    world.assert_rests().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_somebody_emptied_is_filled_again() {
+    let world = World::new();
+    apply(&world.server, &manifests(&json!({}), &[("system", "System", 2)])).await;
+    world.until_ready(&["system"]).await;
+    let told = |world: &World| {
+        let pool = world.object("AzureManagedMachinePool", "system").expect("a pool");
+        pool["spec"]["providerIDList"].as_array().map_or(0, Vec::len)
+    };
+    world.until("told", |world| told(world) == 2).await;
+    let empty = json!({"spec": {"providerIDList": []}});
+    merge(&world.server, "AzureManagedMachinePool", "system", empty).await;
+    world.until("told again", |world| told(world) == 2).await;
     world.assert_rests().await;
 }
