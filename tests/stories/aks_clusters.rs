@@ -53,8 +53,20 @@ const UNUSED: &[Unused] = &[
     Unused {
         group: "",
         resource: "secrets",
-        verbs: &["delete"],
-        reason: "only a kubeconfig of another type is made anew",
+        verbs: &["delete", "patch"],
+        reason: "only a kubeconfig of another type is made anew, and only one that changes is patched",
+    },
+    Unused {
+        group: "infrastructure.cluster.x-k8s.io",
+        resource: "azureclusteridentities",
+        verbs: &["get"],
+        reason: "this manager watches every namespace",
+    },
+    Unused {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        verbs: &["create", "get", "update"],
+        reason: "this manager runs alone",
     },
     detached("containerservice.azure.com", "managedclusters"),
     detached("containerservice.azure.com", "managedclustersagentpools"),

@@ -14,7 +14,7 @@ use crate::{
     pool,
 };
 
-const PATCH: &[&str] = &["get", "list", "watch", "patch"];
+const PATCH: &[&str] = &["list", "watch", "patch"];
 const DETACH: &[&str] = &["list", "patch", "delete"];
 
 const RBAC: &[Rule] = &[
@@ -28,10 +28,14 @@ const RBAC: &[Rule] = &[
             "azuremanagedclusters",
             "azuremanagedcontrolplanes",
             "azuremanagedmachinepools",
-            // An identity in use carries a finalizer.
-            "azureclusteridentities",
         ],
         PATCH,
+    ),
+    // An identity in use carries a finalizer. One outside the watched namespace is asked for.
+    Rule::new(
+        GROUP,
+        &["azureclusteridentities"],
+        &["get", "list", "watch", "patch"],
     ),
     Rule::new(
         GROUP,

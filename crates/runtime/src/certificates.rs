@@ -121,7 +121,9 @@ impl Certificates {
         files: CertificateFiles,
         cancel: CancellationToken,
     ) {
-        let mut seen = files.read().ok();
+        // What is in use may be older than what is there now, so the first look is compared with nothing.
+        let mut seen = None;
+        let mut readable = true;
         loop {
             tokio::select! {
                 () = cancel.cancelled() => return,
@@ -129,13 +131,18 @@ impl Certificates {
             }
             match files.read() {
                 Err(error) => {
-                    if seen.take().is_some() {
+                    seen = None;
+                    if std::mem::replace(&mut readable, false) {
                         tracing::error!(err = %error, "Failed to read the webhook certificate, keeping the old one");
                     }
                 }
                 Ok(found) if seen.as_ref() == Some(&found) => {}
                 Ok(found) => {
+                    readable = true;
                     match certified_key(&found.0, &found.1) {
+                        Ok(pair) if pair.cert == self.current.load().cert => {
+                            self.current.store(Arc::new(pair))
+                        }
                         Ok(pair) => {
                             self.current.store(Arc::new(pair));
                             tracing::info!("Updated current TLS certificate");

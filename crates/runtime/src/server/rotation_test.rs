@@ -207,3 +207,23 @@ async fn renewals_of_a_secret_volume_drop_no_request() {
     server.await.unwrap();
     follower.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_between_loading_and_the_first_look_is_taken_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let pairs: Vec<SelfSigned> = (0..2)
+        .map(|_| SelfSigned::generate(&["localhost".to_owned()]).unwrap())
+        .collect();
+    renew(folder.path(), 0, &pairs[0]);
+    let files = CertificateFiles::in_directory(folder.path());
+    let certificates = Arc::new(Certificates::load(&files).unwrap());
+    renew(folder.path(), 1, &pairs[1]);
+    let period = Duration::from_secs(1);
+    let follower = certificates
+        .clone()
+        .follow_every(period, files, CancellationToken::new());
+    tokio::time::timeout(period * 3, follower)
+        .await
+        .expect_err("it follows for good");
+    assert_eq!(certificates.leaf(), pairs[1].certificates().unwrap().leaf());
+}
