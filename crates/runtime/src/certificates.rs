@@ -140,12 +140,12 @@ impl Certificates {
                 Ok(found) => {
                     readable = true;
                     match certified_key(&found.0, &found.1) {
-                        Ok(pair) if pair.cert == self.current.load().cert => {
-                            self.current.store(Arc::new(pair))
-                        }
                         Ok(pair) => {
+                            let renewed = pair.cert != self.current.load().cert;
                             self.current.store(Arc::new(pair));
-                            tracing::info!("Updated current TLS certificate");
+                            if renewed {
+                                tracing::info!("Updated current TLS certificate");
+                            }
                         }
                         Err(reason) => {
                             tracing::error!(
