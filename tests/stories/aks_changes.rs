@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
-use kube::api::{DeleteParams, DynamicObject};
+use kube::api::{DeleteParams, DynamicObject, ListParams};
 use serde_json::{Value, json};
 use slipway_testbed::wait::{until, until_gone};
 
@@ -195,7 +195,7 @@ pub async fn deleted_while_made(world: &World) -> Result<()> {
 /// To another management cluster and back, then upgraded: no write in Azure for the moves.
 pub async fn move_there_and_back(world: &World) -> Result<(slipway_testbed::Cluster, AksManager)> {
     let fleet = world.fleet("moved").await?.backed()?;
-    let (there, _) = tokio::try_join!(
+    let (there, ()) = tokio::try_join!(
         async {
             let there = management("aks-there", false).await?;
             let manager = AksManager::start(&there, &world.azure).await?;
@@ -227,7 +227,7 @@ pub async fn move_there_and_back(world: &World) -> Result<(slipway_testbed::Clus
         for kind in MEMBERS {
             let left = old
                 .of(crate::aks_world::AZURE, kind)
-                .list(&Default::default())
+                .list(&ListParams::default())
                 .await?;
             ensure!(left.items.is_empty(), "{kind} stayed behind");
         }
