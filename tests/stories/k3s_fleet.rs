@@ -28,6 +28,10 @@ pub const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io/v1beta2";
 pub const HOSTS: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const HOSTS_GROUP: &str = "infrastructure.cluster.x-k8s.io";
 
+/// How often, and how many times, etcd is asked whether it has promoted its learners.
+const PROMOTION_LOOK: Duration = Duration::from_millis(250);
+const PROMOTION_LOOKS: usize = 240;
+
 /// What the K3s of a story really is.
 pub trait Tier: Send + Sync {
     fn backend(&self) -> Arc<dyn Backend>;
@@ -233,12 +237,21 @@ impl Fleet {
                 && !is_true(plane, "ScalingUp")
         })
         .await?;
-        let members = self.members().await?;
+        // A server is ready before etcd makes it a voter, and etcd tells nobody when it does: it is asked.
+        let all_vote = |members: &[Member]| {
+            let votes = |member: &Member| !member.learner && !member.name.is_empty();
+            members.len() == servers && members.iter().all(votes)
+        };
+        let mut members = self.members().await?;
+        for _ in 0..PROMOTION_LOOKS {
+            if all_vote(&members) {
+                break;
+            }
+            tokio::time::sleep(PROMOTION_LOOK).await;
+            members = self.members().await?;
+        }
         ensure!(
-            members.len() == servers
-                && members
-                    .iter()
-                    .all(|member| !member.learner && !member.name.is_empty()),
+            all_vote(&members),
             "etcd has {members:?} where {servers} voters were expected"
         );
         ensure!(self.servers().await?.len() == servers);
