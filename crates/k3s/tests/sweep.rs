@@ -427,7 +427,6 @@ fn the_first_server_comes_up_whatever_fails() {
 
 /// S-13, S-14: three servers and a worker.
 #[test]
-#[ignore = "it diverges: where events of one kind overtake another's while servers join (SLIPWAY_SWEEP=96:OvertakingKind), the cluster is not created"]
 fn three_servers_and_a_worker_come_up_whatever_fails() {
     run(Act::Create, "k3s: three servers and a worker");
 }

@@ -416,15 +416,15 @@ impl Theatre {
             let passed = self.clock.now().duration_since(model.now);
             model.advance(Duration::try_from(passed).unwrap_or_default());
         }
-        let workload = self.workload.version();
+        // Both are read before anything is done: what others write meanwhile is for the next step.
+        let (workload, cue) = (self.workload.version(), self.cue());
         let mut moved = self.book.lock().taken != workload;
         if moved {
             self.take_annotations().await;
+            self.book.lock().taken = workload;
         }
-        let played = self.book.lock().played.clone();
-        if played != Some(self.cue()) {
+        if self.book.lock().played.as_ref() != Some(&cue) {
             self.core().await;
-            let cue = self.cue();
             self.book.lock().played = Some(cue);
             moved = true;
         }
@@ -432,8 +432,6 @@ impl Theatre {
         if moved || self.book.lock().copied.0 != revision {
             self.copy_nodes().await;
         }
-        let workload = self.workload.version();
-        self.book.lock().taken = workload;
     }
 
     fn cue(&self) -> Cue {

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::peers;
+use crate::package::static_build;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -25,8 +25,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
-    let driver = peers::build_release(&["--package", "slipway-bench-aks"], "aks-driver")?;
-    let ours = peers::build_release(&["--package", "slipway"], "slipway")?;
+    let builder = static_build::Builder::for_this_machine()?;
+    let driver = builder.build("slipway-bench-aks", "aks-driver")?;
+    let ours = builder.build("slipway", "slipway")?;
     let mut command = Command::new(driver);
     command
         .arg("--slipway")

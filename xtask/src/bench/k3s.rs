@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::peers;
+use crate::package::static_build;
 
 const PEER: &str = "cluster-api-k3s";
 const MODULE: &str = "github.com/k3s-io/cluster-api-k3s";
@@ -35,7 +36,8 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
-    let driver = peers::build_release(&["--package", "slipway-bench-k3s"], "k3s-bench-driver")?;
+    let builder = static_build::Builder::for_this_machine()?;
+    let driver = builder.build("slipway-bench-k3s", "k3s-bench-driver")?;
     let mut command = Command::new(driver);
     command
         .args(["--clusters", &arguments.clusters.to_string()])
@@ -44,8 +46,7 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         .args(["--rest-seconds", &arguments.rest_seconds.to_string()])
         .args(["--patience-seconds", &arguments.patience_seconds.to_string()]);
     if !arguments.only_peer {
-        let ours = peers::build_release(&["--package", "slipway", "--bin", "slipway"], "slipway")?;
-        command.arg("--slipway").arg(ours);
+        command.arg("--slipway").arg(builder.build("slipway", "slipway")?);
     }
     if arguments.against == PEER {
         let program =

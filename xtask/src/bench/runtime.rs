@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::peers;
-use crate::package::{static_build, toolchain::Folders};
+use crate::package::static_build;
 
 const PACKAGE: &str = "slipway-race";
 
@@ -36,11 +36,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
-    // As the manager that ships is built, so that its memory and its time are those of what ships.
-    let target = static_build::targets(&[static_build::own_architecture()])?[0];
-    let folders = Folders::find()?;
-    let driver = static_build::build(target, &folders, PACKAGE, "race-driver")?;
-    let ours = static_build::build(target, &folders, PACKAGE, "race-manager")?;
+    let builder = static_build::Builder::for_this_machine()?;
+    let driver = builder.build(PACKAGE, "race-driver")?;
+    let ours = builder.build(PACKAGE, "race-manager")?;
     let mut command = Command::new(driver);
     command
         .arg("--slipway")

@@ -71,8 +71,27 @@ pub fn targets(architectures: &[String]) -> Result<Vec<&'static Target>> {
 }
 
 /// The architecture this machine runs.
-pub fn own_architecture() -> String {
+fn own_architecture() -> String {
     ARCHITECTURES[usize::from(cfg!(target_arch = "aarch64"))].to_owned()
+}
+
+/// Builds what is measured as what ships is built, so that memory and time are those of what ships.
+pub struct Builder {
+    target: &'static Target,
+    folders: Folders,
+}
+
+impl Builder {
+    pub fn for_this_machine() -> Result<Self> {
+        Ok(Self {
+            target: targets(&[own_architecture()])?[0],
+            folders: Folders::find()?,
+        })
+    }
+
+    pub fn build(&self, package: &str, program: &str) -> Result<PathBuf> {
+        build(self.target, &self.folders, package, program)
+    }
 }
 
 /// Builds one program of one package for a target, with no folder of this machine in it.
