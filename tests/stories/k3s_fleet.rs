@@ -308,7 +308,7 @@ impl Fleet {
         Ok(String::from_utf8(value.0.clone())?)
     }
 
-    async fn workload_config(&self) -> Result<Config> {
+    pub async fn workload_config(&self) -> Result<Config> {
         let kubeconfig = kube::config::Kubeconfig::from_yaml(&self.secret("kubeconfig", "value").await?)?;
         Ok(Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?)
     }

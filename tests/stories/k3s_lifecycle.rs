@@ -128,7 +128,7 @@ pub async fn workers_are_ready(fleet: &Fleet, workers: usize) -> Result<()> {
 }
 
 /// Each server is in a failure domain of its own.
-async fn servers_are_spread(fleet: &Fleet) -> Result<()> {
+pub async fn servers_are_spread(fleet: &Fleet) -> Result<()> {
     let servers = fleet.servers().await?;
     let domains: BTreeSet<&str> = servers
         .iter()

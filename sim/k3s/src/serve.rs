@@ -92,7 +92,7 @@ async fn answer(
 
     match path.as_str() {
         "/ping" => return plain(StatusCode::OK, "pong"),
-        "/cacerts" => return plain(StatusCode::OK, &cluster.authority()),
+        "/cacerts" => return whole(StatusCode::OK, "text/plain", cluster.authority()),
         "/db/info" => return supervisor(cluster, &parts.headers),
         "/healthz" | "/livez" | "/readyz" => {
             return match cluster.apiserver() {
@@ -106,8 +106,13 @@ async fn answer(
         "/version" => return json_answer(StatusCode::OK, &version(&cluster.version())),
         _ => {}
     }
+    // Servers are told to let anonymous clients in, who may do next to nothing.
     let Some(client) = client else {
-        return refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
+        return refusal(
+            StatusCode::FORBIDDEN,
+            "Forbidden",
+            &anonymous(&parts.method, &path, is_watch),
+        );
     };
     if !client.is_administrator() {
         let message = format!("User {:?} cannot {what}", client.user);
@@ -192,6 +197,21 @@ fn what(method: &Method, path: &str, is_watch: bool) -> String {
     format!("{verb} {}", rest[0])
 }
 
+/// Why an anonymous client is refused.
+fn anonymous(method: &Method, path: &str, is_watch: bool) -> String {
+    let what = what(method, path, is_watch);
+    match what.split_once(' ') {
+        Some((verb, resource)) if !resource.starts_with('/') => format!(
+            "{resource} is forbidden: User \"system:anonymous\" cannot {} resource \"{resource}\" in API group \"\" at the cluster scope",
+            verb.to_lowercase()
+        ),
+        _ => format!(
+            "forbidden: User \"system:anonymous\" cannot {} path {path:?}",
+            method.as_str().to_lowercase()
+        ),
+    }
+}
+
 fn supervisor(cluster: &Cluster, headers: &HeaderMap) -> Response<ResponseBody> {
     let basic = headers
         .get(header::AUTHORIZATION)
@@ -200,19 +220,30 @@ fn supervisor(cluster: &Cluster, headers: &HeaderMap) -> Response<ResponseBody> 
         .and_then(|bytes| String::from_utf8(bytes).ok());
     let token = basic.as_deref().and_then(|basic| basic.strip_prefix("server:"));
     if !token.is_some_and(|token| cluster.is_server_token(token)) {
-        return refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
+        return refusal(StatusCode::FORBIDDEN, "Forbidden", "forbidden");
     }
     match cluster.members() {
         Some(members) => json_answer(StatusCode::OK, &members),
-        None => plain(StatusCode::INTERNAL_SERVER_ERROR, "etcdserver: request timed out"),
+        None => refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalError",
+            "Internal error occurred: failed to get etcd MemberList: context deadline exceeded",
+        ),
     }
 }
 
 fn version(version: &str) -> Value {
     let mut numbers = version.trim_start_matches('v').split('.');
     let mut next = || numbers.next().unwrap_or_default().to_owned();
-    json!({"major": next(), "minor": next(), "gitVersion": version, "gitCommit": "", "gitTreeState": "clean",
-        "buildDate": "", "goVersion": "", "compiler": "gc", "platform": "linux/amd64"})
+    let (major, minor) = (next(), next());
+    let before = minor
+        .parse::<u32>()
+        .unwrap_or_default()
+        .saturating_sub(1)
+        .to_string();
+    json!({"major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
+        "minCompatibilityMajor": major, "minCompatibilityMinor": before, "gitVersion": version, "gitCommit": "",
+        "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "gc", "platform": "linux/amd64"})
 }
 
 fn refusal(code: StatusCode, reason: &str, message: &str) -> Response<ResponseBody> {

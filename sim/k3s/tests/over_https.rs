@@ -248,7 +248,7 @@ async fn servers_and_workers_join_by_their_userdata() {
 async fn only_those_who_may_are_answered() {
     let world = World::three().await;
     let anonymous: Api<Node> = Api::all(Client::try_from(world.config(None)).expect("a client"));
-    assert_eq!(code(anonymous.list(&ListParams::default()).await), 401);
+    assert_eq!(code(anonymous.list(&ListParams::default()).await), 403);
     let nobody: Api<Node> = Api::all(world.client_of(&world.clients, "nobody"));
     assert_eq!(code(nobody.list(&ListParams::default()).await), 403);
     // Another authority's certificate does not even get through the handshake.
@@ -258,7 +258,7 @@ async fn only_those_who_may_are_answered() {
         !matches!(refused, Ok(_) | Err(kube::Error::Api(_))),
         "{refused:?}"
     );
-    assert_eq!(code(world.members("wrong").await), 401);
+    assert_eq!(code(world.members("wrong").await), 403);
 }
 
 #[tokio::test]
@@ -329,7 +329,17 @@ async fn the_endpoint_outlives_a_server_and_not_the_quorum() {
     });
     lost.await.expect("the loss is seen");
     assert_eq!(code(world.nodes().list(&ListParams::default()).await), 500);
-    assert_eq!(code(world.members(TOKEN).await), 500);
+    match world.members(TOKEN).await {
+        Err(kube::Error::Api(told)) => {
+            assert_eq!((told.code, told.reason.as_str()), (500, "InternalError"));
+            assert!(
+                told.message.contains("failed to get etcd MemberList"),
+                "{}",
+                told.message
+            );
+        }
+        told => panic!("{told:?}"),
+    }
     assert!(world.cluster.revive("b"));
     world
         .until_node("b", "be ready", |node| condition(node, "Ready") == "True")
