@@ -24,6 +24,8 @@ pub struct Side {
     pub grown_megabytes: f64,
     /// How many pods it got to, where a limit ended it, and the limit in seconds.
     pub reached: Option<(usize, u64)>,
+    /// What the checker does not accept of it. Ours may have nothing of the kind; of the peer's it is a finding.
+    pub fault: Option<String>,
 }
 
 impl Side {
@@ -46,7 +48,8 @@ impl Side {
             "grown_mb": self.grown_megabytes,
             "not_finished_within_seconds": self.reached.map(|(_, seconds)| seconds),
             "pods_done": self.reached.map(|(pods, _)| pods),
-            "valid": true,
+            "valid": self.fault.is_none(),
+            "fault": self.fault,
         })
     }
 
@@ -54,8 +57,12 @@ impl Side {
         let reached = self.reached.map_or_else(String::new, |(pods, seconds)| {
             format!("  not finished within {seconds} s, {pods} pods done")
         });
+        let fault = self
+            .fault
+            .as_ref()
+            .map_or_else(String::new, |fault| format!("  NOT VALID: {fault}"));
         format!(
-            "{name:<10} {:>9.0} pods/s ({:.0} to {:.0}; {:.0} a busy second)  {:>6} nodes  {:>10.2} $/h ({:.2} to {:.2})  {:>4} left over  {:>5.0} MB, {:.0} of it solving{reached}",
+            "{name:<10} {:>9.0} pods/s ({:.0} to {:.0}; {:.0} a busy second)  {:>6} nodes  {:>10.2} $/h ({:.2} to {:.2})  {:>4} left over  {:>5.0} MB, {:.0} of it solving{reached}{fault}",
             self.pods_per_second.median,
             self.pods_per_second.lowest,
             self.pods_per_second.highest,
@@ -138,7 +145,9 @@ impl Solvers {
             .arg(&plan)
             .args(more);
         let report = answer(&mut command)?;
-        self.check(file, &plan, "slipway", more)?;
+        if let Some(fault) = self.check(file, &plan, more)? {
+            bail!("our plan for {} is not valid: {fault}", file.display());
+        }
         let number = |name: &str| report[name].as_f64().unwrap_or_default();
         let rate = |name: &str| per_second(number("pods"), numbers(&report, name));
         Ok(Side {
@@ -150,6 +159,7 @@ impl Solvers {
             peak_megabytes: number("peakMegabytes"),
             grown_megabytes: number("grownMegabytes"),
             reached: None,
+            fault: None,
         })
     }
 
@@ -166,7 +176,7 @@ impl Solvers {
         let report = answer(&mut command)?;
         let plan = beside(file, "plan");
         std::fs::write(&plan, report.to_string()).context("keeping the peer's plan")?;
-        self.check(file, &plan, "karpenter", &[])?;
+        let fault = self.check(file, &plan, &[])?;
         let list = |name: &str| report[name].as_array().map_or(&[][..], Vec::as_slice);
         let placed: usize = list("newClaims")
             .iter()
@@ -186,18 +196,17 @@ impl Solvers {
             peak_megabytes: report["peakMegabytes"].as_f64().unwrap_or_default(),
             grown_megabytes: report["grownMegabytes"].as_f64().unwrap_or_default(),
             reached: timed_out.then_some((placed, seconds)),
+            fault,
         }))
     }
 
-    /// The independent checker has to accept the plan.
-    fn check(&self, file: &Path, plan: &Path, whose: &str, more: &[&str]) -> Result<()> {
+    /// What the independent checker does not accept of a plan.
+    fn check(&self, file: &Path, plan: &Path, more: &[&str]) -> Result<Option<String>> {
         let mut command = Command::new(&self.ours);
         command.arg(file).arg("--check").arg(plan).args(more);
         let verdict = answer(&mut command)?;
-        if verdict["problems"] != 0 {
-            bail!("{whose}'s plan for {} is not valid: {verdict}", file.display());
-        }
-        std::fs::remove_file(plan).context("removing a plan")
+        std::fs::remove_file(plan).context("removing a plan")?;
+        Ok((verdict["problems"] != 0).then(|| verdict.to_string()))
     }
 
     pub fn consolidate_ours(&self, file: &Path, repeat: usize, more: &[&str]) -> Result<Pass> {
