@@ -10,7 +10,9 @@ use std::{
 const COLUMNS: [&str; 4] = ["pure plan", "controller", "real Cluster API", "real k3s"];
 
 /// Test modules in which both controllers run on the apiserver in memory and the simulated K3s.
-const WITH_CONTROLLERS: &[&str] = &["behaviours.rs", "component.rs", "in_place.rs", "sweep.rs"];
+const WITH_CONTROLLERS: &[&str] = &["component.rs", "in_place.rs", "sweep.rs"];
+/// And a folder of such modules.
+const BEHAVIOURS: &str = "crates/k3s/tests/behaviours";
 
 /// Where tests are.
 const FOLDERS: &[&str] = &[
@@ -29,7 +31,7 @@ fn column(folder: &str, file: &str) -> usize {
     } else if folder.starts_with("tests/") || folder.starts_with("testbed/") {
         2
     } else {
-        usize::from(WITH_CONTROLLERS.contains(&file))
+        usize::from(folder == BEHAVIOURS || WITH_CONTROLLERS.contains(&file))
     }
 }
 

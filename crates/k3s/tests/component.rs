@@ -3,25 +3,21 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::stage::{NAMESPACE, Stage, set_condition};
+use super::{
+    stage::{NEW, OLD, Stage},
+    theatre::{NAMESPACE, all, change, condition, is_absent},
+};
 
 /// S-7, S-15, S-17, S-25, S-36, S-41, S-63: three servers come up one after the other from userdata we made, are
 /// upgraded with a surge of one, and report it under both contracts; then all of it is deleted.
 #[tokio::test(start_paused = true)]
 async fn three_servers_come_up_are_upgraded_and_deleted() {
-    let mut stage = Stage::new(3, "v1.33.4+k3s1").await;
-    stage.until_settled(3, "v1.33.4+k3s1").await;
-    let status = stage
-        .planes()
-        .get("edge")
-        .await
-        .expect("it")
-        .status
-        .expect("a status");
+    let mut stage = Stage::standing(3, OLD).await;
+    let status = stage.plane_status().await;
     assert!(status.initialized && status.ready);
     assert_eq!(
         status
@@ -37,7 +33,7 @@ async fn three_servers_come_up_are_upgraded_and_deleted() {
         (status.updated_replicas, status.up_to_date_replicas),
         (Some(3), Some(3))
     );
-    assert_eq!(status.version.as_deref(), Some("v1.33.4+k3s1"));
+    assert_eq!(status.version.as_deref(), Some(OLD));
     let available = status
         .v1beta2
         .and_then(|newer| newer.conditions)
@@ -66,16 +62,10 @@ async fn three_servers_come_up_are_upgraded_and_deleted() {
         assert_eq!(secret.owner_references()[0].kind, "KThreesControlPlane", "{name}");
     }
     let locks: Api<ConfigMap> = Api::namespaced(stage.management.client(), NAMESPACE);
-    assert!(
-        locks.get_opt("edge-lock").await.expect("an answer").is_none(),
-        "the lock is released"
-    );
+    assert!(is_absent(&locks, "edge-lock").await, "the lock is released");
 
-    stage
-        .patch_plane(json!({"spec": {"version": "v1.34.1+k3s1"}}))
-        .await
-        .expect("one minor is allowed");
-    stage.until_settled(3, "v1.34.1+k3s1").await;
+    stage.change_plane(json!({"version": NEW})).await;
+    stage.until_settled(3, NEW).await;
     let refused = stage
         .patch_plane(json!({"spec": {"version": "v1.36.0+k3s1"}}))
         .await
@@ -87,105 +77,41 @@ async fn three_servers_come_up_are_upgraded_and_deleted() {
         .delete("edge", &DeleteParams::default())
         .await
         .expect("it is deleted");
-    for _ in 0..20 {
-        stage.round().await;
-    }
+    stage.rounds(20).await;
     assert!(
-        stage.planes().get_opt("edge").await.expect("an answer").is_none(),
+        is_absent(&stage.planes(), "edge").await,
         "the control plane is gone"
     );
-    assert!(
-        stage
-            .machines()
-            .list(&ListParams::default())
-            .await
-            .expect("machines")
-            .items
-            .is_empty()
-    );
+    assert!(all(&stage.machines()).await.is_empty());
 }
 
 /// S-39, S-45, S-48: a server that dies is told and, once the health check hands it over, replaced.
 #[tokio::test(start_paused = true)]
 async fn a_dead_server_is_healed() {
-    let mut stage = Stage::new(3, "v1.34.1+k3s1").await;
-    stage.until_settled(3, "v1.34.1+k3s1").await;
-    let victim = stage
-        .machines()
-        .list(&ListParams::default())
-        .await
-        .expect("machines")
-        .items[1]
-        .name_any();
+    let mut stage = Stage::standing(3, NEW).await;
+    let victim = stage.names().await.remove(1);
     stage.model.lock().kill(&victim);
-    for _ in 0..6 {
-        stage.round().await;
-    }
+    stage.rounds(6).await;
     let machine = stage.machines().get(&victim).await.expect("it is still there");
-    let told = machine.data["status"]["conditions"]
-        .as_array()
-        .expect("conditions")
-        .clone();
-    let of = |type_: &str| {
-        told.iter()
-            .find(|condition| condition["type"] == type_)
-            .cloned()
-            .unwrap_or_default()
-    };
-    assert_eq!(of("AgentHealthy")["status"], "False", "{told:?}");
-    assert_eq!(of("EtcdMemberHealthy")["status"], "False", "{told:?}");
-    set_condition(&stage.machines(), &victim, "HealthCheckSucceeded", "False").await;
-    set_condition(&stage.machines(), &victim, "OwnerRemediated", "False").await;
-    stage.until_settled(3, "v1.34.1+k3s1").await;
-    assert!(
-        stage
-            .machines()
-            .get_opt(&victim)
-            .await
-            .expect("an answer")
-            .is_none()
-    );
-    let status = stage
-        .planes()
-        .get("edge")
-        .await
-        .expect("it")
-        .status
-        .expect("a status");
+    for type_ in ["AgentHealthy", "EtcdMemberHealthy"] {
+        assert_eq!(condition(&machine, type_)["status"], "False", "{machine:?}");
+    }
+    stage.hand_over(&victim).await;
+    stage.until_settled(3, NEW).await;
+    assert!(is_absent(&stage.machines(), &victim).await);
+    let status = stage.plane_status().await;
     assert_eq!(status.last_remediation.expect("it is recorded").machine, victim);
 }
 
 /// S-59: a paused cluster is left alone but for the condition that says so.
 #[tokio::test(start_paused = true)]
 async fn a_paused_cluster_is_left_alone() {
-    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
+    let mut stage = Stage::new(1, NEW).await;
     let pause = json!({"spec": {"paused": true}});
-    stage
-        .clusters()
-        .patch("edge", &PatchParams::default(), &Patch::Merge(&pause))
-        .await
-        .expect("it is paused");
-    for _ in 0..4 {
-        stage.round().await;
-    }
-    assert!(
-        stage
-            .machines()
-            .list(&ListParams::default())
-            .await
-            .expect("machines")
-            .items
-            .is_empty()
-    );
-    assert!(
-        stage
-            .secrets()
-            .list(&ListParams::default())
-            .await
-            .expect("secrets")
-            .items
-            .is_empty()
-    );
+    change(&stage.clusters(), "edge", &pause).await;
+    stage.rounds(4).await;
+    assert!(all(&stage.machines()).await.is_empty());
+    assert!(all(&stage.secrets()).await.is_empty());
     let plane = stage.planes().get("edge").await.expect("it");
     let told = plane
         .status
@@ -202,45 +128,17 @@ async fn a_paused_cluster_is_left_alone() {
 /// S-12: an authority that is lost after initialisation is not made anew, and nothing joins without it.
 #[tokio::test(start_paused = true)]
 async fn a_lost_authority_is_not_made_anew() {
-    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
-    stage.until_settled(1, "v1.34.1+k3s1").await;
+    let mut stage = Stage::standing(1, NEW).await;
     stage
         .secrets()
         .delete("edge-etcd", &DeleteParams::default())
         .await
         .expect("it is lost");
-    stage
-        .patch_plane(json!({"spec": {"replicas": 3}}))
-        .await
-        .expect("it is scaled");
-    for _ in 0..6 {
-        stage.round().await;
-    }
-    assert!(
-        stage
-            .secrets()
-            .get_opt("edge-etcd")
-            .await
-            .expect("an answer")
-            .is_none()
-    );
-    assert_eq!(
-        stage
-            .machines()
-            .list(&ListParams::default())
-            .await
-            .expect("machines")
-            .items
-            .len(),
-        1
-    );
-    let status = stage
-        .planes()
-        .get("edge")
-        .await
-        .expect("it")
-        .status
-        .expect("a status");
+    stage.change_plane(json!({"replicas": 3})).await;
+    stage.rounds(6).await;
+    assert!(is_absent(&stage.secrets(), "edge-etcd").await);
+    assert_eq!(all(&stage.machines()).await.len(), 1);
+    let status = stage.plane_status().await;
     let told = status.conditions.unwrap_or_default();
     let certificates = told
         .iter()
@@ -260,28 +158,13 @@ async fn a_lost_authority_is_not_made_anew() {
 /// S-54: the kubeconfig follows the endpoint; S-55: secrets a config owned become the control plane's.
 #[tokio::test(start_paused = true)]
 async fn secrets_follow_the_endpoint_and_their_owner() {
-    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
-    stage.until_settled(1, "v1.34.1+k3s1").await;
-    let first = stage
-        .configs()
-        .list(&ListParams::default())
-        .await
-        .expect("configs")
-        .items
-        .remove(0);
+    let mut stage = Stage::standing(1, NEW).await;
+    let first = all(&stage.configs()).await.remove(0);
     let stray = json!({"metadata": {"ownerReferences": [{"apiVersion": "bootstrap.cluster.x-k8s.io/v1beta2",
         "kind": "KThreesConfig", "name": first.name_any(), "uid": first.metadata.uid, "controller": true}]}});
-    stage
-        .secrets()
-        .patch("edge-token", &PatchParams::default(), &Patch::Merge(&stray))
-        .await
-        .expect("it is patched");
+    change(&stage.secrets(), "edge-token", &stray).await;
     let moved = json!({"spec": {"controlPlaneEndpoint": {"host": "10.8.8.8"}}});
-    stage
-        .clusters()
-        .patch("edge", &PatchParams::default(), &Patch::Merge(&moved))
-        .await
-        .expect("it moves");
+    change(&stage.clusters(), "edge", &moved).await;
     stage.round().await;
     let token = stage.secrets().get("edge-token").await.expect("it");
     assert_eq!(token.owner_references()[0].kind, "KThreesControlPlane");
@@ -294,47 +177,17 @@ async fn secrets_follow_the_endpoint_and_their_owner() {
 /// hooks and the fields of the newer contract are added.
 #[tokio::test(start_paused = true)]
 async fn a_running_installation_is_taken_over_without_a_replacement() {
-    let mut stage = Stage::new(3, "v1.33.4+k3s1").await;
-    stage.until_settled(3, "v1.33.4+k3s1").await;
-    let before: Vec<String> = stage
-        .machines()
-        .list(&ListParams::default())
-        .await
-        .expect("machines")
-        .items
-        .iter()
-        .map(ResourceExt::name_any)
-        .collect();
-    let secrets = |list: Vec<k8s_openapi::api::core::v1::Secret>| -> Vec<Value> {
-        list.into_iter()
-            .map(|secret| json!([secret.name_any(), secret.data]))
-            .collect()
-    };
-    let kept = secrets(
-        stage
-            .secrets()
-            .list(&ListParams::default())
-            .await
-            .expect("secrets")
-            .items,
-    );
+    let mut stage = Stage::standing(3, OLD).await;
+    let before = stage.names().await;
+    let kept = stage.secret_contents().await;
     // As that provider leaves its objects: no hook of ours, no record of ours, the version in every config, empty
     // lists instead of absent ones, and a status without the newer fields.
     for name in &before {
         let patch = json!({"metadata": {"annotations": {
             "pre-terminate.delete.hook.machine.cluster.x-k8s.io/k3s-cleanup": null}}});
-        stage
-            .machines()
-            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-            .expect("a machine");
-        let patch =
-            json!({"spec": {"version": "v1.33.4+k3s1", "files": [], "serverConfig": {"clusterCidr": null}}});
-        stage
-            .configs()
-            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-            .expect("a config");
+        change(&stage.machines(), name, &patch).await;
+        let patch = json!({"spec": {"version": OLD, "files": [], "serverConfig": {"clusterCidr": null}}});
+        change(&stage.configs(), name, &patch).await;
         let patch = json!({"status": {"initialization": null, "v1beta2": null}});
         stage
             .configs()
@@ -353,15 +206,8 @@ async fn a_running_installation_is_taken_over_without_a_replacement() {
         .patch_status("edge", &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .expect("the control plane");
-    for _ in 0..12 {
-        stage.round().await;
-    }
-    let machines = stage
-        .machines()
-        .list(&ListParams::default())
-        .await
-        .expect("machines")
-        .items;
+    stage.rounds(12).await;
+    let machines = all(&stage.machines()).await;
     let after: Vec<String> = machines.iter().map(ResourceExt::name_any).collect();
     assert_eq!(after, before, "no machine is replaced");
     assert!(machines.iter().all(|machine| {
@@ -370,24 +216,8 @@ async fn a_running_installation_is_taken_over_without_a_replacement() {
             .keys()
             .any(|key| key.ends_with("/k3s-cleanup"))
     }));
-    assert_eq!(
-        secrets(
-            stage
-                .secrets()
-                .list(&ListParams::default())
-                .await
-                .expect("secrets")
-                .items
-        ),
-        kept
-    );
-    let status = stage
-        .planes()
-        .get("edge")
-        .await
-        .expect("it")
-        .status
-        .expect("a status");
+    assert_eq!(stage.secret_contents().await, kept);
+    let status = stage.plane_status().await;
     assert_eq!(status.up_to_date_replicas, Some(3));
     assert_eq!(
         status
@@ -395,13 +225,7 @@ async fn a_running_installation_is_taken_over_without_a_replacement() {
             .and_then(|initialization| initialization.control_plane_initialized),
         Some(true)
     );
-    for config in stage
-        .configs()
-        .list(&ListParams::default())
-        .await
-        .expect("configs")
-        .items
-    {
+    for config in all(&stage.configs()).await {
         let created = config
             .status
             .and_then(|status| status.initialization)
@@ -413,27 +237,13 @@ async fn a_running_installation_is_taken_over_without_a_replacement() {
 /// S-33: labels, annotations and timeouts reach running machines and replace none.
 #[tokio::test(start_paused = true)]
 async fn labels_and_timeouts_are_carried_to_running_machines() {
-    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
-    stage.until_settled(1, "v1.34.1+k3s1").await;
-    let name = stage
-        .machines()
-        .list(&ListParams::default())
-        .await
-        .expect("machines")
-        .items[0]
-        .name_any();
+    let mut stage = Stage::standing(1, NEW).await;
+    let name = stage.names().await.remove(0);
     let patch = json!({"spec": {"machineTemplate": {"metadata": {"labels": {"tier": "gold"}, "annotations": {"note": "a"}},
         "nodeDrainTimeout": "5m"}}});
     stage.patch_plane(patch).await.expect("it is changed");
-    for _ in 0..4 {
-        stage.round().await;
-    }
-    let machines = stage
-        .machines()
-        .list(&ListParams::default())
-        .await
-        .expect("machines")
-        .items;
+    stage.rounds(4).await;
+    let machines = all(&stage.machines()).await;
     assert_eq!(machines.len(), 1);
     assert_eq!(machines[0].name_any(), name, "nothing is replaced");
     assert_eq!(machines[0].labels()["tier"], "gold");
@@ -447,20 +257,12 @@ async fn labels_and_timeouts_are_carried_to_running_machines() {
 /// S-21: a file whose secret is missing is told, and written once it is there.
 #[tokio::test(start_paused = true)]
 async fn a_file_waits_for_its_secret() {
-    let mut stage = Stage::new(1, "v1.34.1+k3s1").await;
+    let mut stage = Stage::new(1, NEW).await;
     let patch = json!({"spec": {"kthreesConfigSpec": {"files": [{"path": "/etc/license",
         "contentFrom": {"secret": {"name": "license", "key": "text"}}}]}}});
     stage.patch_plane(patch).await.expect("it is changed");
-    for _ in 0..3 {
-        stage.round().await;
-    }
-    let config = stage
-        .configs()
-        .list(&ListParams::default())
-        .await
-        .expect("configs")
-        .items
-        .remove(0);
+    stage.rounds(3).await;
+    let config = all(&stage.configs()).await.remove(0);
     let told = config
         .status
         .and_then(|status| status.conditions)
@@ -481,7 +283,7 @@ async fn a_file_waits_for_its_secret() {
         .create(&kube::api::PostParams::default(), &license)
         .await
         .expect("it is created");
-    stage.until_settled(1, "v1.34.1+k3s1").await;
+    stage.until_settled(1, NEW).await;
     let data = stage
         .secrets()
         .get(&config.metadata.name.expect("a name"))

@@ -5,40 +5,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use slipway_k3s::control_plane::{
     observed::{Adoptable, Observed, RemediationRecord, Workload},
-    plan::{Action, Plan, Why, plan},
+    plan::{Action, Why, plan},
     select,
 };
 
-use super::world::World;
-
-fn operations(plan: &Plan) -> Vec<&Action> {
-    plan.actions
-        .iter()
-        .filter(|action| action.is_operation())
-        .collect()
-}
-
-fn says(plan: &Plan, text: &str) {
-    assert!(
-        plan.waiting.iter().any(|why| why.contains(text)),
-        "{text:?} is not in {plan:?}"
-    );
-}
-
-fn now(world: &World) -> Timestamp {
-    world.now()
-}
-
-/// Marks a server as failed, the way a health check does.
-fn mark(observed: &mut Observed, name: &str) {
-    let server = observed
-        .servers
-        .iter_mut()
-        .find(|server| server.name == name)
-        .expect("the server");
-    server.health_check.failed = true;
-    server.health_check.ours_to_remediate = true;
-}
+use super::{
+    judgement::{mark, operations, says},
+    world::World,
+};
 
 /// S-42: nothing of the proxy is looked at: nodes and the member list are all there is in what is observed.
 #[test]
@@ -71,7 +45,7 @@ fn an_alarm_blocks_rollouts_but_not_remediation() {
     for server in &mut observed.servers {
         server.outdated.clear();
     }
-    let decision = slipway_k3s::control_plane::remediation::decide(&observed, now(&world));
+    let decision = slipway_k3s::control_plane::remediation::decide(&observed, world.now());
     let text = format!("{decision:?}");
     assert!(
         !text.contains("quorum"),
@@ -85,7 +59,7 @@ fn machines_of_another_remediator_are_left_alone() {
     let mut world = World::settled(3);
     let mut observed = world.observed();
     observed.servers[0].health_check.failed = true;
-    let plan = plan(&observed, now(&world));
+    let plan = plan(&observed, world.now());
     assert!(operations(&plan).is_empty(), "{plan:?}");
 }
 
@@ -93,7 +67,7 @@ fn machines_of_another_remediator_are_left_alone() {
 #[test]
 fn retries_are_limited_and_spaced() {
     let mut world = World::settled(3);
-    let time = now(&world);
+    let time = world.now();
     let ask = |observed: &Observed| slipway_k3s::control_plane::remediation::decide(observed, time);
     let mut observed = world.observed();
     let name = observed.servers[0].name.clone();
@@ -127,7 +101,7 @@ fn the_only_server_is_not_replaced() {
     let mut world = World::settled(1);
     let mut observed = world.observed();
     mark(&mut observed, "server-1");
-    let plan = plan(&observed, now(&world));
+    let plan = plan(&observed, world.now());
     assert!(operations(&plan).is_empty());
     says(&plan, "the only server cannot be replaced");
     assert!(
@@ -164,7 +138,7 @@ fn two_failures_of_three_make_nothing_worse() {
     // The health check of core does not know that the API is down.
     let mut observed = world.observed();
     mark(&mut observed, &names[0]);
-    let plan = plan(&observed, now(&world));
+    let plan = plan(&observed, world.now());
     assert!(operations(&plan).is_empty());
     says(&plan, "the members of etcd are not known");
     world.model.revive(&names[0]);
@@ -187,7 +161,7 @@ fn a_machine_that_never_got_a_node_is_replaced() {
 fn the_most_broken_machine_is_replaced_first() {
     let mut world = World::settled(5);
     let mut observed = world.observed();
-    let time = now(&world);
+    let time = world.now();
     for name in ["server-1", "server-3", "server-4", "server-5"] {
         mark(&mut observed, name);
     }
@@ -217,7 +191,7 @@ fn a_stale_remediation_is_forgotten() {
     let mut world = World::settled(3);
     world.remediation = Some(RemediationRecord {
         machine: "gone".into(),
-        timestamp: now(&world) - SignedDuration::from_hours(1),
+        timestamp: world.now() - SignedDuration::from_hours(1),
         retry_count: 1,
     });
     let plan = world.reconcile();
@@ -237,16 +211,16 @@ fn an_external_datastore_is_remediated_without_etcd() {
     }
     mark(&mut observed, "server-1");
     assert!(matches!(
-        operations(&plan(&observed, now(&world)))[..],
+        operations(&plan(&observed, world.now()))[..],
         [Action::DeleteServer {
             why: Why::Remediation(_),
             ..
         }]
     ));
-    observed.servers[0].deleted_at = Some(now(&world));
+    observed.servers[0].deleted_at = Some(world.now());
     observed.servers[0].waiting_for_hook = true;
     assert_eq!(
-        operations(&plan(&observed, now(&world))),
+        operations(&plan(&observed, world.now())),
         [&Action::ReleaseHook {
             machine: "server-1".into()
         }]
@@ -279,7 +253,7 @@ fn adoption_is_for_k3s_machines_within_one_minor() {
     );
     says(&adopt("v1.33.0+k3s1", false, &observed), "is not a KThreesConfig");
     observed.foreign = vec!["theirs".into()];
-    let refused = plan(&observed, now(&world));
+    let refused = plan(&observed, world.now());
     assert!(refused.actions.is_empty());
     says(&refused, "control plane machines theirs belong to somebody else");
 }
@@ -293,12 +267,12 @@ fn deletion_waits_for_workers_and_needs_nothing_else() {
     observed.cluster.infrastructure_ready = false;
     observed.workload = Workload::Unknown;
     observed.workers = 2;
-    let waiting = plan(&observed, now(&world));
+    let waiting = plan(&observed, world.now());
     assert!(waiting.actions.is_empty());
     says(&waiting, "waiting for 2 worker machine(s) and pool(s)");
     observed.workers = 0;
     assert_eq!(
-        plan(&observed, now(&world)).actions.len(),
+        plan(&observed, world.now()).actions.len(),
         3,
         "all servers at once"
     );

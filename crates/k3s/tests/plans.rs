@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use slipway_k3s::{
     api::RolloutStrategyType,
     control_plane::{
@@ -12,36 +11,10 @@ use slipway_k3s::{
     },
 };
 
-use super::world::World;
-
-fn operations(plan: &Plan) -> Vec<&Action> {
-    plan.actions
-        .iter()
-        .filter(|action| action.is_operation())
-        .collect()
-}
-
-fn says(plan: &Plan, text: &str) {
-    assert!(
-        plan.waiting.iter().any(|why| why.contains(text)),
-        "{text:?} is not in {plan:?}"
-    );
-}
-
-fn now(world: &World) -> Timestamp {
-    world.now()
-}
-
-/// Marks a server as failed, the way a health check does.
-fn mark(observed: &mut Observed, name: &str) {
-    let server = observed
-        .servers
-        .iter_mut()
-        .find(|server| server.name == name)
-        .expect("the server");
-    server.health_check.failed = true;
-    server.health_check.ours_to_remediate = true;
-}
+use super::{
+    judgement::{mark, operations, says},
+    world::World,
+};
 
 /// S-3: a learner blocks scaling, rollouts and remediation.
 #[test]
@@ -60,7 +33,7 @@ fn a_learner_blocks_everything_until_it_votes() {
     }
     world.core();
     let observed = world.observed();
-    let plan = plan(&observed, now(&world));
+    let plan = plan(&observed, world.now());
     assert!(operations(&plan).is_empty(), "{plan:?}");
     says(&plan, "have not become voters yet");
 }
@@ -169,7 +142,7 @@ fn legacy_hooks_are_honoured_and_ours_is_added() {
         others: false,
     };
     let observed = world.observed();
-    let first = plan(&observed, now(&world));
+    let first = plan(&observed, world.now());
     assert!(
         first.actions.contains(&Action::AddHook {
             machine: name.clone()
@@ -191,7 +164,7 @@ fn the_hooks_of_others_are_waited_for() {
     world.core();
     let mut observed = world.observed();
     observed.servers[0].hooks.others = true;
-    let plan = plan(&observed, now(&world));
+    let plan = plan(&observed, world.now());
     assert!(operations(&plan).is_empty());
     says(&plan, "waits for the pre-terminate hook of another controller");
 }
@@ -232,7 +205,7 @@ fn deletion_goes_on_without_a_node_and_after_a_rejected_removal() {
                 ..Default::default()
             });
     }
-    let again = slipway_k3s::control_plane::plan::plan(&observed, now(&world));
+    let again = slipway_k3s::control_plane::plan::plan(&observed, world.now());
     assert!(
         matches!(operations(&again)[..], [Action::RemoveMember { .. }]),
         "asked again: {again:?}"
@@ -246,7 +219,7 @@ fn missing_authorities_block_joining() {
     world.desired.replicas = 5;
     let mut observed = world.observed();
     observed.missing_secrets = vec!["secret c-etcd".into()];
-    let plan = plan(&observed, now(&world));
+    let plan = plan(&observed, world.now());
     assert!(operations(&plan).is_empty());
     says(&plan, "a server cannot join without secret c-etcd");
 }
@@ -258,7 +231,7 @@ fn a_write_that_is_not_seen_yet_is_waited_for() {
     world.desired.replicas = 5;
     let mut observed = world.observed();
     observed.unseen_writes = true;
-    let plan = plan(&observed, now(&world));
+    let plan = plan(&observed, world.now());
     assert!(plan.actions.is_empty());
     says(&plan, "waiting to see the last change");
 }
@@ -275,7 +248,7 @@ fn a_lost_write_is_made_again() {
             world.model.advance(Duration::from_secs(15));
             world.core();
             let observed = world.observed();
-            let planned = plan(&observed, now(&world));
+            let planned = plan(&observed, world.now());
             if !operations(&planned).is_empty() {
                 writes += 1;
                 if writes == lost {
@@ -332,7 +305,7 @@ fn surge_decides_which_comes_first() {
 fn the_next_server_to_go_is_chosen_in_order() {
     let mut world = World::settled(3);
     let mut observed = world.observed();
-    let time = now(&world);
+    let time = world.now();
     let pick = |observed: &Observed| select::to_remove(observed, time).map(|server| server.name.clone());
     assert_eq!(pick(&observed).as_deref(), Some("server-1"), "the oldest");
     observed.servers[1].failure_domain = Some("a".into());
@@ -419,7 +392,7 @@ fn a_version_on_its_way_from_the_topology_is_waited_for() {
     world.desired.replicas = 5;
     let mut observed = world.observed();
     observed.cluster.topology_version = Some("v1.35.1+k3s1".into());
-    let waiting = plan(&observed, now(&world));
+    let waiting = plan(&observed, world.now());
     assert!(operations(&waiting).is_empty());
     says(
         &waiting,
@@ -427,7 +400,7 @@ fn a_version_on_its_way_from_the_topology_is_waited_for() {
     );
     observed.cluster.upgrade_step = Some(world.desired.version.clone());
     assert!(matches!(
-        operations(&plan(&observed, now(&world)))[..],
+        operations(&plan(&observed, world.now()))[..],
         [Action::CreateServer { .. }]
     ));
 }
@@ -482,13 +455,13 @@ fn a_half_triggered_update_goes_on_and_a_stuck_one_can_be_remediated() {
     observed.servers[1].in_place = InPlace::HalfTriggered;
     let name = observed.servers[1].name.clone();
     assert_eq!(
-        operations(&plan(&observed, now(&world))),
+        operations(&plan(&observed, world.now())),
         [&Action::UpdateInPlace {
             machine: name.clone()
         }]
     );
     observed.servers[1].in_place = InPlace::Updating;
-    let waiting = plan(&observed, now(&world));
+    let waiting = plan(&observed, world.now());
     assert!(operations(&waiting).is_empty());
     mark(&mut observed, &name);
     if let Workload::Reachable(view) = &mut observed.workload {
@@ -499,7 +472,7 @@ fn a_half_triggered_update_goes_on_and_a_stuck_one_can_be_remediated() {
             .ready = false;
     }
     assert!(matches!(
-        operations(&plan(&observed, now(&world)))[..],
+        operations(&plan(&observed, world.now()))[..],
         [Action::DeleteServer {
             why: Why::Remediation(_),
             ..

@@ -9,7 +9,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_k3s::{
-    bootstrap::controller::ConfigReconciler, control_plane::controller::ControlPlaneReconciler,
+    api::KThreesControlPlaneStatus, bootstrap::controller::ConfigReconciler,
+    control_plane::controller::ControlPlaneReconciler,
 };
 use slipway_memory::{Apiserver, faults::Faults};
 use slipway_runtime::{
@@ -17,8 +18,11 @@ use slipway_runtime::{
     controller::{Context, Reconciler},
 };
 
-use super::theatre::Theatre;
-pub use super::theatre::{NAMESPACE, set_condition};
+use super::theatre::{Theatre, all, condition_of, set_condition};
+
+/// Two minor versions that follow each other, between which k3s changed a server's labels.
+pub const OLD: &str = "v1.33.4+k3s1";
+pub const NEW: &str = "v1.34.1+k3s1";
 
 pub struct Stage {
     theatre: Theatre,
@@ -45,6 +49,14 @@ impl Stage {
     pub async fn with(replicas: i32, version: &str, more: Value) -> Self {
         let stage = Self::empty();
         stage.set_up_with(replicas, version, &more).await;
+        stage
+    }
+
+    /// With servers that are up.
+    pub async fn standing(replicas: i32, version: &str) -> Self {
+        let mut stage = Self::new(replicas, version).await;
+        let servers = usize::try_from(replicas).expect("a number of servers");
+        stage.until_settled(servers, version).await;
         stage
     }
 
@@ -163,13 +175,40 @@ impl Stage {
     pub async fn plane_condition(&self, type_: &str) -> Value {
         let plane = self.planes().get("edge").await.expect("the control plane");
         let status = serde_json::to_value(plane.status).unwrap_or_default();
-        status["v1beta2"]["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|condition| condition["type"] == type_)
-            .cloned()
-            .unwrap_or(Value::Null)
+        condition_of(&status["v1beta2"], type_)
+    }
+
+    pub async fn plane_status(&self) -> KThreesControlPlaneStatus {
+        let plane = self.planes().get("edge").await.expect("the control plane");
+        plane.status.expect("a status")
+    }
+
+    /// The user changes fields of the control plane's spec.
+    pub async fn change_plane(&self, spec: Value) {
+        self.patch_plane(json!({ "spec": spec }))
+            .await
+            .expect("it is changed");
+    }
+
+    /// A health check hands a machine over to its owner.
+    pub async fn hand_over(&self, machine: &str) {
+        for condition in ["HealthCheckSucceeded", "OwnerRemediated"] {
+            set_condition(&self.machines(), machine, condition, "False").await;
+        }
+    }
+
+    /// The names of all secrets with what they hold.
+    pub async fn secret_contents(&self) -> Vec<Value> {
+        let secrets = all(&self.secrets()).await;
+        secrets
+            .iter()
+            .map(|secret| json!([secret.name_any(), secret.data]))
+            .collect()
+    }
+
+    /// What a host booted with.
+    pub fn userdata_of(&self, host: &str) -> String {
+        self.book.lock().userdata[host].clone()
     }
 
     pub async fn machine(&self, name: &str) -> DynamicObject {

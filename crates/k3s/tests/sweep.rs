@@ -39,12 +39,10 @@ use slipway_memory::{
 use slipway_runtime::{Clock, controller::Registration};
 
 use super::{
-    in_place::{EVERYTHING, patches, register},
+    extension::{EVERYTHING, patches, register},
+    stage::{NEW, OLD},
     theatre::{NAMESPACE, Scene, Theatre},
 };
-
-const OLD: &str = "v1.33.4+k3s1";
-const NEW: &str = "v1.34.1+k3s1";
 
 /// What the user does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,11 @@
 pub mod admit;
 pub mod controller;
 pub mod etcd_proxy;
+mod gather;
 pub mod k3s_config;
+mod lock;
+mod owner;
 pub mod plan;
 pub mod render;
+mod status;
 pub mod yaml;

@@ -106,23 +106,18 @@ pub fn double_quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\0' => out.push_str("\\0"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\t' => out.push_str("\\t"),
-            '\n' => out.push_str("\\n"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            '\r' => out.push_str("\\r"),
-            '\u{1b}' => out.push_str("\\e"),
-            '\u{85}' => out.push_str("\\N"),
-            '\u{2028}' => out.push_str("\\L"),
-            '\u{2029}' => out.push_str("\\P"),
-            _ if is_printable(character) => out.push(character),
-            _ => {
+        let known = match character {
+            '\0' => Some("\\0"),
+            '\u{1b}' => Some("\\e"),
+            '\u{85}' => Some("\\N"),
+            '\u{2028}' => Some("\\L"),
+            '\u{2029}' => Some("\\P"),
+            _ => short_escape(character),
+        };
+        match known {
+            Some(escape) => out.push_str(escape),
+            None if is_printable(character) => out.push(character),
+            None => {
                 let code = u32::from(character);
                 let _ = match code {
                     0..=0xff => write!(out, "\\x{code:02X}"),
@@ -136,23 +131,31 @@ pub fn double_quoted(text: &str) -> String {
     out
 }
 
+/// What both ways of quoting write in short.
+fn short_escape(character: char) -> Option<&'static str> {
+    Some(match character {
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        '\u{7}' => "\\a",
+        '\u{8}' => "\\b",
+        '\t' => "\\t",
+        '\n' => "\\n",
+        '\u{b}' => "\\v",
+        '\u{c}' => "\\f",
+        '\r' => "\\r",
+        _ => return None,
+    })
+}
+
 /// A string as Go's `%q` writes it, which is a YAML scalar too.
 pub fn go_quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\t' => out.push_str("\\t"),
-            '\n' => out.push_str("\\n"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            '\r' => out.push_str("\\r"),
-            _ if shows(character) => out.push(character),
-            _ => {
+        match short_escape(character) {
+            Some(escape) => out.push_str(escape),
+            None if shows(character) => out.push(character),
+            None => {
                 let code = u32::from(character);
                 let _ = match code {
                     0..=0x7f => write!(out, "\\x{code:02x}"),

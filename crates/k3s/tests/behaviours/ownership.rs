@@ -1,0 +1,155 @@
+//! Whose machines they are: after a move to another management cluster, adopted, or another's.
+
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::{
+    stage::{NEW, OLD, Stage},
+    theatre::{NAMESPACE, all, change, create, patch_status},
+};
+
+/// S-55: what `clusterctl move` carries, specs without status under new uids, is enough to go on: no machine is replaced,
+/// nothing is initialised again, no secret is made.
+#[tokio::test(start_paused = true)]
+async fn a_moved_cluster_goes_on_where_it_was() {
+    let stage = Stage::standing(3, OLD).await;
+    let names = stage.names().await;
+    let pause = |paused: bool| json!({"spec": {"paused": paused}});
+    change(&stage.clusters(), "edge", &pause(true)).await;
+    let objects = stage.management.objects();
+
+    let mut target = Stage::empty();
+    target.take_over(&stage);
+    target.set_up_namespace().await;
+    // Owners come before what they own, as clusterctl orders them.
+    let order = [
+        "Cluster",
+        "HostMachineTemplate",
+        "KThreesControlPlane",
+        "Machine",
+        "KThreesConfig",
+        "HostMachine",
+        "Secret",
+    ];
+    let mut uids = std::collections::BTreeMap::new();
+    for kind in order {
+        for object in objects.iter().filter(|object| object["kind"] == kind) {
+            let mut copy = object.clone();
+            copy.as_object_mut().expect("an object").remove("status");
+            let metadata = copy["metadata"].as_object_mut().expect("metadata");
+            for field in [
+                "uid",
+                "resourceVersion",
+                "generation",
+                "creationTimestamp",
+                "managedFields",
+            ] {
+                metadata.remove(field);
+            }
+            for owner in metadata
+                .get_mut("ownerReferences")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                let key = format!("{}/{}", owner["kind"], owner["name"]);
+                owner["uid"] = uids.get(&key).cloned().expect("its owner was moved before");
+            }
+            let api_version = copy["apiVersion"].as_str().expect("a version").to_owned();
+            let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+            let made = create(&target.dynamic(group, version, kind), copy.clone()).await;
+            let key = format!("{}/{}", copy["kind"], copy["metadata"]["name"]);
+            uids.insert(key, json!(made.metadata.uid));
+        }
+    }
+    patch_status(
+        &target.clusters(),
+        "edge",
+        json!({"initialization": {"infrastructureProvisioned": true}}),
+    )
+    .await;
+    let before = target.secret_contents().await;
+    target.rounds(3).await;
+    change(&target.clusters(), "edge", &pause(false)).await;
+    target.rounds(12).await;
+    assert_eq!(target.names().await, names, "no machine is replaced");
+    assert!(
+        target.book.lock().initialised.is_empty(),
+        "nothing is initialised again"
+    );
+    assert_eq!(target.secret_contents().await, before);
+    let status = target.plane_status().await;
+    assert!(status.initialized && status.ready);
+    assert_eq!(
+        (status.ready_replicas, status.up_to_date_replicas),
+        (Some(3), Some(3))
+    );
+    for config in all(&target.configs()).await {
+        let status = config.status.expect("a status");
+        assert_eq!(status.ready, Some(true));
+    }
+    // And it can still be worked with.
+    target.change_plane(json!({"version": NEW})).await;
+    target.until_settled(3, NEW).await;
+}
+
+/// S-57: machines that lost their owner are adopted; machines of another owner are refused with a condition.
+#[tokio::test(start_paused = true)]
+async fn machines_are_adopted_and_mixed_ownership_is_refused() {
+    let mut stage = Stage::standing(3, NEW).await;
+    let names = stage.names().await;
+    for name in &names {
+        let patch = json!({"metadata": {"ownerReferences": null}});
+        change(&stage.machines(), name, &patch).await;
+    }
+    stage.rounds(4).await;
+    assert_eq!(stage.names().await, names, "none is replaced");
+    for machine in stage.servers().await {
+        let owner = machine.owner_references().first().cloned().expect("an owner");
+        assert_eq!(
+            (owner.kind.as_str(), owner.controller),
+            ("KThreesControlPlane", Some(true))
+        );
+    }
+    assert_eq!(stage.plane_condition("MachinesOwned").await["status"], "True");
+
+    let foreign = json!({"metadata": {"ownerReferences": [{"apiVersion": "controlplane.cluster.x-k8s.io/v1beta2",
+        "kind": "KubeadmControlPlane", "name": "other", "uid": "another", "controller": true}]}});
+    change(&stage.machines(), &names[0], &foreign).await;
+    stage.change_plane(json!({"version": "v1.34.2+k3s1"})).await;
+    stage.rounds(8).await;
+    assert_eq!(stage.names().await, names, "nothing is done beside another owner");
+    let told = stage.plane_condition("MachinesOwned").await;
+    assert_eq!(told["reason"], "MixedOwnership", "{told}");
+    assert!(
+        told["message"].as_str().unwrap_or_default().contains(&names[0]),
+        "{told}"
+    );
+}
+
+/// S-57: a machine too far away in version is refused, and the condition says which.
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_a_distant_version_is_not_adopted() {
+    let mut stage = Stage::new(1, NEW).await;
+    let orphan = create(
+        &stage.machines(),
+        json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+            "metadata": {"name": "orphan", "namespace": NAMESPACE, "labels": {
+                "cluster.x-k8s.io/cluster-name": "edge", "cluster.x-k8s.io/control-plane": ""}},
+            "spec": {"clusterName": "edge", "version": "v1.31.1+k3s1", "bootstrap": {"configRef": {
+                "apiGroup": "bootstrap.cluster.x-k8s.io", "kind": "KThreesConfig", "name": "orphan"}}}}),
+    )
+    .await;
+    stage.rounds(4).await;
+    assert_eq!(
+        stage.names().await,
+        vec![orphan.name_any()],
+        "and none is made beside it"
+    );
+    let told = stage.plane_condition("MachinesOwned").await;
+    assert_eq!(told["reason"], "AdoptionRefused");
+    assert!(
+        told["message"].as_str().unwrap_or_default().contains("orphan"),
+        "{told}"
+    );
+}

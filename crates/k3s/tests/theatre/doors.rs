@@ -1,0 +1,81 @@
+//! How the controllers reach the workload cluster: its apiserver in memory and the simulated supervisor.
+
+use std::sync::Arc;
+
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::{Value, json};
+use slipway_k3s::control_plane::workload::Connector;
+use slipway_memory::faults::{Fate, Faults};
+
+use super::Theatre;
+
+impl Theatre {
+    /// How the controllers reach the workload cluster: through its apiserver in memory and the simulated supervisor, both
+    /// counted, and both failing where the faults or the book say so.
+    pub fn connector(&self, faults: &Faults) -> Connector {
+        let (theatre, faults) = (self.clone(), faults.clone());
+        Arc::new(move |_kubeconfig: Secret, _authority: Secret, _token: String| {
+            let (theatre, faults) = (theatre.clone(), faults.clone());
+            Box::pin(async move {
+                let client = theatre.guarded(theatre.workload.client_with(faults.clone()));
+                Ok((client, theatre.supervisor(faults)))
+            }) as futures::future::BoxFuture<'static, Result<_, slipway_k3s::error::Error>>
+        })
+    }
+
+    fn is_down(&self) -> bool {
+        let mut book = self.book.lock();
+        book.workload_requests += 1;
+        book.unreachable || !self.model.lock().has_quorum()
+    }
+
+    /// The same client, behind a door that shuts when the plane is down.
+    fn guarded(&self, client: kube::Client) -> kube::Client {
+        let theatre = self.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (theatre, client) = (theatre.clone(), client.clone());
+            async move {
+                if theatre.is_down() {
+                    return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+                }
+                client.send(request).await.map_err(std::io::Error::other)
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// `/db/info`, as the supervisor answers it.
+    fn supervisor(&self, faults: Faults) -> kube::Client {
+        let theatre = self.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (theatre, faults) = (theatre.clone(), faults.clone());
+            async move {
+                assert_eq!(request.uri().path(), "/db/info");
+                let refused = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+                if theatre.is_down() {
+                    return refused();
+                }
+                match faults.external("get /db/info", false).await {
+                    Fate::Pass => {}
+                    Fate::Refuse(_) | Fate::Lose | Fate::LoseAnswer => return refused(),
+                    Fate::Hang | Fate::HangAnswer => std::future::pending().await,
+                }
+                let members: Vec<Value> = theatre
+                    .model
+                    .lock()
+                    .members
+                    .iter()
+                    .map(|member| {
+                        json!({"ID": member.id, "name": member.name, "isLearner": member.learner,
+                            "peerURLs": [format!("https://{}:2380", member.address)]})
+                    })
+                    .collect();
+                let body = json!({"members": members}).to_string();
+                let body = http_body_util::Full::new(bytes::Bytes::from(body)).boxed();
+                Ok(http::Response::new(body))
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+}

@@ -1,0 +1,191 @@
+//! The hosts and the simulated K3s on them: a host boots by its userdata, the model's nodes are shown in the workload
+//! cluster, and what the controller wrote onto them is brought back.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node as CoreNode;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use slipway_k3s::control_plane::workload::PLACEHOLDER;
+use slipway_k3s_sim::{Node, model};
+
+use super::Theatre;
+
+impl Theatre {
+    pub async fn boot(&self, name: &str, secret: &str) {
+        if self.book.lock().broken.contains(name) || self.model.lock().hosts.contains_key(name) {
+            return;
+        }
+        let Some(secret) = self.secrets().get_opt(secret).await.expect("an answer") else {
+            return;
+        };
+        let userdata = String::from_utf8(secret.data.expect("data")["value"].0.clone()).expect("text");
+        let version = userdata
+            .split("INSTALL_K3S_VERSION=")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next())
+            .expect("a version")
+            .to_owned();
+        let mut model = self.model.lock();
+        if userdata.contains("k3s-install.sh agent") {
+            if model.join_worker(name, &version) {
+                self.book.lock().userdata.insert(name.to_owned(), userdata);
+            }
+            return;
+        }
+        if !userdata.contains("cluster-cidr: 10.52.0.0/16") {
+            drop(model);
+            self.violation(format!("the Cluster's ranges are not honoured by {name}"));
+            return;
+        }
+        if userdata.contains("datastore-endpoint: ") {
+            // The model has no servers without etcd: the first keeps it, the others are nodes with a server's role.
+            if model.members.is_empty() {
+                model.initialize(name, &version);
+            } else if model.join_worker(name, &version)
+                && let Some(node) = model.nodes.get_mut(name)
+            {
+                node.labels
+                    .insert("node-role.kubernetes.io/control-plane".into(), "true".into());
+            }
+            self.book.lock().userdata.insert(name.to_owned(), userdata);
+            return;
+        }
+        if userdata.contains("cluster-init: true") {
+            self.book.lock().initialised.push(name.to_owned());
+            if !model.members.is_empty() {
+                drop(model);
+                self.violation(format!("S-15: {name} would initialise a second cluster"));
+                return;
+            }
+            model.initialize(name, &version);
+            self.book.lock().userdata.insert(name.to_owned(), userdata);
+        } else if model.join(name, &version) {
+            self.book.lock().userdata.insert(name.to_owned(), userdata);
+        }
+    }
+
+    /// Shows those of the model's nodes that changed in the workload cluster.
+    pub(super) async fn copy_nodes(&self) {
+        let (revision, nodes): (u64, BTreeMap<String, Value>) = {
+            let model = self.model.lock();
+            let nodes = model.nodes.iter();
+            let nodes = nodes.map(|(name, node)| (name.clone(), node_json(name, node)));
+            (model.revision, nodes.collect())
+        };
+        let (_, copied) = std::mem::replace(&mut self.book.lock().copied, (revision, nodes.clone()));
+        let api: Api<CoreNode> = Api::all(self.workload.client());
+        for name in copied.keys().filter(|name| !nodes.contains_key(*name)) {
+            let _ = api.delete(name, &DeleteParams::default()).await;
+        }
+        for (name, mut body) in nodes {
+            if copied.get(&name) == Some(&body) {
+                continue;
+            }
+            let present = api.get_opt(&name).await.expect("an answer");
+            match present {
+                None => {
+                    let node: CoreNode = serde_json::from_value(body.clone()).expect("a node");
+                    api.create(&PostParams::default(), &node)
+                        .await
+                        .expect("a node is created");
+                }
+                Some(present) => {
+                    // What k3s took away goes away.
+                    for key in [
+                        model::MEMBER_ANNOTATION,
+                        model::ADDRESS_ANNOTATION,
+                        model::REMOVE_ANNOTATION,
+                    ] {
+                        if present.annotations().contains_key(key)
+                            && body["metadata"]["annotations"].get(key).is_none()
+                        {
+                            body["metadata"]["annotations"][key] = Value::Null;
+                        }
+                    }
+                    let patch = json!({"metadata": {"labels": body["metadata"]["labels"],
+                        "annotations": body["metadata"]["annotations"]}});
+                    api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                        .await
+                        .expect("a node is written");
+                }
+            }
+            let status = json!({"status": body["status"]});
+            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status))
+                .await
+                .expect("a node's status");
+        }
+    }
+
+    /// Brings what the controller wrote onto nodes back to the model, where k3s' own controllers act on it.
+    pub(super) async fn take_annotations(&self) {
+        let api: Api<CoreNode> = Api::all(self.workload.client());
+        let nodes = api.list(&ListParams::default()).await.expect("nodes").items;
+        for node in &nodes {
+            let name = node.name_any();
+            let lost = {
+                let mut model = self.model.lock();
+                let healthy = model.has_quorum();
+                if !model.nodes.contains_key(&name) {
+                    let labels = node.labels().clone();
+                    if labels.contains_key("node-role.kubernetes.io/etcd")
+                        && node.annotations().contains_key(PLACEHOLDER)
+                    {
+                        model.create_node(&name, labels, node.annotations().clone());
+                    }
+                } else if node.annotations().contains_key(model::REMOVE_ANNOTATION)
+                    && !model.nodes[&name]
+                        .annotations
+                        .contains_key(model::REMOVE_ANNOTATION)
+                    && !model.nodes[&name]
+                        .annotations
+                        .contains_key(model::REMOVED_ANNOTATION)
+                {
+                    model.annotate(&name, model::REMOVE_ANNOTATION, Some("true"));
+                }
+                healthy && !model.has_quorum()
+            };
+            if lost {
+                self.violation(format!("S-1: removing the member of {name} cost quorum"));
+            }
+        }
+        let mut model = self.model.lock();
+        let placed: Vec<String> = model
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.annotations.contains_key(PLACEHOLDER))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in placed {
+            if !nodes.iter().any(|node| node.name_any() == name) {
+                model.delete_node(&name);
+            }
+        }
+    }
+}
+
+fn node_json(name: &str, node: &Node) -> Value {
+    let time = |at: Timestamp| at.to_string();
+    let mut conditions = vec![
+        json!({"type": "Ready", "status": if node.ready { "True" } else { "False" },
+        "reason": "Kubelet", "message": "Kubelet stopped posting node status.",
+        "lastHeartbeatTime": time(node.ready_since), "lastTransitionTime": time(node.ready_since)}),
+    ];
+    if let Some(voter) = &node.voter {
+        conditions.push(
+            json!({"type": "EtcdIsVoter", "status": if voter.status { "True" } else { "False" },
+            "reason": voter.reason, "message": voter.message,
+            "lastHeartbeatTime": time(voter.heartbeat), "lastTransitionTime": time(voter.transition)}),
+        );
+    }
+    json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": node.labels, "annotations": node.annotations},
+        "spec": {"providerID": node.provider_id},
+        "status": {"conditions": conditions, "nodeInfo": {
+            "kubeletVersion": node.kubelet_version, "architecture": "", "bootID": "", "containerRuntimeVersion": "",
+            "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""}}})
+}

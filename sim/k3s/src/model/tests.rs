@@ -1,0 +1,94 @@
+//! The model by itself.
+
+use super::*;
+
+fn three() -> Model {
+    let mut model = Model::new(Timestamp::UNIX_EPOCH);
+    model.initialize("a", "v1.33.1+k3s1");
+    for host in ["b", "c"] {
+        model.advance(TICK);
+        assert!(model.join(host, "v1.34.1+k3s1"));
+        assert_eq!(model.nodes[host].voter, None);
+        model.advance(TICK);
+    }
+    model
+}
+
+#[test]
+fn learners_are_promoted_on_the_leaders_tick() {
+    let mut model = three();
+    assert_eq!((model.voters(), model.healthy_voters()), (3, 3));
+    assert!(model.join("d", "v1.34.1+k3s1"));
+    assert_eq!(model.voters(), 3, "a learner does not vote");
+    assert!(!model.join("e", "v1.34.1+k3s1"), "one learner at a time");
+    model.advance(TICK);
+    assert_eq!(model.voters(), 4);
+    assert!(model.nodes["d"].voter.as_ref().is_some_and(|voter| voter.status));
+}
+
+#[test]
+fn a_learner_that_makes_no_progress_is_evicted() {
+    let mut model = three();
+    assert!(model.join_and_die("d", "v1.34.1+k3s1"));
+    model.advance(LEARNER_STALL);
+    assert_eq!(model.members.len(), 4);
+    model.advance(TICK * 2);
+    assert_eq!(model.members.len(), 3);
+}
+
+#[test]
+fn a_requested_removal_leaves_its_trace_and_the_last_voter_stays() {
+    let mut model = three();
+    let member = model.nodes["c"].annotations[MEMBER_ANNOTATION].clone();
+    model.annotate("c", REMOVE_ANNOTATION, Some("true"));
+    let annotations = &model.nodes["c"].annotations;
+    assert_eq!(annotations[REMOVED_ANNOTATION], member);
+    assert!(!annotations.contains_key(MEMBER_ANNOTATION) && !annotations.contains_key(REMOVE_ANNOTATION));
+    model.annotate("b", REMOVE_ANNOTATION, Some("true"));
+    assert_eq!(model.voters(), 1);
+    model.annotate("a", REMOVE_ANNOTATION, Some("true"));
+    assert_eq!(model.voters(), 1);
+    assert!(
+        !model.nodes["a"].annotations.contains_key(REMOVE_ANNOTATION),
+        "the request is taken back"
+    );
+}
+
+#[test]
+fn without_quorum_nothing_is_written() {
+    let mut model = three();
+    model.kill("a");
+    model.kill("b");
+    let before: Vec<_> = model
+        .nodes
+        .values()
+        .map(|node| (node.ready, node.voter.clone()))
+        .collect();
+    model.advance(TICK * 8);
+    let after: Vec<_> = model
+        .nodes
+        .values()
+        .map(|node| (node.ready, node.voter.clone()))
+        .collect();
+    assert_eq!(before, after);
+    assert_eq!(model.leader, None);
+    model.revive("b");
+    model.advance(TICK * 4);
+    assert!(!model.nodes["a"].ready);
+    assert!(model.leader.is_some());
+}
+
+#[test]
+fn the_older_role_label_ends_with_1_33() {
+    let model = three();
+    assert!(
+        model.nodes["a"]
+            .labels
+            .contains_key("node-role.kubernetes.io/master")
+    );
+    assert!(
+        !model.nodes["b"]
+            .labels
+            .contains_key("node-role.kubernetes.io/master")
+    );
+}
