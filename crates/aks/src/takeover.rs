@@ -31,6 +31,8 @@ use crate::{
 const POLICY: &str = "serviceoperator.azure.com/reconcile-policy";
 const SKIP: &str = "skip";
 const FINALIZER: &str = "serviceoperator.azure.com/finalizer";
+/// What the policy was before the other installation paused the object.
+const BEFORE_PAUSE: &str = "sigs.k8s.io/cluster-api-provider-azure-pre-pause-reconcile-policy";
 const RESOURCE_ID: &str = "serviceoperator.azure.com/resource-id";
 /// An operator that is installed later is found within this time.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
@@ -109,11 +111,12 @@ fn next_step(metadata: &ObjectMeta) -> Step {
 
 /// The resource an object stands for, if the operator made it and not only looked at it.
 fn made(object: &DynamicObject) -> Option<String> {
-    if next_step(&object.metadata) != Step::Hush {
+    let annotations = object.annotations();
+    let policy = annotations.get(BEFORE_PAUSE).or(annotations.get(POLICY));
+    if policy.map(String::as_str) == Some(SKIP) {
         return None;
     }
-    object
-        .annotations()
+    annotations
         .get(RESOURCE_ID)
         .map(String::as_str)
         .or_else(|| object.data.pointer("/status/id").and_then(Value::as_str))
@@ -121,7 +124,8 @@ fn made(object: &DynamicObject) -> Option<String> {
 }
 
 impl Takeover {
-    /// Detaches what belongs to an object. Called before anything is asked of Azure for it.
+    /// Detaches what belongs to an object. Called before anything is asked of Azure for it. Where `records` are changed,
+    /// they are stored by the caller, and nothing else is done.
     pub async fn detach(
         &self,
         object: &ObjectMeta,
@@ -157,11 +161,14 @@ impl Takeover {
             self.0.lock().free.insert(uid);
             return Ok(Progress::Free);
         }
-        // Who made what is known before the first object goes.
+        // Who made what is stored before the first object is told anything: a hushed one no longer tells.
         for id in left.iter().filter_map(|(_, _, one)| made(one)) {
             if let Some(version) = part_of(&id).and_then(api_version) {
                 records.intend(&id, version, &Sight::Absent);
             }
+        }
+        if records.patch().is_some() {
+            return Ok(Progress::Detaching(left.len()));
         }
         let hushing = left
             .iter()
@@ -264,6 +271,12 @@ mod tests {
         let quiet = object(&json!({"name": "a", "annotations": {(POLICY): "skip"}}));
         assert_eq!(next_step(&quiet.metadata), Step::Delete);
         assert_eq!(made(&quiet), None, "what the operator only looked at was brought");
+        for (before, known) in [("manage", true), ("", true), ("skip", false)] {
+            let paused =
+                object(&json!({"name": "a", "annotations": {(POLICY): "skip", (BEFORE_PAUSE): before}}));
+            assert_eq!(next_step(&paused.metadata), Step::Delete);
+            assert_eq!(made(&paused).is_some(), known, "paused, and {before:?} before");
+        }
         let going = object(&json!({"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {(POLICY): "skip"}}));
         assert_eq!(next_step(&going.metadata), Step::Release);
