@@ -10,15 +10,20 @@ use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
-    runtime::{conditions, wait::await_condition},
+    runtime::{conditions, wait::Condition},
 };
 use serde_json::{Value, json};
+
+use crate::wait::until_within;
 
 /// The field manager of everything that is installed.
 pub const FIELD_MANAGER: &str = "slipway-testbed";
 
-/// A hang guard: a CRD is served within milliseconds.
-const CRD_DEADLINE: Duration = Duration::from_mins(1);
+/// A hang guard: a CRD is served within milliseconds, and dozens at once on a busy machine within minutes.
+const CRD_DEADLINE: Duration = Duration::from_mins(5);
+/// A server that has just been given dozens of kinds asks to be asked again.
+const AGAIN: Duration = Duration::from_millis(500);
+const TRIES: usize = 60;
 
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
@@ -117,31 +122,37 @@ async fn apply(client: &Client, object: &Value) -> Result<(), InstallError> {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    api.patch(
-        &name,
-        &PatchParams::apply(FIELD_MANAGER).force(),
-        &Patch::Apply(object),
-    )
-    .await
-    .map_err(|source| InstallError::Apply {
-        object: format!("{kind} {name}"),
-        source: Box::new(source),
-    })?;
-    Ok(())
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match api.patch(&name, &parameters, &Patch::Apply(object)).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 429 | 503) && tries < TRIES => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Ok(_) => return Ok(()),
+            Err(source) => {
+                return Err(InstallError::Apply {
+                    object: format!("{kind} {name}"),
+                    source: Box::new(source),
+                });
+            }
+        }
+    }
 }
 
 async fn served(client: &Client, object: &Value) -> Result<(), InstallError> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let established = await_condition(crds, name, conditions::is_crd_established());
-    match tokio::time::timeout(CRD_DEADLINE, established).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("still not after {} s", CRD_DEADLINE.as_secs())),
-    }
-    .map_err(|detail| InstallError::NotServed {
+    let established = conditions::is_crd_established();
+    until_within(CRD_DEADLINE, &crds, name, "be served", |crd| {
+        established.matches_object(Some(crd))
+    })
+    .await
+    .map(|_| ())
+    .map_err(|error| InstallError::NotServed {
         name: name.to_owned(),
-        detail,
+        detail: error.to_string(),
     })
 }
 
