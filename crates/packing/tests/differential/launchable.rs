@@ -1,35 +1,34 @@
 //! What a claim lists that could never be launched as it says itself. A claim of the peer's that goes into reservations
-//! goes on to list types none of them holds; this crate leaves those out. Where that is all, both agree once they are left
-//! out of the peer's too.
+//! goes on to list types none of them holds, or holds only where the claim may no longer go; this crate leaves those out.
+//! Where that is all, both agree once they are left out of the peer's too.
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::generator::RESERVATION;
 
-/// The peer's answer with only such types as the claim's reservations hold.
+/// The peer's answer with only such types as the claim's reservations hold where the claim may still go.
 pub fn only_launchable(workload: &Value, answer: &Value) -> Value {
     let mut cleaned = answer.clone();
     let claims = cleaned.get_mut("newClaims").and_then(Value::as_array_mut);
     for claim in claims.into_iter().flatten() {
-        let wanted = values(&claim["requirements"], RESERVATION);
-        if wanted.is_empty() {
+        let requirements = claim["requirements"].clone();
+        if !list(&requirements).any(|own| own["key"] == RESERVATION) {
             continue;
         }
         let pool = claim["nodePool"].as_str().unwrap_or_default();
-        let kinds = workload["instanceTypes"][pool].as_array();
-        let held: BTreeSet<String> = kinds
-            .into_iter()
-            .flatten()
-            .filter(|kind| {
-                let mut offerings = kind["offerings"].as_array().into_iter().flatten();
-                offerings.any(|offering| {
-                    let own = values(&offering["requirements"], RESERVATION);
-                    !own.is_disjoint(&wanted) && offering["available"] != false
+        let launchable = |offering: &Value| {
+            offering["available"] != false
+                && offering["reservationCapacity"].as_u64().unwrap_or(0) > 0
+                && list(&offering["requirements"]).all(|own| {
+                    let mut values = list(&own["values"]).filter_map(Value::as_str);
+                    values.any(|value| allows(&requirements, &own["key"], value))
                 })
-            })
-            .filter_map(|kind| kind["name"].as_str().map(str::to_owned))
+        };
+        let held: BTreeSet<&str> = list(&workload["instanceTypes"][pool])
+            .filter(|kind| list(&kind["offerings"]).any(launchable))
+            .filter_map(|kind| kind["name"].as_str())
             .collect();
         if let Some(types) = claim.get_mut("instanceTypes").and_then(Value::as_array_mut) {
             types.retain(|name| name.as_str().is_some_and(|name| held.contains(name)));
@@ -38,14 +37,48 @@ pub fn only_launchable(workload: &Value, answer: &Value) -> Value {
     cleaned
 }
 
-/// The values a list of requirements names for a label.
-fn values(requirements: &Value, key: &str) -> BTreeSet<String> {
-    requirements
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|own| own["key"] == key && own["operator"] == "In")
-        .flat_map(|own| own["values"].as_array().into_iter().flatten())
-        .filter_map(|value| value.as_str().map(str::to_owned))
-        .collect()
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Whether a list of requirements leaves a label this value.
+fn allows(requirements: &Value, key: &Value, value: &str) -> bool {
+    let mut own = list(requirements).filter(|own| own["key"] == *key);
+    own.all(|own| {
+        let named = list(&own["values"]).any(|named| named == value);
+        match own["operator"].as_str() {
+            Some("In") => named,
+            Some("NotIn") => !named,
+            Some("DoesNotExist") => false,
+            _ => true,
+        }
+    })
+}
+
+#[test]
+fn a_reservation_counts_only_where_the_claim_may_go() {
+    let zone = "topology.kubernetes.io/zone";
+    let offering = |id: &str, place: &str, left: u64| {
+        json!({"available": true, "reservationCapacity": left, "requirements": [
+            {"key": RESERVATION, "operator": "In", "values": [id]},
+            {"key": zone, "operator": "In", "values": [place]}]})
+    };
+    let workload = json!({"instanceTypes": {"pool": [
+        {"name": "here", "offerings": [offering("a", "zone-1", 1)]},
+        {"name": "elsewhere", "offerings": [offering("a", "zone-2", 1)]},
+        {"name": "full", "offerings": [offering("a", "zone-1", 0)]},
+        {"name": "another", "offerings": [offering("b", "zone-1", 1)]}]}});
+    let types = |requirements: Value| {
+        let answer = json!({"newClaims": [{"nodePool": "pool", "requirements": requirements,
+            "instanceTypes": ["here", "elsewhere", "full", "another"]}]});
+        only_launchable(&workload, &answer)["newClaims"][0]["instanceTypes"].clone()
+    };
+    let in_zone = json!({"key": zone, "operator": "In", "values": ["zone-1"]});
+    let into = json!({"key": RESERVATION, "operator": "In", "values": ["a"]});
+    assert_eq!(types(json!([into, in_zone])), json!(["here"]));
+    assert_eq!(types(json!([into])), json!(["here", "elsewhere"]));
+    assert_eq!(
+        types(json!([in_zone])),
+        json!(["here", "elsewhere", "full", "another"])
+    );
 }

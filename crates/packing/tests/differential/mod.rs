@@ -3,8 +3,10 @@
 
 mod absence;
 pub mod generator;
+mod intolerant;
 mod karpenter;
 mod launchable;
+mod node_labels;
 mod outcome;
 mod pods;
 pub mod random;
@@ -17,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde_json::{Value, json};
 use slipway_packing::model::{Plan, Workload};
 
 use crate::judged::schedule;
@@ -32,7 +35,7 @@ const MORE_RUNS: usize = 60;
 /// for what later seeds exercise besides.
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/differential.tsv");
 
-fn plan(workload: &serde_json::Value) -> Plan {
+fn plan(workload: &Value) -> Plan {
     let workload: Workload = serde_json::from_value(workload.clone()).expect("a workload");
     schedule(&workload.snapshot, &workload.pods)
 }
@@ -130,7 +133,7 @@ impl Asked {
 const FAIR_PART: usize = 10;
 
 /// The peer's outcomes: a few, and more of them as long as they differ and ours is not among them.
-fn ask(peer: &mut Karpenter, workload: &serde_json::Value, ours: &str) -> Asked {
+fn ask(peer: &mut Karpenter, workload: &Value, ours: &str) -> Asked {
     let mut asked = Asked::default();
     for run in 0..MORE_RUNS {
         if asked.agrees_with(ours) || (run >= RUNS && asked.outcomes.len() == 1) {
@@ -147,21 +150,60 @@ fn ask(peer: &mut Karpenter, workload: &serde_json::Value, ours: &str) -> Asked 
     asked
 }
 
-type Change = fn(&serde_json::Value) -> Option<serde_json::Value>;
+type Change = fn(&Value) -> Option<Value>;
 
 /// What the peer is known to get wrong, and how to take the occasion from a workload.
-const KNOWN: [(&str, Change); 6] = [
+const KNOWN: [(&str, Change); 8] = [
     ("label-statements", absence::without_label),
+    (
+        "missing-node-labels",
+        node_labels::no_exclusions_of_missing_labels,
+    ),
     ("soft-taints", soft_taints::tolerated_from_the_start),
     ("alternatives", recount::last_alternative_only),
     ("different-min-domains", recount::same_min_domains),
     ("unoffered-domains", unoffered::only_offered_domains),
+    ("intolerant-terms", intolerant::tolerant_terms_only),
     ("several-on-a-key", together::one_constraint_for_a_key),
 ];
 
+/// How affinity terms are kept.
+const KINDS: [&str; 2] = [
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+];
+
+/// Takes expressions from a pod's node affinity, required and preferred. A term without any would select no node, so that one
+/// stays which every node meets.
+fn retain_expressions(pod: &mut Value, keep: impl Fn(&Value) -> bool) {
+    let affinity = pod.pointer_mut("/spec/affinity/nodeAffinity");
+    for (kind, value) in affinity.and_then(Value::as_object_mut).into_iter().flatten() {
+        let terms = if kind.starts_with("required") {
+            value.get_mut("nodeSelectorTerms")
+        } else {
+            Some(value)
+        };
+        for term in terms.and_then(Value::as_array_mut).into_iter().flatten() {
+            let term = if term.get("preference").is_some() {
+                &mut term["preference"]
+            } else {
+                term
+            };
+            let Some(expressions) = term.get_mut("matchExpressions").and_then(Value::as_array_mut) else {
+                continue;
+            };
+            let before = expressions.len();
+            expressions.retain(&keep);
+            if expressions.is_empty() && before > 0 {
+                expressions.push(json!({"key": "kubernetes.io/os", "operator": "Exists"}));
+            }
+        }
+    }
+}
+
 /// What has to be taken from the workload for both to agree on it: as few things as possible, of those that the peer is
 /// known to get wrong.
-fn explain(peer: &mut Karpenter, workload: &serde_json::Value) -> Option<String> {
+fn explain(peer: &mut Karpenter, workload: &Value) -> Option<String> {
     let mut sets: Vec<u32> = (1..1 << KNOWN.len()).collect();
     sets.sort_by_key(|set| set.count_ones());
     sets.into_iter().find_map(|set| {
@@ -237,7 +279,7 @@ fn recorded() {
 }
 
 /// Workloads that differ are written where `SLIPWAY_DIFFERENTIAL_KEEP` says.
-fn keep(seed: u64, workload: &serde_json::Value) {
+fn keep(seed: u64, workload: &Value) {
     if let Some(directory) = std::env::var_os("SLIPWAY_DIFFERENTIAL_KEEP") {
         let file = std::path::Path::new(&directory).join(format!("{seed}.json"));
         std::fs::write(file, workload.to_string()).expect("the directory is there");

@@ -6,10 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-const KINDS: [&str; 2] = [
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-];
+use super::KINDS;
 
 /// The workload with one constraint for each pod and key, spread first; none if no pod has more.
 pub fn one_constraint_for_a_key(workload: &Value) -> Option<Value> {
