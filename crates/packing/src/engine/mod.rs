@@ -15,5 +15,6 @@ pub(crate) mod relax;
 pub(crate) mod run;
 pub(crate) mod shape;
 pub(crate) mod shapes;
+mod spread_out;
 mod which_claim;
 pub(crate) mod world;

@@ -5,6 +5,7 @@ use super::claim::Claim;
 use super::group::GroupKind;
 use super::intern::ReqVec;
 use super::shape::{GroupId, ShapeId};
+use super::spread_out::SpreadOut;
 use super::world::World;
 use crate::bits::{BitSet, ones};
 use crate::model::{MinValuesPolicy, ReservedOfferingMode};
@@ -50,6 +51,8 @@ pub(crate) struct Run<'w, 'a> {
     /// When each claim got its last pod.
     pub(super) grown: Vec<u64>,
     growths: u64,
+    /// The claims one pod is offered to, kept for its memory.
+    pub(super) spread: SpreadOut,
     /// Nodes that take no part: candidates of a consolidation.
     pub excluded: BitSet,
     /// Pods put on nodes.
@@ -78,6 +81,7 @@ impl<'w, 'a> Run<'w, 'a> {
             by_size: Vec::new(),
             grown: Vec::new(),
             growths: 0,
+            spread: SpreadOut::default(),
             excluded: BitSet::default(),
             on_nodes: Vec::new(),
             limits,

@@ -88,34 +88,38 @@ impl Run<'_, '_> {
     }
 
     /// Of equal claims the one that grows dearer by the least, and on which the pod is least in the way of others that
-    /// spread over hosts. Looks at some that take the pod, the oldest first.
+    /// spread over hosts. Looks at some that take the pod, from the oldest to the youngest: claims of about the same age hold
+    /// pods of about the same size, and where one has no room to spare the next has none either.
     fn try_cheapest_first(&mut self, size: usize, item: Item, variant: usize, choice: &Choice) -> bool {
+        let mut spread = std::mem::take(&mut self.spread);
+        spread.refill(
+            (0..self.by_size[size].word_count())
+                .map(|word| self.candidates(size, word, item, variant, choice)),
+        );
         let mut best: Option<(f64, usize, Settled)> = None;
         let (mut seen, mut refused) = (0, 0);
-        'search: for word in 0..self.by_size[size].word_count() {
-            for bit in ones(self.candidates(size, word, item, variant, choice)) {
-                let claim = word * 64 + bit;
-                let Some(settled) = self.offer(claim, item, variant, choice) else {
-                    refused += 1;
-                    if best.is_some() && refused > REFUSALS_TAKEN {
-                        break 'search;
-                    }
-                    continue;
-                };
-                let data = &self.claims[claim];
-                let pool = &self.world.pools[data.pool];
-                let growth = pool.price_at_a_glance(&settled.slots) - pool.price_at_a_glance(&data.slots);
-                let in_the_way = self.hosts_narrowed(claim, item.shape) as f64;
-                let cost = growth + in_the_way * pool.price_at_a_glance(&pool.usable) / PRICE_OF_A_HOST;
-                if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                    best = Some((cost, claim, settled));
+        for claim in spread.iter(EQUALS_COMPARED) {
+            let Some(settled) = self.offer(claim, item, variant, choice) else {
+                refused += 1;
+                if best.is_some() && refused > REFUSALS_TAKEN {
+                    break;
                 }
-                seen += 1;
-                if cost <= 0.0 || seen == EQUALS_COMPARED {
-                    break 'search;
-                }
+                continue;
+            };
+            let data = &self.claims[claim];
+            let pool = &self.world.pools[data.pool];
+            let growth = pool.price_at_a_glance(&settled.slots) - pool.price_at_a_glance(&data.slots);
+            let in_the_way = self.hosts_narrowed(claim, item.shape) as f64;
+            let cost = growth + in_the_way * pool.price_at_a_glance(&pool.usable) / PRICE_OF_A_HOST;
+            if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                best = Some((cost, claim, settled));
+            }
+            seen += 1;
+            if cost <= 0.0 || seen == EQUALS_COMPARED {
+                break;
             }
         }
+        self.spread = spread;
         let Some((_, claim, settled)) = best else {
             return false;
         };
