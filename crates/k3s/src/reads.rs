@@ -1,7 +1,8 @@
 //! Reads that mostly need no request. A Cluster and a Machine are taken as their watches show them; a Secret is kept as
 //! long as the watch on its metadata shows the version that was read; which version of a kind to use is asked for now and
 //! then. Where a watch does not run or has not seen an object, the apiserver is asked. Nothing that decides whether a
-//! server is made or goes is read this way but the Cluster, whose owner decides nothing in a hurry.
+//! server is made or goes is read this way but the Cluster, whose owner decides nothing in a hurry; that nothing is to be
+//! decided may be (`control_plane::kept`).
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -27,7 +27,7 @@ use super::{
     gather::{Gathered, gather},
     lock,
     owner::{Owner, find_owner},
-    plan::{self, Decision, Observed},
+    plan::{self, Decision, Lock, Observed},
     render::{self, Role},
     status,
 };
@@ -164,8 +164,7 @@ async fn work(
     status: &mut KThreesConfigStatus,
     context: &Context,
 ) -> Result<Next, Error> {
-    let lock = lock::read(config, owner, context).await?;
-    let observed = Observed {
+    let mut observed = Observed {
         infrastructure_ready: cluster.infrastructure_provisioned(),
         control_plane_initialized: cluster.control_plane_initialized(),
         endpoint_known: cluster.spec.control_plane_endpoint.is_valid(),
@@ -173,8 +172,11 @@ async fn work(
         owners_secret: owner.data_secret_name.clone(),
         ready: status.ready == Some(true),
         data_secret_name: status.data_secret_name.clone(),
-        lock,
+        lock: Lock::Free,
     };
+    if plan::turns_on_the_lock(&observed) {
+        observed.lock = lock::read(config, owner, context).await?;
+    }
     match plan::decide(&observed) {
         Decision::Exists { secret } => {
             status::done(status, config, &secret, context);

@@ -54,6 +54,15 @@ pub enum Decision {
     },
 }
 
+/// Whether it matters who holds the lock: most looks are at data that exists, or wait for something else.
+pub fn turns_on_the_lock(observed: &Observed) -> bool {
+    let free = Observed {
+        lock: Lock::Free,
+        ..observed.clone()
+    };
+    matches!(decide(&free), Decision::TakeLock | Decision::Render { .. })
+}
+
 pub fn decide(observed: &Observed) -> Decision {
     if let Some(secret) = observed
         .data_secret_name
@@ -135,6 +144,39 @@ mod tests {
             held(Lock::Abandoned("a".into())),
             Decision::BreakLock { holder: "a".into() }
         );
+    }
+
+    /// Where nobody asks who holds the lock, it makes no difference.
+    #[test]
+    fn the_lock_is_read_wherever_it_makes_a_difference() {
+        let flags = [false, true];
+        let locks = [
+            Lock::Free,
+            Lock::Ours,
+            Lock::Theirs("a".into()),
+            Lock::Abandoned("a".into()),
+        ];
+        let (mut asked, mut spared) = (0, 0);
+        for bits in 0..64_u32 {
+            let flag = |bit: u32| flags[usize::from(bits & (1 << bit) != 0)];
+            let observed = |lock: &Lock| Observed {
+                infrastructure_ready: flag(0),
+                control_plane_initialized: flag(1),
+                endpoint_known: flag(2),
+                is_server: flag(3),
+                owners_secret: flag(4).then(|| "s".to_owned()),
+                ready: flag(5),
+                data_secret_name: flag(5).then(|| "s".to_owned()),
+                lock: lock.clone(),
+            };
+            let differs = locks
+                .iter()
+                .any(|lock| decide(&observed(lock)) != decide(&observed(&Lock::Free)));
+            let asks = turns_on_the_lock(&observed(&Lock::Free));
+            assert!(asks || !differs, "{:?}", observed(&Lock::Free));
+            *(if asks { &mut asked } else { &mut spared }) += 1;
+        }
+        assert!(asked > 0 && spared > 0, "{asked} asked, {spared} spared");
     }
 
     /// S-17: servers and workers join once the control plane has answered, and release the lock.

@@ -250,7 +250,11 @@ impl Hands<'_> {
                 &Patch::Apply(&body),
             )
             .await
-            .map(|_| ())
+            // The next look may be at what the watch shows.
+            .map(|stored| {
+                let writes = self.context.writes();
+                writes.saw_dynamic(&stored, &machine_resource(), None);
+            })
             .map_err(Error::api(format!("writing conditions of Machine {machine}")))
     }
 

@@ -26,7 +26,8 @@ use slipway_runtime::{
 use super::{
     act::Hands,
     health,
-    observe::{self, Scene},
+    kept::Kept,
+    observe::{self, Known, Scene, Source},
     observed::{InPlaceAnswer, Workload},
     plan::{self, Action, Plan},
     secrets, status,
@@ -34,8 +35,8 @@ use super::{
 };
 use crate::{
     api::{
-        CLUSTER_NETWORK_ANNOTATION, FINALIZER, INITIALIZED_ANNOTATION, KThreesControlPlane, conditions,
-        conditions::V1Beta2Status,
+        CLUSTER_NETWORK_ANNOTATION, FINALIZER, INITIALIZED_ANNOTATION, KThreesConfig, KThreesControlPlane,
+        conditions, conditions::V1Beta2Status,
     },
     error::Error,
     reads::{self, Reads},
@@ -55,6 +56,8 @@ pub struct ControlPlaneReconciler {
     workloads: Workloads,
     reads: Reads,
     answers: Mutex<HashMap<ObjectKey, Answers>>,
+    /// By control plane.
+    kept: Mutex<HashMap<ObjectKey, Kept>>,
     hooks: HookClient,
 }
 
@@ -83,6 +86,8 @@ pub fn registration_of(reconciler: ControlPlaneReconciler) -> Registration {
     let secrets = ApiResource::erase::<Secret>(&());
     Controller::new("kthreescontrolplane", reconciler)
         .owns::<Machine>()
+        // They bring nobody back; a look reads them where the watch shows them.
+        .watches::<KThreesConfig>(|_, _| Vec::new())
         .watches::<Cluster>(|cluster, _| {
             cluster
                 .spec
@@ -172,26 +177,39 @@ impl ControlPlaneReconciler {
         } else {
             secrets::ensure(object, cluster, initialized, &self.reads, context).await?
         };
-        let scene = observe::observe(
+        let now = context.clock.now();
+        let answers = self.answers(&key, object.metadata.generation, now);
+        let known = Known {
             object,
             cluster,
-            secrets,
-            self.answers(&key, object.metadata.generation, context.clock.now()),
-            &self.workloads,
-            &self.reads,
-            context,
-        )
-        .await?;
-        let now = context.clock.now();
+            secrets: &secrets,
+            answers: &answers,
+        };
+        let look = async |source: Source<'_>| {
+            observe::observe(source, known, &self.workloads, &self.reads, context).await
+        };
+        let kept = self
+            .kept
+            .lock()
+            .remove(&key)
+            .filter(|kept| kept.stands(object, now));
+        if let Some(kept) = kept
+            && let Some(scene) = look(Source::Watches(&kept)).await?
+        {
+            let plan = plan::plan(&scene.observed, now);
+            if plan.actions.is_empty() {
+                let hands = self.hands(object, cluster, &scene, context);
+                self.tell(&hands, &plan).await?;
+                self.kept.lock().insert(key, kept);
+                return Ok(next(&scene, &plan));
+            }
+        }
+        let Some(scene) = look(Source::Apiserver).await? else {
+            return Ok(Next::OnChange);
+        };
         let plan = plan::plan(&scene.observed, now);
         tracing::debug!(control_plane = %key, ?plan, "Planned");
-        let hands = Hands {
-            object,
-            cluster,
-            scene: &scene,
-            context,
-            hooks: &self.hooks,
-        };
+        let hands = self.hands(object, cluster, &scene, context);
         for name in scene.machines.keys() {
             hands.sync(name).await?;
         }
@@ -205,7 +223,26 @@ impl ControlPlaneReconciler {
         let told = self.tell(&hands, &plan).await;
         outcome?;
         told?;
+        if plan.actions.is_empty() {
+            self.kept.lock().insert(key, Kept::of(object, &scene, now));
+        }
         Ok(next(&scene, &plan))
+    }
+
+    fn hands<'hands>(
+        &'hands self,
+        object: &'hands KThreesControlPlane,
+        cluster: &'hands Cluster,
+        scene: &'hands Scene,
+        context: &'hands Context,
+    ) -> Hands<'hands> {
+        Hands {
+            object,
+            cluster,
+            scene,
+            context,
+            hooks: &self.hooks,
+        }
     }
 
     async fn perform(&self, hands: &Hands<'_>, key: &ObjectKey, plan: &Plan) -> Result<(), Error> {

@@ -7,6 +7,7 @@ pub mod create;
 pub mod health;
 pub mod hook;
 pub mod in_place;
+mod kept;
 pub mod observe;
 pub mod observed;
 pub mod ownership;

@@ -13,9 +13,10 @@ use slipway_capi::{
     owner, template,
     view::{Cluster, Conditions, Machine, MachinePool, ObjectReference},
 };
-use slipway_runtime::{ObjectKey, controller::Context};
+use slipway_runtime::{Informer, ObjectKey, Scope, controller::Context};
 
 use super::{
+    kept::Kept,
     observed::{
         Adoptable, ClusterFacts, Desired, HealthCheck, Hooks, InPlace, InPlaceAnswer, Observed,
         RemediationLimits, RemediationRecord, Server, Workload,
@@ -37,6 +38,9 @@ use crate::{
 
 /// How long k3s makes the certificates of a server valid, counted from its start.
 const LEAF_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// The index of machines by their Cluster.
+const BY_CLUSTER: &str = "cluster";
 
 /// What was read, and what acting needs besides.
 pub struct Scene {
@@ -134,30 +138,59 @@ pub fn desired(object: &KThreesControlPlane) -> Desired {
     }
 }
 
+/// Where the objects of the servers are taken from.
+#[derive(Clone, Copy)]
+pub enum Source<'kept> {
+    /// A second server must never be made because a cache is behind: what is done is decided on these.
+    Apiserver,
+    /// Enough to see that there is nothing to do, as long as they show what was last read.
+    Watches(&'kept Kept),
+}
+
+/// What is known before the servers are looked at.
+#[derive(Clone, Copy)]
+pub struct Known<'known> {
+    pub object: &'known KThreesControlPlane,
+    pub cluster: &'known Cluster,
+    pub secrets: &'known Secrets,
+    /// Of the update extension.
+    pub answers: &'known BTreeMap<String, InPlaceAnswer>,
+}
+
+/// Nothing, if the watches do not show what was last read.
 pub async fn observe(
-    object: &KThreesControlPlane,
-    cluster: &Cluster,
-    secrets: Secrets,
-    answers: BTreeMap<String, InPlaceAnswer>,
+    source: Source<'_>,
+    known: Known<'_>,
     workloads: &Workloads,
     reads: &Reads,
     context: &Context,
-) -> Result<Scene, Error> {
+) -> Result<Option<Scene>, Error> {
+    let Known {
+        object,
+        cluster,
+        secrets,
+        answers,
+    } = known;
     let namespace = object.namespace().unwrap_or_default();
     let now = context.clock.now();
-    // Straight from the apiserver: a second server must never be made because a cache is behind.
     let selector = format!("{}={}", label::CLUSTER_NAME, cluster.name_any());
-    let all = Api::<Machine>::namespaced(context.client.clone(), &namespace)
-        .list(&ListParams::default().labels(&selector))
-        .await
-        .map_err(Error::api(format!("listing the machines of {selector}")))?;
+    let all = match source {
+        Source::Apiserver => {
+            Api::<Machine>::namespaced(context.client.clone(), &namespace)
+                .list(&ListParams::default().labels(&selector))
+                .await
+                .map_err(Error::api(format!("listing the machines of {selector}")))?
+                .items
+        }
+        Source::Watches(_) => shown_machines(&namespace, &cluster.name_any(), context),
+    };
     // Only one that goes has to wait for them.
     let pools = match object.metadata.deletion_timestamp {
         Some(_) => count_pools(&namespace, &selector, context).await?,
         None => 0,
     };
     let (servers, workers): (Vec<Machine>, Vec<Machine>) =
-        all.items.into_iter().partition(Machine::is_control_plane);
+        all.into_iter().partition(Machine::is_control_plane);
     let config = wanted_config(object);
     let template = template_reference(object);
     let mut machines = BTreeMap::new();
@@ -181,25 +214,33 @@ pub async fn observe(
             }),
         }
     }
-    let mut facts = Vec::new();
     let (mut configs, mut hosts) = (BTreeMap::new(), BTreeMap::new());
     for (name, machine) in &machines {
-        let config_of = config_of(machine, &namespace, context).await?;
-        let host = host_of(machine, &namespace, reads, context).await;
-        facts.push(server(
-            machine,
-            &Objects {
-                config: config_of.as_ref(),
-                host: host.as_ref().map(|(_, host)| host),
-            },
-            object,
-            &config,
-            &template,
-            now,
-        ));
-        configs.extend(config_of.map(|config| (name.clone(), config)));
+        let (config, host) = match source {
+            Source::Apiserver => (
+                config_of(machine, &namespace, context).await?,
+                host_of(machine, &namespace, reads, context).await,
+            ),
+            Source::Watches(kept) => (shown_config(machine, &namespace, context), kept.host(name)),
+        };
+        configs.extend(config.map(|config| (name.clone(), config)));
         hosts.extend(host.map(|host| (name.clone(), host)));
     }
+    if let Source::Watches(kept) = source
+        && !kept.is_shown(&machines, &configs)
+    {
+        return Ok(None);
+    }
+    let facts: Vec<Server> = machines
+        .iter()
+        .map(|(name, machine)| {
+            let made = Objects {
+                config: configs.get(name),
+                host: hosts.get(name).map(|(_, host)| host),
+            };
+            server(machine, &made, object, &config, &template, now)
+        })
+        .collect();
     let initialized = is_initialized(object, cluster);
     let embedded_etcd = config.has_embedded_etcd();
     let connection = match &secrets.access {
@@ -210,7 +251,7 @@ pub async fn observe(
         None => Workload::Unknown,
         Some(connection) => look(connection, &facts, embedded_etcd, now).await,
     };
-    Ok(Scene {
+    Ok(Some(Scene {
         observed: Observed {
             desired: desired(object),
             cluster: ClusterFacts {
@@ -237,14 +278,14 @@ pub async fn observe(
             },
             deleting: object.metadata.deletion_timestamp.is_some(),
             initialized,
-            missing_secrets: secrets.missing,
+            missing_secrets: secrets.missing.clone(),
             remediation_in_progress: record(object.annotations().get(REMEDIATION_IN_PROGRESS_ANNOTATION)),
             servers: facts,
             adoptable,
             foreign,
             workers: workers.len() + pools,
             workload,
-            in_place_answers: answers,
+            in_place_answers: answers.clone(),
             unseen_writes: false,
         },
         machines,
@@ -253,7 +294,21 @@ pub async fn observe(
         connection,
         config,
         template,
-    })
+    }))
+}
+
+fn shown_machines(namespace: &str, cluster: &str, context: &Context) -> Vec<Machine> {
+    let informer: Informer<Machine> = context.informers.get(Scope::of_namespace(&context.settings));
+    let of_cluster = informer.index(BY_CLUSTER, |machine| owner::by_cluster(&machine.metadata));
+    let shown = of_cluster.get(&owner::key(Some(namespace), cluster));
+    shown.into_iter().map(Arc::unwrap_or_clone).collect()
+}
+
+fn shown_config(machine: &Machine, namespace: &str, context: &Context) -> Option<KThreesConfig> {
+    let reference = machine.spec.bootstrap.config_ref.as_ref()?;
+    let informer: Informer<KThreesConfig> = context.informers.get(Scope::of_namespace(&context.settings));
+    let shown = informer.get(&ObjectKey::namespaced(namespace, &reference.name))?;
+    Some(Arc::unwrap_or_clone(shown))
 }
 
 async fn count_pools(namespace: &str, selector: &str, context: &Context) -> Result<usize, Error> {

@@ -1,0 +1,107 @@
+//! What the last look at the apiserver found in order. While the watches show the same, and nothing is to be done, a control
+//! plane is looked at without a request; whatever is done to a server is decided on a new read.
+
+use std::{
+    collections::{BTreeMap, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DynamicObject};
+use slipway_capi::view::Machine;
+
+use super::{health, observe::Scene};
+use crate::api::{KThreesConfig, KThreesControlPlane};
+
+/// Hosts are not watched, and the watches do not show who owns a field: so often the apiserver is asked all the same.
+const STANDS: Duration = Duration::from_mins(10);
+
+#[derive(Clone)]
+pub struct Kept {
+    generation: Option<i64>,
+    looked_at: Timestamp,
+    servers: BTreeMap<String, Server>,
+}
+
+#[derive(Clone)]
+struct Server {
+    version: Option<u64>,
+    marks: u64,
+    host: Option<(ApiResource, DynamicObject)>,
+}
+
+impl Kept {
+    pub fn of(object: &KThreesControlPlane, scene: &Scene, now: Timestamp) -> Self {
+        let servers = scene.machines.iter().map(|(name, machine)| {
+            let host = scene.hosts.get(name).map(|(resource, host)| {
+                let mut host = host.clone();
+                host.data = serde_json::Value::Null;
+                host.metadata.managed_fields = None;
+                (resource.clone(), host)
+            });
+            let server = Server {
+                version: version(machine),
+                marks: marks(machine, scene.configs.get(name)),
+                host,
+            };
+            (name.clone(), server)
+        });
+        Self {
+            generation: object.metadata.generation,
+            looked_at: now,
+            servers: servers.collect(),
+        }
+    }
+
+    /// Whether it says anything of this control plane as it is now.
+    pub fn stands(&self, object: &KThreesControlPlane, now: Timestamp) -> bool {
+        object.metadata.deletion_timestamp.is_none()
+            && object.metadata.generation == self.generation
+            && health::age(self.looked_at, now) < STANDS
+    }
+
+    pub fn host(&self, machine: &str) -> Option<(ApiResource, DynamicObject)> {
+        self.servers.get(machine)?.host.clone()
+    }
+
+    /// Whether the watches show the same servers, no older than they were read, with nothing to carry over to them.
+    pub fn is_shown(
+        &self,
+        machines: &BTreeMap<String, Machine>,
+        configs: &BTreeMap<String, KThreesConfig>,
+    ) -> bool {
+        machines.len() == self.servers.len()
+            && machines.iter().all(|(name, machine)| {
+                self.servers.get(name).is_some_and(|kept| {
+                    version(machine) >= kept.version && marks(machine, configs.get(name)) == kept.marks
+                })
+            })
+    }
+}
+
+fn version(machine: &Machine) -> Option<u64> {
+    machine.metadata.resource_version.as_ref()?.parse().ok()
+}
+
+/// What decides whether something is to be carried over to a server: all but its status.
+fn marks(machine: &Machine, config: Option<&KThreesConfig>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for metadata in [Some(&machine.metadata), config.map(|config| &config.metadata)] {
+        of_metadata(metadata).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn of_metadata(metadata: Option<&ObjectMeta>) -> impl Hash {
+    metadata.map(|metadata| {
+        (
+            metadata.uid.clone(),
+            metadata.generation,
+            metadata.labels.clone(),
+            metadata.annotations.clone(),
+            metadata.deletion_timestamp.is_some(),
+        )
+    })
+}
