@@ -324,7 +324,7 @@ impl Client {
         }
     }
 
-    /// Every item of a list, page by page.
+    /// Every item of a list.
     pub async fn list(
         &self,
         scope: &ResourceId,
@@ -333,15 +333,29 @@ impl Client {
         priority: Priority,
     ) -> Result<Vec<Value>, ArmError> {
         let mut items = Vec::new();
+        self.list_each(scope, path, api_version, priority, |item| items.push(item))
+            .await?;
+        Ok(items)
+    }
+
+    /// The same, with no more than a page in hand at a time.
+    pub async fn list_each(
+        &self,
+        scope: &ResourceId,
+        path: &str,
+        api_version: &str,
+        priority: Priority,
+        mut each: impl FnMut(Value),
+    ) -> Result<(), ArmError> {
         let mut next = None;
         for _ in 0..MOST_PAGES {
             let page = self
                 .page(scope, path, api_version, next.as_deref(), priority)
                 .await?;
-            items.extend(page.items);
+            page.items.into_iter().for_each(&mut each);
             next = page.next;
             if next.is_none() {
-                return Ok(items);
+                return Ok(());
             }
         }
         Err(ArmError::Unreadable {

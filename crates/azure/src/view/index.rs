@@ -27,10 +27,58 @@ pub enum Found {
     List(Listing),
 }
 
+/// A resource as a list or a read of its own showed it. Thousands of bodies rest here and few are looked at, so they are
+/// kept as text: a tree of values takes many times the room.
+#[derive(Debug)]
+pub struct Shown {
+    id: ResourceId,
+    body: Box<str>,
+    /// It is not on its way somewhere.
+    settled: bool,
+}
+
+impl Shown {
+    /// The resource, and the children its body shows in full.
+    pub fn all(id: &ResourceId, body: &Value) -> Vec<Self> {
+        let children = children(id, body);
+        let children = children.iter().map(|(id, body)| Self::one(id, body));
+        children.chain([Self::one(id, body)]).collect()
+    }
+
+    /// What a list shows: an item without an id is no resource.
+    pub fn listed(item: &Value) -> Vec<Self> {
+        match item.get("id").and_then(Value::as_str).map(ResourceId::parse) {
+            Some(Ok(id)) => Self::all(&id, item),
+            _ => Vec::new(),
+        }
+    }
+
+    fn one(id: &ResourceId, body: &Value) -> Self {
+        let settled = provisioning_state(body).is_none_or(|state| {
+            ["succeeded", "failed", "canceled"]
+                .iter()
+                .any(|end| state.eq_ignore_ascii_case(end))
+        });
+        Self {
+            id: id.clone(),
+            body: body.to_string().into(),
+            settled,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
-    body: Arc<Value>,
+    body: Box<str>,
+    settled: bool,
     read: Duration,
+}
+
+impl Entry {
+    /// It was a value before, so it is one again.
+    fn body(&self) -> Option<Arc<Value>> {
+        serde_json::from_str(&self.body).ok().map(Arc::new)
+    }
 }
 
 /// How soon a resource that is on its way somewhere is looked at again.
@@ -91,16 +139,15 @@ impl Index {
             if self.changed_since(id, entry.read) {
                 return Found::Get;
             }
-            let settled = provisioning_state(&entry.body).is_none_or(|state| {
-                ["succeeded", "failed", "canceled"]
-                    .iter()
-                    .any(|end| state.eq_ignore_ascii_case(end))
-            });
-            let allowed = if settled { max_age } else { max_age.min(MOVING) };
+            let allowed = if entry.settled {
+                max_age
+            } else {
+                max_age.min(MOVING)
+            };
             if now.saturating_sub(entry.read) <= allowed {
-                return Found::Present(Arc::clone(&entry.body));
+                return entry.body().map_or(Found::Get, Found::Present);
             }
-            if !settled {
+            if !entry.settled {
                 return Found::Get;
             }
         } else if self.changed.contains_key(id.key()) {
@@ -124,11 +171,11 @@ impl Index {
     /// What was seen last, whatever happened since.
     pub fn last(&self, id: &ResourceId, api_version: &str) -> Option<Arc<Value>> {
         let key = (id.key().to_owned(), api_version.to_owned());
-        self.entries.get(&key).map(|entry| Arc::clone(&entry.body))
+        self.entries.get(&key).and_then(Entry::body)
     }
 
     /// A list was read; it was asked for at `asked`.
-    pub fn listed(&mut self, listing: &Listing, items: Vec<Value>, asked: Duration) {
+    pub fn listed(&mut self, listing: &Listing, items: Vec<Shown>, asked: Duration) {
         self.entries.retain(|(id, version), entry| {
             let shown = *version == listing.api_version
                 && ResourceId::parse(id).is_ok_and(|id| {
@@ -137,12 +184,7 @@ impl Index {
                 });
             !(shown && entry.read < asked)
         });
-        for item in items {
-            let id = item.get("id").and_then(Value::as_str).map(ResourceId::parse);
-            if let Some(Ok(id)) = id {
-                self.insert(&id, &listing.api_version, item, asked);
-            }
-        }
+        self.insert(items, &listing.api_version, asked);
         self.lists.insert(listing.clone(), asked);
         self.refused.remove(listing);
     }
@@ -153,9 +195,9 @@ impl Index {
     }
 
     /// One resource was read; it was asked for at `asked`.
-    pub fn read(&mut self, id: &ResourceId, api_version: &str, body: Option<Value>, asked: Duration) {
+    pub fn read(&mut self, id: &ResourceId, api_version: &str, body: Option<&Value>, asked: Duration) {
         match body {
-            Some(body) => self.insert(id, api_version, body, asked),
+            Some(body) => self.insert(Shown::all(id, body), api_version, asked),
             None => {
                 self.entries
                     .remove(&(id.key().to_owned(), api_version.to_owned()));
@@ -167,13 +209,11 @@ impl Index {
         }
     }
 
-    fn insert(&mut self, id: &ResourceId, api_version: &str, body: Value, read: Duration) {
-        let shown = children(id, &body);
-        for (id, body) in shown.into_iter().chain([(id.clone(), body)]) {
+    fn insert(&mut self, shown: Vec<Shown>, api_version: &str, read: Duration) {
+        for Shown { id, body, settled } in shown {
             let key = (id.key().to_owned(), api_version.to_owned());
             if self.entries.get(&key).is_none_or(|entry| entry.read <= read) {
-                let body = Arc::new(body);
-                self.entries.insert(key, Entry { body, read });
+                self.entries.insert(key, Entry { body, settled, read });
             }
         }
     }
@@ -243,6 +283,10 @@ mod tests {
             "provisioningState": state, "agentPoolProfiles": [{"name": "p", "count": 2, "provisioningState": "Succeeded"}]}})
     }
 
+    fn shown(items: &[Value]) -> Vec<Shown> {
+        items.iter().flat_map(Shown::listed).collect()
+    }
+
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
@@ -256,7 +300,7 @@ mod tests {
         };
         index.listed(
             &listing,
-            vec![body("one", "Succeeded"), body("two", "Succeeded")],
+            shown(&[body("one", "Succeeded"), body("two", "Succeeded")]),
             seconds(0),
         );
         for name in ["one", "two"] {
@@ -283,7 +327,7 @@ mod tests {
             index.find(&one, "2025-08-01", MINUTE, seconds(1)),
             Found::List(_)
         ));
-        index.listed(&listing, vec![body("two", "Succeeded")], seconds(70));
+        index.listed(&listing, shown(&[body("two", "Succeeded")]), seconds(70));
         assert_eq!(
             index.find(&one, API, MINUTE, seconds(71)),
             Found::Absent,
@@ -300,7 +344,7 @@ mod tests {
         let mut index = Index::default();
         let id = cluster("one");
         let pool = id.child("agentPools", "p").unwrap();
-        index.read(&id, API, Some(body("one", "Succeeded")), seconds(0));
+        index.read(&id, API, Some(&body("one", "Succeeded")), seconds(0));
         index.touch(&pool, seconds(5));
         assert_eq!(index.find(&pool, API, MINUTE, seconds(6)), Found::Get);
         assert_eq!(
@@ -309,9 +353,9 @@ mod tests {
             "the parent shows the pool"
         );
         // A read that was already on its way when we changed it does not count.
-        index.read(&id, API, Some(body("one", "Succeeded")), seconds(4));
+        index.read(&id, API, Some(&body("one", "Succeeded")), seconds(4));
         assert_eq!(index.find(&id, API, MINUTE, seconds(7)), Found::Get);
-        index.read(&id, API, Some(body("one", "Updating")), seconds(8));
+        index.read(&id, API, Some(&body("one", "Updating")), seconds(8));
         assert!(matches!(
             index.find(&id, API, MINUTE, seconds(9)),
             Found::Present(_)
@@ -322,13 +366,13 @@ mod tests {
     fn what_moves_is_read_alone_and_often_and_what_rests_is_not() {
         let mut index = Index::default();
         let id = cluster("one");
-        index.read(&id, API, Some(body("one", "Updating")), seconds(0));
+        index.read(&id, API, Some(&body("one", "Updating")), seconds(0));
         assert!(matches!(
             index.find(&id, API, MINUTE * 60, seconds(15)),
             Found::Present(_)
         ));
         assert_eq!(index.find(&id, API, MINUTE * 60, seconds(16)), Found::Get);
-        index.read(&id, API, Some(body("one", "Succeeded")), seconds(20));
+        index.read(&id, API, Some(&body("one", "Succeeded")), seconds(20));
         assert!(matches!(
             index.find(&id, API, MINUTE * 60, seconds(3000)),
             Found::Present(_)

@@ -4,5 +4,5 @@
 mod index;
 mod shared;
 
-pub use index::{Found, Index, Listing};
+pub use index::{Found, Index, Listing, Shown};
 pub use shared::{Read, View, Views};

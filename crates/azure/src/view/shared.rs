@@ -7,7 +7,7 @@ use serde_json::Value;
 use slipway_runtime::{Class, Classified};
 use tokio::time::Instant;
 
-use super::index::{Found, Index, Listing};
+use super::index::{Found, Index, Listing, Shown};
 use crate::{
     arm::{Answer, ArmError, Client, ResourceId},
     budget::Priority,
@@ -113,7 +113,7 @@ impl View {
         let asked = self.now();
         match client.get(id, api_version, priority).await {
             Ok(Answer::Done(body)) => {
-                self.index.lock().read(id, api_version, Some(body.clone()), asked);
+                self.index.lock().read(id, api_version, Some(&body), asked);
                 Ok(Read::Present {
                     body: Arc::new(body),
                     fresh: true,
@@ -146,8 +146,13 @@ impl View {
             format!("/subscriptions/{subscription}/providers/{parents}")
         };
         let asked = self.now();
-        let items = client.list(id, &path, &listing.api_version, priority).await?;
-        self.index.lock().listed(listing, items, asked);
+        let mut shown = Vec::new();
+        client
+            .list_each(id, &path, &listing.api_version, priority, |item| {
+                shown.extend(Shown::listed(&item));
+            })
+            .await?;
+        self.index.lock().listed(listing, shown, asked);
         Ok(())
     }
 
