@@ -17,7 +17,7 @@ use slipway_testbed::{
 };
 
 use crate::{
-    aks_changes, aks_features,
+    aks_changes, aks_features, aks_joining,
     aks_manager::{USER, declared_roles},
     aks_pools, aks_templates,
     aks_world::{AZURE, CORE, Fleet, World},
@@ -127,6 +127,10 @@ async fn aks_clusters_live_side_by_side() -> Result<()> {
             Box::pin(aks_features::fleet_and_extension(&world)),
         ),
         ("default pool", Box::pin(aks_features::default_pool(&world))),
+        (
+            "nodes of others",
+            Box::pin(aks_joining::bring_your_own_nodes(&world)),
+        ),
         (
             "identity of others",
             Box::pin(aks_features::identity_of_others(&world)),

@@ -17,7 +17,7 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_azure_sim::Server;
 use slipway_runtime::manifests::{Bundle, Release};
-use slipway_testbed::{Cluster, Manifest, Process, Program, install};
+use slipway_testbed::{Cluster, Manifest, Process, Program, install, installed};
 
 use crate::manager_process::{free_port, get, value};
 
@@ -26,6 +26,9 @@ pub const USER: &str = "slipway-aks";
 /// Nothing a story waits for takes this long, unless it never comes.
 const HANG_GUARD: Duration = Duration::from_mins(10);
 const PROVIDER: &str = "infrastructure-azure";
+pub const NAMESPACE: &str = "capz-system";
+/// Whom a manager that clusterctl installed is.
+pub const ACCOUNT: &str = "system:serviceaccount:capz-system:capz-manager";
 
 /// A manager that runs. Dropping it kills it; it never outlives the test program.
 pub struct AksManager {
@@ -66,36 +69,72 @@ impl AksManager {
         }
         install::install(&cluster.client(), &roles).await?;
         std::fs::write(folder.join("kubeconfig"), cluster.kubeconfig_as(USER, None))?;
-        std::fs::write(folder.join("azure.pem"), azure.authority.certificate_pem())?;
-        // What a service account's projected token would be.
-        std::fs::write(folder.join("token"), "a.projected.token")?;
         let webhooks = free_port()?;
         install_for(cluster, &folder, webhooks).await?;
         install_inventory(cluster).await?;
-        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let (health, metrics) = (address(free_port()?), address(free_port()?));
+        let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let path = |name: &str| folder.join(name).display().to_string();
+        let arguments = vec![
+            "manager".into(),
+            format!("--kubeconfig={}", path("kubeconfig")),
+            format!("--webhook-cert-dir={}", path("certificates")),
+            format!("--webhook-port={webhooks}"),
+            "--webhook-host=127.0.0.1".into(),
+            format!("--diagnostics-address={metrics}"),
+            "--insecure-diagnostics".into(),
+        ];
+        Self::launch(cluster, azure, folder, metrics, arguments, BTreeMap::new()).await
+    }
+
+    /// Starts the manager that clusterctl installed: as its Deployment says, under the roles that came with it.
+    pub async fn start_installed(cluster: &Cluster, azure: &Server, metrics: SocketAddr) -> Result<Self> {
+        let folder = cluster.description().directory.join("installed-manager");
+        std::fs::create_dir_all(&folder)?;
+        let installed = installed::prepare(cluster, NAMESPACE, &folder, free_port()?).await?;
+        Self::launch(
+            cluster,
+            azure,
+            folder,
+            metrics,
+            installed.arguments,
+            installed.environment,
+        )
+        .await
+    }
+
+    /// `arguments` say how Kubernetes is found; this adds how Azure is.
+    async fn launch(
+        cluster: &Cluster,
+        azure: &Server,
+        folder: PathBuf,
+        metrics: SocketAddr,
+        mut arguments: Vec<String>,
+        mut environment: BTreeMap<String, String>,
+    ) -> Result<Self> {
+        let (authority, token) = (folder.join("azure.pem"), folder.join("token"));
+        std::fs::write(&authority, azure.authority.certificate_pem())?;
+        // What a service account's projected token would be.
+        std::fs::write(&token, "a.projected.token")?;
+        let health = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let endpoint = format!("https://{}/", azure.ports.https);
+        arguments.extend([
+            format!("--health-addr={health}"),
+            format!("--azure-resource-manager-endpoint={endpoint}"),
+            format!("--azure-authority-host={endpoint}"),
+            format!("--azure-certificate-authorities={}", authority.display()),
+            // The simulated Azure is sixty times as fast as the recorded one, so it is looked at as much sooner.
+            "--reconciler-requeue=500ms".into(),
+            "-v=4".into(),
+        ]);
+        environment.insert(
+            "AZURE_FEDERATED_TOKEN_FILE".to_owned(),
+            token.display().to_string(),
+        );
         let program = Program {
             name: "manager".to_owned(),
             path: BINARY.into(),
-            arguments: vec![
-                "manager".into(),
-                format!("--kubeconfig={}", path("kubeconfig")),
-                format!("--webhook-cert-dir={}", path("certificates")),
-                format!("--webhook-port={webhooks}"),
-                "--webhook-host=127.0.0.1".into(),
-                format!("--health-addr={health}"),
-                format!("--diagnostics-address={metrics}"),
-                "--insecure-diagnostics".into(),
-                format!("--azure-resource-manager-endpoint={endpoint}"),
-                format!("--azure-authority-host={endpoint}"),
-                format!("--azure-certificate-authorities={}", path("azure.pem")),
-                // The simulated Azure is sixty times as fast as the recorded one, so it is looked at as much sooner.
-                "--reconciler-requeue=500ms".into(),
-                "-v=4".into(),
-            ],
-            environment: BTreeMap::from([("AZURE_FEDERATED_TOKEN_FILE".to_owned(), path("token"))]),
+            arguments,
+            environment,
         };
         let launcher = cluster.description().parts.join("bin/launch");
         let process = Process::start(&launcher, &folder, program)?;
@@ -207,7 +246,7 @@ async fn install_inventory(cluster: &Cluster) -> Result<()> {
     install::install(&cluster.client(), &definitions).await?;
     let provider = |name: &str, kind: &str, version: &str| {
         json!({"apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3", "kind": "Provider",
-            "metadata": {"name": name, "namespace": "capz-system",
+            "metadata": {"name": name, "namespace": NAMESPACE,
                 "labels": {"clusterctl.cluster.x-k8s.io": "", "cluster.x-k8s.io/provider": name}},
             "providerName": name.trim_start_matches("infrastructure-"), "type": kind, "version": version})
     };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slipway_azure_sim::Fault;
 use slipway_testbed::wait::{until, until_gone};
 
-use crate::aks_world::{LOOK_OFTEN, NEXT, SUBSCRIPTION, World, condition, is_ready, pool, system};
+use crate::aks_world::{Fleet, LOOK_OFTEN, NEXT, SUBSCRIPTION, World, condition, is_ready, pool, system};
 
 /// Out, in, to nothing and back, with real nodes; then everything else of a pool that may change.
 pub async fn scale_and_change(world: &World) -> Result<()> {
@@ -29,48 +29,7 @@ pub async fn scale_and_change(world: &World) -> Result<()> {
         })
         .await?;
     }
-    let same = |shown: &Value, wanted: &Value| {
-        wanted.as_object().is_some_and(|wanted| {
-            wanted.iter().all(|(field, value)| {
-                let found = &shown[field];
-                found == value || (value.as_array().is_some_and(Vec::is_empty) && found.is_null())
-            })
-        })
-    };
-    for (spec, shown) in [
-        (
-            json!({"nodeLabels": {"tier": "gold"}}),
-            json!({"nodeLabels": {"tier": "gold"}}),
-        ),
-        (
-            json!({"nodeLabels": {"tier": "silver", "zone": "a"}}),
-            json!({"nodeLabels": {"tier": "silver", "zone": "a"}}),
-        ),
-        (
-            json!({"taints": [{"key": "only", "value": "batch", "effect": "NoSchedule"}]}),
-            json!({"nodeTaints": ["only=batch:NoSchedule"]}),
-        ),
-        (json!({"taints": null}), json!({"nodeTaints": []})),
-        (
-            json!({"additionalTags": {"team": "blue"}}),
-            json!({"tags": {"team": "blue"}}),
-        ),
-        (
-            json!({"scaleDownMode": "Deallocate"}),
-            json!({"scaleDownMode": "Deallocate"}),
-        ),
-        (
-            json!({"asoManagedClustersAgentPoolPatches": ["{\"spec\": {\"upgradeSettings\": {\"maxSurge\": \"50%\"}}}"]}),
-            json!({"upgradeSettings": {"maxSurge": "50%"}}),
-        ),
-        (json!({"mode": "System"}), json!({"mode": "System"})),
-    ] {
-        fleet.change_pool("scalework", spec.clone()).await?;
-        fleet
-            .until_pool("scalework", |pool| same(pool, &shown))
-            .await
-            .with_context(|| spec.to_string())?;
-    }
+    change_all_that_may(&fleet).await?;
     // With another system pool there, the first may go; the last may not.
     fleet
         .machine_pools()
@@ -84,6 +43,70 @@ pub async fn scale_and_change(world: &World) -> Result<()> {
     let refused = fleet.pools().delete("scalework", &DeleteParams::default()).await;
     let message = refused.err().context("the last system pool stays")?.to_string();
     ensure!(message.contains("at least one system pool"), "{message}");
+    Ok(())
+}
+
+/// Labels, taints, tags, patches and mode: set, changed, taken away and set again.
+async fn change_all_that_may(fleet: &Fleet<'_>) -> Result<()> {
+    let taint = |value: &str| json!({"taints": [{"key": "only", "value": value, "effect": "NoSchedule"}]});
+    let surge = |share: &str| {
+        let patch = json!({"spec": {"upgradeSettings": {"maxSurge": share}}}).to_string();
+        json!({"asoManagedClustersAgentPoolPatches": [patch]})
+    };
+    for (spec, field, wanted) in [
+        (
+            json!({"nodeLabels": {"tier": "gold"}}),
+            "/nodeLabels/tier",
+            json!("gold"),
+        ),
+        (
+            json!({"nodeLabels": {"tier": "silver", "zone": "a"}}),
+            "/nodeLabels",
+            json!({"tier": "silver", "zone": "a"}),
+        ),
+        (json!({"nodeLabels": null}), "/nodeLabels/tier", Value::Null),
+        (taint("batch"), "/nodeTaints", json!(["only=batch:NoSchedule"])),
+        (taint("night"), "/nodeTaints", json!(["only=night:NoSchedule"])),
+        (json!({"taints": null}), "/nodeTaints/0", Value::Null),
+        (
+            json!({"additionalTags": {"team": "blue"}}),
+            "/tags/team",
+            json!("blue"),
+        ),
+        (
+            json!({"additionalTags": {"team": "red"}}),
+            "/tags/team",
+            json!("red"),
+        ),
+        (json!({"additionalTags": null}), "/tags/team", Value::Null),
+        (
+            json!({"additionalTags": {"team": "blue"}}),
+            "/tags/team",
+            json!("blue"),
+        ),
+        (
+            json!({"scaleDownMode": "Deallocate"}),
+            "/scaleDownMode",
+            json!("Deallocate"),
+        ),
+        (surge("33%"), "/upgradeSettings/maxSurge", json!("33%")),
+        (surge("50%"), "/upgradeSettings/maxSurge", json!("50%")),
+        // What AKS makes of a patch that is gone is its own affair.
+        (
+            json!({"asoManagedClustersAgentPoolPatches": null}),
+            "/provisioningState",
+            json!("Succeeded"),
+        ),
+        (json!({"mode": "System"}), "/mode", json!("System")),
+    ] {
+        fleet.change_pool("scalework", spec.clone()).await?;
+        fleet
+            .until_pool("scalework", |pool| {
+                pool.pointer(field).unwrap_or(&Value::Null) == &wanted
+            })
+            .await
+            .with_context(|| spec.to_string())?;
+    }
     Ok(())
 }
 
@@ -261,17 +284,29 @@ pub async fn upgrade(world: &World) -> Result<()> {
         ),
         (json!({"additionalTags": null}), "/tags/team", Value::Null),
         (
+            json!({"additionalTags": {"team": "blue"}}),
+            "/tags/team",
+            json!("blue"),
+        ),
+        (
             json!({"asoManagedClusterPatches": ["{\"spec\": {\"publicNetworkAccess\": \"Disabled\"}}"]}),
             "/properties/publicNetworkAccess",
             json!("Disabled"),
         ),
         (
-            json!({"enablePreviewFeatures": true}),
-            "/properties/provisioningState",
-            json!("Succeeded"),
+            json!({"asoManagedClusterPatches": ["{\"spec\": {\"publicNetworkAccess\": \"Enabled\"}}"]}),
+            "/properties/publicNetworkAccess",
+            json!("Enabled"),
+        ),
+        // A field that only the preview has.
+        (
+            json!({"enablePreviewFeatures": true,
+                "asoManagedClusterPatches": ["{\"spec\": {\"enableNamespaceResources\": true}}"]}),
+            "/properties/enableNamespaceResources",
+            json!(true),
         ),
         (
-            json!({"enablePreviewFeatures": false, "sku": {"tier": "Standard"}}),
+            json!({"enablePreviewFeatures": false, "asoManagedClusterPatches": null, "sku": {"tier": "Standard"}}),
             "/sku/tier",
             json!("Standard"),
         ),

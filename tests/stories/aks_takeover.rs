@@ -1,239 +1,194 @@
 //! A running installation of Cluster API Provider Azure with Azure Service Operator hands its clusters over: they make a
-//! cluster, are taken away, and Slipway goes on with it. The operator's objects are detached and Azure is not written to.
+//! cluster, the real clusterctl takes them away and installs Slipway, and Slipway goes on with it. The operator's objects
+//! are detached, Azure is not written to, and from then on the cluster is scaled, changed, upgraded and deleted by us.
 
-use anyhow::{Result, ensure};
-use k8s_openapi::{
-    api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use anyhow::{Context, Result, ensure};
 use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
 };
-use serde_json::json;
-use slipway_azure_sim::{Authority, Options, Server, Settings, Simulator, Speed};
+use serde_json::{Value, json};
 use slipway_testbed::{
-    Cluster, ManagementCluster, Peer, WorkloadCluster, install,
-    peers::{self, AzureAccess, RunningPeer},
+    install,
     wait::{until, until_gone},
 };
 
 use crate::{
-    aks_manager::{AksManager, USER},
-    aks_world::{AZURE, CORE, SUBSCRIPTION, TENANT, is_ready},
-    support::{apply, objects},
+    aks_handover::{Handover, NAME},
+    aks_manager::ACCOUNT,
+    aks_world::{AZURE, CORE, NEXT, is_ready},
 };
-
-const NAME: &str = "handed-over";
-
-struct Handover {
-    management: Cluster,
-    azure: Server,
-    access: AzureAccess,
-    _workload: Cluster,
-    _folder: tempfile::TempDir,
-}
-
-impl Handover {
-    async fn start() -> Result<Self> {
-        let simulator = Simulator::new(Settings {
-            tenant: TENANT.to_owned(),
-            subscriptions: vec![SUBSCRIPTION.to_owned()],
-            speed: Speed::Times(60.0),
-            ..Settings::default()
-        });
-        let (management, workload) = tokio::try_join!(
-            ManagementCluster::builder()
-                .name("takeover")
-                .kubeadm()
-                .audit_everything_of(USER)
-                .start(),
-            WorkloadCluster::builder()
-                .name("takeover-workload")
-                .kwok()
-                .start(),
-        )?;
-        simulator
-            .azure()
-            .back_all_clusters(&std::fs::read_to_string(workload.kubeconfig())?);
-        let azure = Server::start(simulator, Authority::new()?, Options::default()).await?;
-        let folder = tempfile::tempdir()?;
-        let ca = folder.path().join("ca.pem");
-        std::fs::write(&ca, azure.authority.certificate_pem())?;
-        let proxy = format!("http://{}", azure.ports.proxy);
-        Ok(Self {
-            management,
-            azure,
-            access: AzureAccess { proxy, ca },
-            _workload: workload,
-            _folder: folder,
-        })
-    }
-
-    async fn peer(&self, peer: Peer) -> Result<RunningPeer> {
-        let built = peers::built(peer, self.management.parts()).await?;
-        Ok(self.management.start_peer(&built, &self.access, &[]).await?)
-    }
-
-    fn of(&self, version: &str, kind: &str) -> Api<DynamicObject> {
-        objects(&self.management.client(), NAME, version, kind)
-    }
-
-    fn writes(&self) -> Vec<String> {
-        let azure = self.azure.simulator().azure();
-        azure
-            .requests()
-            .filter(|request| matches!(request.method.as_str(), "PUT" | "PATCH" | "DELETE"))
-            .map(|request| format!("{} {}", request.method, request.path))
-            .collect()
-    }
-
-    fn in_azure(&self) -> Vec<String> {
-        let azure = self.azure.simulator().azure();
-        let resources = &azure.state().resources;
-        let ids = resources.iter().map(|resource| resource.id.to_lowercase());
-        ids.filter(|id| id.contains("/resourcegroups/")).collect()
-    }
-
-    /// What the operator keeps for the cluster's resources, in the version it is stored in.
-    async fn kept_by_the_operator(&self) -> Result<Vec<(Api<DynamicObject>, String)>> {
-        let client = self.management.client();
-        let definitions = Api::<CustomResourceDefinition>::all(client.clone())
-            .list(&ListParams::default())
-            .await?;
-        let mut kept = Vec::new();
-        for definition in definitions {
-            let (group, names) = (&definition.spec.group, &definition.spec.names);
-            let stored = definition.spec.versions.iter().find(|version| version.storage);
-            let (true, Some(version)) = (group.ends_with(".azure.com"), stored) else {
-                continue;
-            };
-            let kind = GroupVersionKind::gvk(group, &version.name, &names.kind);
-            let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);
-            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAME, &resource);
-            for object in api.list(&ListParams::default()).await? {
-                kept.push((api.clone(), object.name_any()));
-            }
-        }
-        Ok(kept)
-    }
-
-    /// Both are gone, as `clusterctl delete --infrastructure azure` leaves it: without webhooks, with all objects.
-    async fn take_webhooks_away(&self) -> Result<()> {
-        let client = self.management.client();
-        let of_theirs = |name: &str| name.contains("capz") || name.contains("azureserviceoperator");
-        let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        for one in mutating.list(&ListParams::default()).await? {
-            if of_theirs(&one.name_any()) {
-                mutating.delete(&one.name_any(), &DeleteParams::default()).await?;
-            }
-        }
-        let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
-        for one in validating.list(&ListParams::default()).await? {
-            if of_theirs(&one.name_any()) {
-                validating
-                    .delete(&one.name_any(), &DeleteParams::default())
-                    .await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn until_taken(&self) -> Result<()> {
-        let taken = |object: &DynamicObject| {
-            let own = "slipway.dev/azure-applied";
-            is_ready(object) && object.annotations().contains_key(own)
-        };
-        until(
-            &self.of(AZURE, "AzureManagedControlPlane"),
-            NAME,
-            "be taken over",
-            taken,
-        )
-        .await?;
-        for pool in ["system", "user"] {
-            let name = format!("{NAME}-{pool}");
-            until(
-                &self.of(AZURE, "AzureManagedMachinePool"),
-                &name,
-                "be taken over",
-                is_ready,
-            )
-            .await?;
-        }
-        Ok(())
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "outside CI: builds Azure Service Operator and Cluster API Provider Azure; docs/guides/takeover-aks.md has the command"]
 async fn a_running_installation_hands_its_clusters_over() -> Result<()> {
-    let world = Handover::start().await?;
-    let operator = world.peer(Peer::Aso).await?;
-    let provider = world.peer(Peer::Capz).await?;
-    let client = world.management.client();
+    let folder = tempfile::tempdir()?;
+    let handover = Handover::start(folder.path()).await?;
+    let running = handover.install_theirs().await?;
+    made_by_them(&handover).await?;
+
+    // Before: a copy, and all is at rest.
+    let backup = folder.path().join("backup");
+    std::fs::create_dir(&backup)?;
+    let path = backup.display().to_string();
+    handover
+        .clusterctl(&["move", "--to-directory", &path, "--namespace", NAME])
+        .await?;
+    ensure!(std::fs::read_dir(&backup)?.count() > 5, "a copy of every object");
+    until_they_are_ready(&handover).await?;
+    handover.until_theirs_rest().await?;
+
+    handover.remove_theirs(running).await?;
+    let kept = handover.kept_by_the_operator().await?;
+    ensure!(kept.len() >= 7, "{} objects of the operator", kept.len());
+    let (before, seen) = (handover.standing().await?, handover.requests());
+
+    let manager = handover.install_ours().await?;
+    handover.until_taken().await?;
+    for (api, object) in &kept {
+        until_gone(api, &object.name_any()).await?;
+    }
+    let asked = handover.requests_since(seen);
+    ensure!(
+        asked.keys().all(|method| method == "GET"),
+        "Azure is only looked at: {asked:?}"
+    );
+    ensure!(
+        handover.standing().await? == before,
+        "nothing is changed or made anew"
+    );
+    let nothing = handover
+        .world
+        .management
+        .kubectl(&["get", "managedclusters.containerservice.azure.com", "-A"])
+        .await?;
+    ensure!(nothing.is_empty(), "{nothing}");
+    let left = handover.secrets("aso").await?;
+    println!(
+        "report: aks takeover: {} objects detached, asked of Azure: {asked:?}, {} resources and {} nodes as before; \
+         left: {left:?}",
+        kept.len(),
+        before.resources(),
+        before.nodes()
+    );
+    for name in ["aso-secret", "aso-kubeconfig"] {
+        ensure!(left.contains(&format!("{NAME}-{name}")), "{left:?}");
+    }
+
+    ours_from_here_on(&handover).await?;
+    let denied = handover.world.management.audit().requests(None, |request| {
+        request.username() == ACCOUNT && request.was_denied()
+    })?;
+    ensure!(denied.is_empty(), "{denied:?}");
+    manager.kill();
+    Ok(())
+}
+
+/// A cluster with two pools and an extension, made by the peers.
+async fn made_by_them(handover: &Handover) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME}});
-    install::install(&client, &[namespace]).await?;
-    let manifest = include_str!("../manifests/aks-managed.yaml")
-        .replace("${NAMESPACE}", NAME)
-        .replace("${NAME}", NAME)
-        .replace("${SUBSCRIPTION}", SUBSCRIPTION)
-        .replace("${TENANT}", TENANT);
-    apply(&client, NAME, &install::parse(&manifest)?).await?;
-    let planes = world.of(AZURE, "AzureManagedControlPlane");
-    let pools = world.of(CORE, "MachinePool");
+    install::install(&handover.world.management.client(), &[namespace]).await?;
+    handover
+        .world
+        .apply(NAME, include_str!("../manifests/aks-managed.yaml"))
+        .await?;
+    let extension = json!({"extensions": [{"name": "flux", "extensionType": "microsoft.flux"}]});
+    change(handover, AZURE, "AzureManagedControlPlane", NAME, extension).await?;
+    until_they_are_ready(handover).await?;
+    ensure!(handover.in_azure("/extensions/flux").len() == 1);
+    Ok(())
+}
+
+async fn until_they_are_ready(handover: &Handover) -> Result<()> {
+    let planes = handover.of(AZURE, "AzureManagedControlPlane");
     until(&planes, NAME, "become ready", |plane| {
-        plane.data["status"]["ready"] == true
+        let conditions = plane.data["status"]["conditions"].as_array();
+        let is_true = |name: &str| {
+            let mut found = conditions.into_iter().flatten();
+            found.any(|one| one["type"] == name && one["status"] == "True")
+        };
+        plane.data["status"]["ready"] == true && is_true("AKSExtensionsReady")
     })
     .await?;
     for pool in ["system", "user"] {
-        until(&pools, &format!("{NAME}-{pool}"), "run a node", |pool| {
-            pool.data["status"]["readyReplicas"] == 1
-        })
-        .await?;
+        until_nodes(handover, pool, 1).await?;
     }
+    Ok(())
+}
 
-    provider.stop();
-    operator.stop();
-    world.take_webhooks_away().await?;
-    let kept = world.kept_by_the_operator().await?;
-    ensure!(kept.len() >= 6, "{} objects of the operator", kept.len());
-    let (before, made) = (world.writes(), world.in_azure());
-
-    let manager = AksManager::start(&world.management, &world.azure).await?;
-    world.until_taken().await?;
-    for (api, name) in &kept {
-        until_gone(api, name).await?;
-    }
-    ensure!(
-        world.writes() == before,
-        "written in Azure: {:?}",
-        &world.writes()[before.len()..]
-    );
-    ensure!(world.in_azure() == made, "{:?}", world.in_azure());
-    println!(
-        "report: aks takeover: {} objects detached, 0 writes in Azure",
-        kept.len()
-    );
-
-    // From here on the cluster is ours: it scales, and it goes.
-    let scale = Patch::Merge(json!({"spec": {"replicas": 3}}));
-    let user = format!("{NAME}-user");
-    pools.patch(&user, &PatchParams::default(), &scale).await?;
-    until(&pools, &user, "run three nodes", |pool| {
-        pool.data["status"]["readyReplicas"] == 3
+async fn until_nodes(handover: &Handover, pool: &str, nodes: usize) -> Result<()> {
+    let pools = handover.of(CORE, "MachinePool");
+    until(&pools, &format!("{NAME}-{pool}"), "run its nodes", |pool| {
+        pool.data["status"]["readyReplicas"] == json!(nodes)
+            && pool.data["spec"]["providerIDList"].as_array().map(Vec::len) == Some(nodes)
     })
     .await?;
-    let denied = world
-        .management
-        .audit()
-        .requests(None, |request| request.username() == USER && request.was_denied())?;
-    ensure!(denied.is_empty(), "{denied:?}");
-    let clusters = world.of(CORE, "Cluster");
+    Ok(())
+}
+
+async fn change(handover: &Handover, version: &str, kind: &str, name: &str, spec: Value) -> Result<()> {
+    handover
+        .of(version, kind)
+        .patch(
+            name,
+            &PatchParams::default(),
+            &Patch::Merge(json!({ "spec": spec })),
+        )
+        .await
+        .with_context(|| format!("changing {kind} {name}"))?;
+    Ok(())
+}
+
+/// It scales, loses what the other installation made, is upgraded, and goes.
+async fn ours_from_here_on(handover: &Handover) -> Result<()> {
+    let seen = handover.requests();
+    let user = format!("{NAME}-user");
+    change(handover, CORE, "MachinePool", &user, json!({"replicas": 3})).await?;
+    until_nodes(handover, "user", 3).await?;
+
+    let plane = "AzureManagedControlPlane";
+    change(handover, AZURE, plane, NAME, json!({"extensions": null})).await?;
+    let planes = handover.of(AZURE, plane);
+    until(&planes, NAME, "be ready without it", is_ready).await?;
+    ensure!(
+        handover.in_azure("/extensions/flux").is_empty(),
+        "the extension they made is known as the cluster's own"
+    );
+
+    change(handover, AZURE, plane, NAME, json!({"version": NEXT})).await?;
+    until(&planes, NAME, "run the next version", |plane| {
+        is_ready(plane) && plane.data["status"]["version"] == NEXT
+    })
+    .await?;
+    let pools = handover.of(AZURE, "AzureManagedMachinePool");
+    for (pool, nodes) in [("system", 1), ("user", 3)] {
+        let name = format!("{NAME}-{pool}");
+        let version = json!({"template": {"spec": {"version": NEXT}}});
+        change(handover, CORE, "MachinePool", &name, version).await?;
+        let runs = |pool: &str| {
+            let azure = handover.world.azure.simulator().azure();
+            let below = format!("/agentpools/{pool}");
+            let resources = &azure.state().resources;
+            let found = resources
+                .iter()
+                .find(|one| one.id.to_lowercase().ends_with(&below));
+            found.is_some_and(|one| one.properties()["currentOrchestratorVersion"] == NEXT[1..])
+        };
+        until(&pools, &name, "run the next version", |object| {
+            is_ready(object) && runs(pool)
+        })
+        .await?;
+        until_nodes(handover, pool, nodes).await?;
+    }
+
+    let clusters = handover.of(CORE, "Cluster");
     clusters.delete(NAME, &DeleteParams::default()).await?;
     until_gone(&clusters, NAME).await?;
-    let left = world.in_azure();
+    let left = handover.in_azure("/resourcegroups/");
     ensure!(left.is_empty(), "left in Azure: {left:?}");
-    manager.kill();
+    println!(
+        "report: aks takeover: scaled, changed, upgraded and deleted afterwards with {:?}",
+        handover.requests_since(seen)
+    );
     Ok(())
 }

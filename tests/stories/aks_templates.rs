@@ -4,7 +4,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use kube::api::{DynamicObject, ListParams};
+use http::Method;
+use kube::{
+    ResourceExt,
+    api::{DynamicObject, ListParams},
+};
 use serde_json::{Value, json};
 use slipway_testbed::{install, wait::until};
 
@@ -143,11 +147,43 @@ pub async fn topology(world: &World) -> Result<()> {
 
     let version = json!({"spec": {"topology": {"version": NEXT}}});
     fleet.merge(&fleet.clusters(), "topology", version).await?;
-    until(&fleet.planes(), &plane, "run the next version", |plane| {
-        is_ready(plane) && plane.data["status"]["version"] == NEXT
-    })
-    .await?;
+    // The control plane first, then its pools.
+    for name in ["toposys", "topowork"] {
+        let pool = pool_called(&fleet, name).await?;
+        until(
+            &fleet.machine_pools(),
+            &machine_pool_of(&fleet, &pool).await?,
+            "be asked for",
+            |pool| pool.data["spec"]["template"]["spec"]["version"] == NEXT,
+        )
+        .await?;
+        let plane = fleet.planes().get(&plane).await?;
+        ensure!(
+            plane.data["status"]["version"] == NEXT,
+            "{name} is upgraded before its control plane: {}",
+            plane.data["status"]["version"]
+        );
+        let below = format!("/managedClusters/{}/agentPools/{name}", plane.name_any());
+        let path = format!("{}/providers/Microsoft.ContainerService{below}", fleet.group());
+        until(&fleet.pools(), &pool, "run the next version", |pool| {
+            let shown = world.ask(Method::GET, &path, None);
+            is_ready(pool)
+                && shown.is_ok_and(|shown| shown["properties"]["currentOrchestratorVersion"] == NEXT[1..])
+        })
+        .await?;
+    }
     fleet.delete().await
+}
+
+/// The MachinePool that a pool belongs to.
+async fn machine_pool_of(fleet: &Fleet<'_>, pool: &str) -> Result<String> {
+    let pools = fleet.machine_pools().list(&ListParams::default()).await?.items;
+    let found = pools
+        .into_iter()
+        .find(|one| one.data["spec"]["template"]["spec"]["infrastructureRef"]["name"] == pool);
+    found
+        .and_then(|pool| pool.metadata.name)
+        .with_context(|| format!("the MachinePool of {pool}"))
 }
 
 /// The object of a pool, whose name core made up.

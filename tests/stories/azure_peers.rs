@@ -1,6 +1,8 @@
 //! Azure Service Operator and Cluster API Provider Azure, unmodified, take clusters through create, scale, upgrade and
 //! delete on the simulated Azure. What they send and expect is what the simulator has to know.
 
+use std::ops::Deref;
+
 use anyhow::{Context, Result, ensure};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::{Node, Secret};
@@ -10,84 +12,42 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use slipway_azure_sim::{Authority, Options, Server, Settings, Simulator, Speed};
 use slipway_testbed::{
-    Cluster, ManagementCluster, Peer, WorkloadCluster, install,
-    peers::{self, AzureAccess, RunningPeer},
+    Peer,
     wait::{until, until_gone},
 };
 
-use crate::support::{apply, is_true, objects};
+use crate::{
+    peer_world::{PeerWorld, SUBSCRIPTION},
+    support::is_true,
+};
 
 const CORE: &str = "cluster.x-k8s.io/v1beta2";
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const CONTAINER_SERVICE: &str = "containerservice.azure.com/v1api20240901";
 const RESOURCES: &str = "resources.azure.com/v1api20200601";
-const TENANT: &str = "11111111-1111-1111-1111-111111111111";
-const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 
-/// A management cluster with peers in it, the simulated Azure, and the API server behind its clusters.
-struct World {
-    management: Cluster,
-    workload: Cluster,
-    azure: Server,
-    access: AzureAccess,
-    _folder: tempfile::TempDir,
+/// A world with peers in it, as these stories look at it.
+struct World(PeerWorld);
+
+impl Deref for World {
+    type Target = PeerWorld;
+
+    fn deref(&self) -> &PeerWorld {
+        &self.0
+    }
 }
 
 impl World {
     async fn start() -> Result<World> {
-        let simulator = Simulator::new(Settings {
-            tenant: TENANT.to_owned(),
-            subscriptions: vec![SUBSCRIPTION.to_owned()],
-            speed: Speed::Times(60.0),
-            ..Settings::default()
-        });
-        let (management, workload) = tokio::try_join!(
-            // Cluster API Provider Azure watches kubeadm's bootstrap kinds too.
-            ManagementCluster::builder().name("peers").kubeadm().start(),
-            WorkloadCluster::builder().name("peers-workload").kwok().start(),
-        )?;
-        simulator
-            .azure()
-            .back_all_clusters(&std::fs::read_to_string(workload.kubeconfig())?);
-        let azure = Server::start(simulator, Authority::new()?, Options::default()).await?;
-        let folder = tempfile::tempdir()?;
-        let ca = folder.path().join("ca.pem");
-        std::fs::write(&ca, azure.authority.certificate_pem())?;
-        let access = AzureAccess {
-            proxy: format!("http://{}", azure.ports.proxy),
-            ca,
-        };
-        Ok(World {
-            management,
-            workload,
-            azure,
-            access,
-            _folder: folder,
-        })
+        Ok(World(PeerWorld::start("peers", |builder| builder).await?))
     }
 
-    async fn peer(&self, peer: Peer) -> Result<RunningPeer> {
-        let built = peers::built(peer, self.management.parts()).await?;
-        let running = self.management.start_peer(&built, &self.access, &[]).await?;
-        Ok(running)
-    }
-
-    /// Applies one of the manifests in tests/manifests, to a namespace of its own that is also the cluster's name.
-    async fn apply(&self, prefix: &str, manifest: &str) -> Result<String> {
+    /// Applies a manifest to a namespace of its own.
+    async fn apply_apart(&self, prefix: &str, manifest: &str) -> Result<String> {
         let namespace = self.management.namespace(prefix).await?;
-        let text = manifest
-            .replace("${NAMESPACE}", &namespace)
-            .replace("${NAME}", &namespace)
-            .replace("${SUBSCRIPTION}", SUBSCRIPTION)
-            .replace("${TENANT}", TENANT);
-        apply(&self.management.client(), &namespace, &install::parse(&text)?).await?;
+        self.apply(&namespace, manifest).await?;
         Ok(namespace)
-    }
-
-    fn objects(&self, namespace: &str, api_version: &str, kind: &str) -> Api<DynamicObject> {
-        objects(&self.management.client(), namespace, api_version, kind)
     }
 
     /// What ARM has at this path in the group that is named as the cluster.
@@ -165,8 +125,8 @@ impl World {
     }
 
     fn stop(self) {
-        self.management.stop();
-        self.workload.stop();
+        self.0.management.stop();
+        self.0.workload.stop();
     }
 }
 
@@ -217,7 +177,9 @@ async fn cluster_api_provider_azure_runs_unmodified() -> Result<()> {
 }
 
 async fn operator_alone(world: &World) -> Result<()> {
-    let name = &world.apply("aso", include_str!("../manifests/aso.yaml")).await?;
+    let name = &world
+        .apply_apart("aso", include_str!("../manifests/aso.yaml"))
+        .await?;
     let groups = world.objects(name, RESOURCES, "ResourceGroup");
     let clusters = world.objects(name, CONTAINER_SERVICE, "ManagedCluster");
     let pools = world.objects(name, CONTAINER_SERVICE, "ManagedClustersAgentPool");
@@ -260,7 +222,7 @@ async fn operator_alone(world: &World) -> Result<()> {
 
 async fn managed(world: &World) -> Result<()> {
     let name = &world
-        .apply("managed", include_str!("../manifests/aks-managed.yaml"))
+        .apply_apart("managed", include_str!("../manifests/aks-managed.yaml"))
         .await?;
     let control_planes = world.objects(name, INFRASTRUCTURE, "AzureManagedControlPlane");
     until(&control_planes, name, "become ready", |plane| {
@@ -277,7 +239,7 @@ async fn managed(world: &World) -> Result<()> {
 
 async fn aso_managed(world: &World) -> Result<()> {
     let name = &world
-        .apply("aso-managed", include_str!("../manifests/aks-aso.yaml"))
+        .apply_apart("aso-managed", include_str!("../manifests/aks-aso.yaml"))
         .await?;
     let control_planes = world.objects(name, INFRASTRUCTURE, "AzureASOManagedControlPlane");
     until(&control_planes, name, "become ready", |plane| {

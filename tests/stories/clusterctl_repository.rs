@@ -61,9 +61,8 @@ impl Repository {
 
     /// Core's own manifests. Its manager runs as a process already, so its webhooks keep calling that.
     async fn add_core(&self, cluster: &Cluster) -> Result<()> {
-        let (url, authority) = core_webhooks(cluster).await?;
-        let mut components = cluster.parts().manifest(Manifest::ClusterApi)?;
-        install::point_at(&mut components, &url, &authority);
+        let components = cluster.parts().manifest(Manifest::ClusterApi)?;
+        let components = called_as_now(cluster, components, "capi-validating-webhook-configuration").await?;
         self.write(
             &format!("cluster-api/{CORE_VERSION}/core-components.yaml"),
             &components,
@@ -74,6 +73,22 @@ impl Repository {
             "releaseSeries": [{"major": 1, "minor": 14, "contract": "v1beta2"}],
         });
         self.write(&format!("cluster-api/{CORE_VERSION}/metadata.yaml"), &[metadata])
+    }
+
+    /// An infrastructure package beside them, and how the configuration names it.
+    pub fn add_infrastructure(
+        &self,
+        name: &str,
+        version: &str,
+        components: &[Value],
+        metadata: &Value,
+    ) -> Result<Value> {
+        let folder = format!("infrastructure-{name}/{version}");
+        let path = format!("{folder}/infrastructure-components.yaml");
+        self.write(&path, components)?;
+        self.write(&format!("{folder}/metadata.yaml"), std::slice::from_ref(metadata))?;
+        let url = self.directory.join(path).display().to_string();
+        Ok(json!({"name": name, "type": "InfrastructureProvider", "url": url}))
     }
 
     /// clusterctl takes cert-manager for installed when its API accepts an Issuer and a Certificate, so its custom
@@ -100,24 +115,28 @@ impl Repository {
     }
 }
 
-/// Where core's webhooks are served, and by whose authority.
-async fn core_webhooks(cluster: &Cluster) -> Result<(String, String)> {
+/// Components whose manager runs as a process already, called where this configuration of it is called now.
+pub async fn called_as_now(
+    cluster: &Cluster,
+    mut components: Vec<Value>,
+    configuration: &str,
+) -> Result<Vec<Value>> {
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let found = configurations
-        .get("capi-validating-webhook-configuration")
-        .await?;
-    let config = found
+    let config = configurations
+        .get(configuration)
+        .await?
         .webhooks
         .and_then(|mut webhooks| webhooks.pop())
-        .context("core has webhooks")?
+        .with_context(|| format!("{configuration} has webhooks"))?
         .client_config;
-    let url = config.url.context("core is called by URL")?;
+    let url = config.url.context("it is called by URL")?;
     let end = url
         .match_indices('/')
         .nth(2)
         .map_or(url.len(), |(index, _)| index);
-    let authority = config.ca_bundle.context("core's authority is known")?;
-    Ok((url[..end].to_owned(), String::from_utf8(authority.0)?))
+    let authority = config.ca_bundle.context("its authority is known")?;
+    install::point_at(&mut components, &url[..end], &String::from_utf8(authority.0)?);
+    Ok(components)
 }
 
 /// cert-manager's custom resources.

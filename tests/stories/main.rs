@@ -4,6 +4,8 @@
 mod aks_changes;
 mod aks_clusters;
 mod aks_features;
+mod aks_handover;
+mod aks_joining;
 mod aks_manager;
 mod aks_pools;
 mod aks_takeover;
@@ -22,6 +24,7 @@ mod k3s_manager;
 mod k3s_move;
 mod manager_process;
 mod packaged_manager;
+mod peer_world;
 mod real_k3s;
 mod stock_kubeadm_control_plane;
 mod stock_machine_deployment;
