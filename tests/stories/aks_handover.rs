@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -32,7 +33,7 @@ use crate::{
     aks_world::{is_ready, peer},
     clusterctl_repository::{CORE_VERSION, Repository, called_as_now},
     manager_process::free_port,
-    peer_world::PeerWorld,
+    peer_world::{PeerWorld, SUBSCRIPTION},
     support::add_fake_host,
 };
 
@@ -117,7 +118,9 @@ impl Handover {
         let provider =
             self.repository
                 .add_infrastructure("azure", PROVIDER_VERSION, &components, &metadata)?;
-        self.repository.configure(vec![provider], &[])?;
+        let subscription = BASE64_STANDARD.encode(SUBSCRIPTION);
+        self.repository
+            .configure(vec![provider], &[("AZURE_SUBSCRIPTION_ID_B64", subscription)])?;
         let config = self.repository.config().display().to_string();
         let (core, azure) = (
             format!("cluster-api:{CORE_VERSION}"),

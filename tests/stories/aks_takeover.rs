@@ -38,7 +38,7 @@ async fn a_running_installation_hands_its_clusters_over() -> Result<()> {
     until_they_are_ready(&handover).await?;
     handover.until_theirs_rest().await?;
 
-    handover.remove_theirs(running).await?;
+    Box::pin(handover.remove_theirs(running)).await?;
     let kept = handover.kept_by_the_operator().await?;
     ensure!(kept.len() >= 7, "{} objects of the operator", kept.len());
     let (before, seen) = (handover.standing().await?, handover.requests());
