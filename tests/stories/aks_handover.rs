@@ -144,7 +144,7 @@ impl Handover {
         Ok(running)
     }
 
-    /// `clusterctl delete --infrastructure azure`: their pods end with their Deployments.
+    /// `clusterctl delete --infrastructure azure`: their pods end with their Deployments. It leaves their cluster roles.
     pub async fn remove_theirs(&self, running: [RunningPeer; 2]) -> Result<()> {
         self.clusterctl(&["delete", "--infrastructure", "azure"]).await?;
         let client = self.world.management.client();
@@ -156,6 +156,15 @@ impl Handover {
             until_gone(&deployments, name).await?;
         }
         running.into_iter().for_each(RunningPeer::stop);
+        self.world
+            .management
+            .kubectl(&[
+                "delete",
+                "clusterroles,clusterrolebindings",
+                "-l",
+                "cluster.x-k8s.io/provider=infrastructure-azure",
+            ])
+            .await?;
         // clusterctl tries cert-manager in a namespace of its own, and takes one that is still going for one that is there.
         until_gone(&Api::<Namespace>::all(client), "cert-manager-test").await?;
         Ok(())
