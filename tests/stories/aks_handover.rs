@@ -292,14 +292,20 @@ impl Handover {
         ids.filter(|id| id.contains(part)).collect()
     }
 
-    /// Requests to ARM since so many were made, by method.
+    /// Requests to ARM since so many were made, by method, and by what they ask where that is an action.
     pub fn requests_since(&self, seen: usize) -> BTreeMap<String, usize> {
         let azure = self.world.azure.simulator().azure();
         let mut methods = BTreeMap::new();
         for request in azure.requests().skip(seen) {
-            if request.path.to_lowercase().starts_with("/subscriptions") {
-                *methods.entry(request.method.clone()).or_default() += 1;
+            if !request.path.to_lowercase().starts_with("/subscriptions") {
+                continue;
             }
+            let action = request.path.rsplit('/').next().unwrap_or_default();
+            let asked = match request.method.as_str() {
+                "POST" => format!("POST {action}"),
+                other => other.to_owned(),
+            };
+            *methods.entry(asked).or_default() += 1;
         }
         methods
     }
