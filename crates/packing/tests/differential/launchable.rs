@@ -30,11 +30,31 @@ pub fn only_launchable(workload: &Value, answer: &Value) -> Value {
             .filter(|kind| list(&kind["offerings"]).any(launchable))
             .filter_map(|kind| kind["name"].as_str())
             .collect();
+        if !min_values_met(&workload["instanceTypes"][pool], &requirements, &held) {
+            continue;
+        }
         if let Some(types) = claim.get_mut("instanceTypes").and_then(Value::as_array_mut) {
             types.retain(|name| name.as_str().is_some_and(|name| held.contains(name)));
         }
     }
     cleaned
+}
+
+/// Whether these types have as many values of every label as the requirements want at least: where not, this crate keeps the
+/// others too.
+fn min_values_met(kinds: &Value, requirements: &Value, held: &BTreeSet<&str>) -> bool {
+    list(requirements).all(|wanted| {
+        let least = wanted["minValues"].as_u64().unwrap_or(0) as usize;
+        let values: BTreeSet<&str> = list(kinds)
+            .filter(|kind| kind["name"].as_str().is_some_and(|name| held.contains(name)))
+            .flat_map(|kind| list(&kind["requirements"]))
+            .filter(|own| own["key"] == wanted["key"])
+            .flat_map(|own| list(&own["values"]))
+            .filter_map(Value::as_str)
+            .filter(|value| allows(requirements, &wanted["key"], value))
+            .collect();
+        values.len() >= least
+    })
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -63,11 +83,12 @@ fn a_reservation_counts_only_where_the_claim_may_go() {
             {"key": RESERVATION, "operator": "In", "values": [id]},
             {"key": zone, "operator": "In", "values": [place]}]})
     };
+    let family = |value: &str| json!([{"key": "family", "operator": "In", "values": [value]}]);
     let workload = json!({"instanceTypes": {"pool": [
-        {"name": "here", "offerings": [offering("a", "zone-1", 1)]},
-        {"name": "elsewhere", "offerings": [offering("a", "zone-2", 1)]},
-        {"name": "full", "offerings": [offering("a", "zone-1", 0)]},
-        {"name": "another", "offerings": [offering("b", "zone-1", 1)]}]}});
+        {"name": "here", "requirements": family("here"), "offerings": [offering("a", "zone-1", 1)]},
+        {"name": "elsewhere", "requirements": family("elsewhere"), "offerings": [offering("a", "zone-2", 1)]},
+        {"name": "full", "requirements": family("full"), "offerings": [offering("a", "zone-1", 0)]},
+        {"name": "another", "requirements": family("another"), "offerings": [offering("b", "zone-1", 1)]}]}});
     let types = |requirements: Value| {
         let answer = json!({"newClaims": [{"nodePool": "pool", "requirements": requirements,
             "instanceTypes": ["here", "elsewhere", "full", "another"]}]});
@@ -77,6 +98,12 @@ fn a_reservation_counts_only_where_the_claim_may_go() {
     let into = json!({"key": RESERVATION, "operator": "In", "values": ["a"]});
     assert_eq!(types(json!([into, in_zone])), json!(["here"]));
     assert_eq!(types(json!([into])), json!(["here", "elsewhere"]));
+    let two = json!({"key": "family", "operator": "Exists", "minValues": 2});
+    assert_eq!(types(json!([into, two])), json!(["here", "elsewhere"]));
+    assert_eq!(
+        types(json!([into, in_zone, two])),
+        json!(["here", "elsewhere", "full", "another"])
+    );
     assert_eq!(
         types(json!([in_zone])),
         json!(["here", "elsewhere", "full", "another"])
