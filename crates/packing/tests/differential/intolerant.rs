@@ -17,7 +17,9 @@ pub fn tolerant_terms_only(workload: &Value) -> Option<Value> {
         .collect();
     let tolerant = |pod: &Value| taints.iter().all(|taint| tolerates(pod, taint));
     let mut changed = workload.clone();
-    for pod in changed["boundPods"].as_array_mut().into_iter().flatten() {
+    // Indexing would add the list where there is none.
+    let bound = changed.get_mut("boundPods").and_then(Value::as_array_mut);
+    for pod in bound.into_iter().flatten() {
         if pod.pointer("/spec/affinity/podAntiAffinity").is_some() && !tolerant(pod) {
             pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
         }
@@ -63,6 +65,10 @@ fn terms_stay_where_every_pool_is_tolerated() {
     let tolerant = json!([{"key": "dedicated", "operator": "Exists"}]);
     let agreed = json!({"nodePools": pools, "pods": [pod(tolerant)], "boundPods": []});
     assert_eq!(tolerant_terms_only(&agreed), None);
+    assert_eq!(
+        tolerant_terms_only(&json!({"nodePools": pools, "pods": []})),
+        None
+    );
     let other = json!([{"key": "dedicated", "operator": "Equal", "value": "b"}]);
     let workload = json!({"nodePools": pools, "pods": [pod(other)], "boundPods": [pod(json!([]))]});
     let changed = tolerant_terms_only(&workload).expect("there is such a term");
