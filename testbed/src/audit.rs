@@ -156,7 +156,9 @@ impl AuditLog {
         wanted: impl Fn(&Request) -> bool,
     ) -> io::Result<Vec<Request>> {
         let text = fs::read_to_string(&self.path)?;
-        complete(&text)[since.map_or(0, |mark| mark.0)..]
+        complete(&text)
+            .get(since.map_or(0, |mark| mark.0)..)
+            .ok_or_else(|| io::Error::other("the audit log is shorter than at the mark: it was begun anew"))?
             .lines()
             .filter(|line| !line.is_empty())
             .map(|line| serde_json::from_str::<Request>(line).map_err(io::Error::other))
@@ -216,6 +218,23 @@ mod tests {
         assert_eq!(log.writes_by_user("admin").unwrap().len(), 1);
         assert_eq!(log.writes_by_agent("a/1").unwrap().len(), 2);
     }
+
+    #[test]
+    fn a_log_that_was_begun_anew_is_said_to_be() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(
+            file,
+            r#"{{"verb":"get","user":{{"username":"a"}},"requestURI":"/api"}}"#
+        )
+        .unwrap();
+        let log = AuditLog::new(file.path());
+        let mark = log.mark().unwrap();
+        assert!(log.requests(Some(mark), |_| true).unwrap().is_empty());
+        file.as_file().set_len(0).unwrap();
+        let error = log.requests(Some(mark), |_| true).unwrap_err();
+        assert!(error.to_string().contains("begun anew"), "{error}");
+    }
+
     #[test]
     fn at_rest_only_a_lease_is_written_after_the_mark() {
         fn line(mut file: &fs::File, verb: &str, user: &str, resource: &str) {

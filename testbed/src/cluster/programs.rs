@@ -68,6 +68,8 @@ impl Layout<'_> {
                 "--allow-privileged=true".to_owned(),
                 format!("--audit-policy-file={}", self.file("audit-policy.json")),
                 format!("--audit-log-path={}", self.file("audit.log")),
+                // By default another file is begun after 100 MB, and what was said before is no longer found.
+                "--audit-log-maxsize=100000".to_owned(),
                 // Fair queueing costs processor time and protects nobody here.
                 "--enable-priority-and-fairness=false".to_owned(),
                 "--profiling=false".to_owned(),
