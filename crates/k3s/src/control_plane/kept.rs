@@ -105,3 +105,66 @@ fn of_metadata(metadata: Option<&ObjectMeta>) -> impl Hash {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn machine(version: &str, labels: &Value, ready: &str) -> Machine {
+        serde_json::from_value(json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2",
+            "kind": "Machine",
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": version, "generation": 1, "labels": labels},
+            "spec": {"clusterName": "c"},
+            "status": {"phase": ready},
+        }))
+        .unwrap()
+    }
+
+    fn shown(machines: &[(&str, Machine)]) -> BTreeMap<String, Machine> {
+        let named = machines
+            .iter()
+            .map(|(name, machine)| ((*name).to_owned(), machine.clone()));
+        named.collect()
+    }
+
+    #[test]
+    fn watches_are_enough_only_while_they_show_what_was_read_or_a_newer_status() {
+        let labels = json!({"pool": "servers"});
+        let read = machine("9", &labels, "Provisioning");
+        let kept = Kept {
+            generation: Some(1),
+            looked_at: Timestamp::UNIX_EPOCH,
+            servers: BTreeMap::from([(
+                "a".to_owned(),
+                Server {
+                    version: version(&read),
+                    marks: marks(&read, None),
+                    host: None,
+                },
+            )]),
+        };
+        let holds = |machines: &[(&str, Machine)]| kept.is_shown(&shown(machines), &BTreeMap::new());
+        assert!(holds(&[("a", read.clone())]));
+        assert!(
+            holds(&[("a", machine("10", &labels, "Running"))]),
+            "only its status is newer"
+        );
+        assert!(
+            !holds(&[("a", machine("8", &labels, "Pending"))]),
+            "the watch is behind"
+        );
+        assert!(
+            !holds(&[("a", machine("10", &json!({}), "Running"))]),
+            "a label has gone"
+        );
+        assert!(!holds(&[]), "a server has gone");
+        assert!(
+            !holds(&[("a", read.clone()), ("b", read.clone())]),
+            "there is another"
+        );
+        assert!(!holds(&[("b", read)]));
+    }
+}

@@ -4,6 +4,7 @@ mod bootstrap_data;
 mod changes;
 mod losses;
 mod ownership;
+mod requests;
 mod secrets;
 
 use k8s_openapi::api::core::v1::Secret;
