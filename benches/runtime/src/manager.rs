@@ -15,10 +15,7 @@ use slipway_runtime::{
     manager::{command, normalize, switch},
 };
 
-struct Buoys {
-    /// Whether the caches keep text.
-    packed: bool,
-}
+struct Buoys;
 
 impl Reconciler for Buoys {
     type Object = Buoy;
@@ -26,11 +23,7 @@ impl Reconciler for Buoys {
 
     async fn reconcile(&self, buoy: Arc<Buoy>, context: &Context) -> Result<Next, kube::Error> {
         let scope = Scope::of_namespace(&context.settings);
-        let maps: Informer<ConfigMap> = if self.packed {
-            context.informers.get_packed(scope)
-        } else {
-            context.informers.get(scope)
-        };
+        let maps: Informer<ConfigMap> = context.informers.get(scope);
         let data = BTreeMap::from([
             ("text".to_owned(), buoy.spec.text.clone()),
             ("revision".to_owned(), buoy.spec.revision.to_string()),
@@ -91,12 +84,10 @@ fn status(buoy: &Buoy, context: &Context) -> BuoyStatus {
 }
 
 fn provider(packed: bool) -> Provider {
-    let controller = Controller::new("buoy", Buoys { packed });
-    let controller = if packed {
-        controller.packed().owns_packed::<ConfigMap>()
-    } else {
-        controller.owns::<ConfigMap>()
-    };
+    let mut controller = Controller::new("buoy", Buoys).owns::<ConfigMap>();
+    if packed {
+        controller = controller.keeps_as_text::<Buoy>().keeps_as_text::<ConfigMap>();
+    }
     let mut package = Package::new(PackageKind::HelmOnly, "race");
     package.crds = vec![Buoy::crd()];
     package.controllers = vec![controller.into_registration()];

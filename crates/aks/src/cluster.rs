@@ -44,10 +44,10 @@ pub fn registration() -> Registration {
         },
     )
     .watches::<Cluster>(|cluster, _| Caches::infrastructure_key(cluster).into_iter().collect())
-    .watches::<AzureManagedControlPlane>(move |plane, informers| {
+    .watches::<AzureManagedControlPlane>(move |plane, context| {
         owner::cluster_name(&plane.metadata)
             .map(|name| ObjectKey::new(plane.metadata.namespace.as_deref(), name))
-            .and_then(|key| of_plane.cluster(informers, &key))
+            .and_then(|key| of_plane.cluster(&context.informers, &key))
             .and_then(|cluster| Caches::infrastructure_key(&cluster))
             .into_iter()
             .collect()

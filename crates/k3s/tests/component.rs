@@ -1,11 +1,15 @@
 //! Both controllers on the stage: the journeys of a control plane, with quorum watched at every step.
 
+use std::{sync::Arc, time::Duration};
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
+use slipway_k3s::bootstrap;
+use slipway_runtime::{Settings, informer::WATCH_FILTER_LABEL};
 
 use super::{
     stage::{NEW, OLD, Stage},
@@ -280,7 +284,7 @@ async fn a_file_waits_for_its_secret() {
             .expect("a secret");
     stage
         .secrets()
-        .create(&kube::api::PostParams::default(), &license)
+        .create(&PostParams::default(), &license)
         .await
         .expect("it is created");
     stage.until_settled(1, NEW).await;
@@ -294,4 +298,41 @@ async fn a_file_waits_for_its_secret() {
         userdata.contains("-   path: /etc/license\n    content: |\n      license\n"),
         "{userdata}"
     );
+}
+
+/// S-21: with `--namespace` and `--watch-filter`, too, a config hears of the secret it waits for.
+#[tokio::test(start_paused = true)]
+async fn a_config_hears_of_its_secret_where_the_manager_may_look() {
+    let stage = Stage::standing(1, NEW).await;
+    stage.create_worker("worker", NEW).await;
+    let waiting = json!({"metadata": {"labels": {WATCH_FILTER_LABEL: "ours"}}, "spec": {"files": [
+        {"path": "/etc/license", "contentFrom": {"secret": {"name": "license", "key": "text"}}}]}});
+    change(&stage.configs(), "worker", &waiting).await;
+    let mut context = stage.context.clone();
+    context.settings = Arc::new(Settings {
+        namespace: Some(NAMESPACE.to_owned()),
+        watch_filter: Some("ours".to_owned()),
+        ..Settings::default()
+    });
+    let shutdown = context.shutdown.clone();
+    let running = tokio::spawn((bootstrap::controller::registration().run)(context));
+
+    let status = async || stage.configs().get("worker").await.expect("it").status;
+    stage.pass(Duration::from_secs(20)).await;
+    let told = json!(status().await).to_string();
+    assert!(told.contains("Secret license does not exist"), "{told}");
+    let license =
+        serde_json::from_value(json!({"metadata": {"name": "license"}, "data": {"text": "bGljZW5zZQ=="}}))
+            .expect("a secret");
+    stage
+        .secrets()
+        .create(&PostParams::default(), &license)
+        .await
+        .expect("it is created");
+    // Long before everything is looked at again.
+    stage.pass(Duration::from_secs(20)).await;
+    let done = status().await.expect("a status");
+    assert_eq!(done.data_secret_name.as_deref(), Some("worker"), "{done:?}");
+    shutdown.cancel();
+    running.await.expect("no panic").expect("no error");
 }

@@ -110,20 +110,20 @@ pub fn registration(access: Access) -> Registration {
     let [members, pools, infrastructure, identities] = [(); 4].map(|()| caches.clone());
     let inner = Controller::new("azuremanagedcontrolplane", reconciler)
         .watches::<Cluster>(|cluster, _| Caches::plane_key(cluster).into_iter().collect())
-        .watches::<AzureManagedMachinePool>(move |pool, informers| {
+        .watches::<AzureManagedMachinePool>(move |pool, context| {
             let name = owner::cluster_name(&pool.metadata);
-            members.plane_of_member(informers, pool.metadata.namespace.as_deref(), name)
+            members.plane_of_member(&context.informers, pool.metadata.namespace.as_deref(), name)
         })
-        .watches::<MachinePool>(move |pool, informers| {
+        .watches::<MachinePool>(move |pool, context| {
             let name = Some(pool.spec.cluster_name.as_str());
-            pools.plane_of_member(informers, pool.metadata.namespace.as_deref(), name)
+            pools.plane_of_member(&context.informers, pool.metadata.namespace.as_deref(), name)
         })
-        .watches::<AzureManagedCluster>(move |object, informers| {
+        .watches::<AzureManagedCluster>(move |object, context| {
             let name = owner::cluster_name(&object.metadata);
-            infrastructure.plane_of_member(informers, object.metadata.namespace.as_deref(), name)
+            infrastructure.plane_of_member(&context.informers, object.metadata.namespace.as_deref(), name)
         })
-        .watches::<AzureClusterIdentity>(move |identity, informers| {
-            identities.planes_of_identity(informers, &ObjectKey::of(identity))
+        .watches::<AzureClusterIdentity>(move |identity, context| {
+            identities.planes_of_identity(&context.informers, &ObjectKey::of(identity))
         })
         .watches_metadata(ApiResource::erase::<Secret>(&()), |secret, _| {
             owner::controller_of(secret)
@@ -136,12 +136,16 @@ pub fn registration(access: Access) -> Registration {
     prepared(inner, caches)
 }
 
-/// Checks the settings before a controller runs, and tells the caches where to look.
+/// Checks the settings before a controller runs, and tells the caches where to look. Our kinds have many fields and most
+/// of them are empty: a fleet's are kept as text, whichever controller asks first.
 pub fn prepared(inner: Registration, caches: Caches) -> Registration {
     Registration {
         name: inner.name,
         run: Arc::new(move |context: Context| {
             caches.start(&context.settings);
+            context.informers.keep_as_text::<AzureManagedControlPlane>();
+            context.informers.keep_as_text::<AzureManagedMachinePool>();
+            context.informers.keep_as_text::<AzureManagedCluster>();
             let run = Arc::clone(&inner.run);
             async move {
                 Clouds::check(&context.settings)?;

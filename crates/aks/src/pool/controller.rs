@@ -83,14 +83,14 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
                 .into_iter()
                 .collect()
         })
-        .watches::<Cluster>(move |cluster, informers| {
-            keys(clusters.pools(informers, &ObjectKey::of(cluster)))
+        .watches::<Cluster>(move |cluster, context| {
+            keys(clusters.pools(&context.informers, &ObjectKey::of(cluster)))
         })
-        .watches::<AzureManagedControlPlane>(move |plane, informers| {
+        .watches::<AzureManagedControlPlane>(move |plane, context| {
             match owner::cluster_name(&plane.metadata) {
                 Some(name) => {
                     let cluster = ObjectKey::new(plane.metadata.namespace.as_deref(), name);
-                    keys(planes.pools(informers, &cluster))
+                    keys(planes.pools(&context.informers, &cluster))
                 }
                 None => Vec::new(),
             }

@@ -13,17 +13,16 @@ use slipway_capi::{
         Report, Status,
         legacy::{LegacyReport, Severity},
     },
-    names::condition as names,
     owner, paused, secret,
     view::{Cluster, Machine},
 };
 use slipway_runtime::{
     Next, ObjectKey,
     controller::{Context, Controller, Reconciler, Registration},
-    informer::{Informers, Scope},
 };
 
 use super::{
+    concern,
     gather::{Gathered, gather},
     lock,
     owner::{Owner, find_owner},
@@ -55,73 +54,9 @@ pub fn registration() -> Registration {
                 .map(|reference| ObjectKey::new(machine.metadata.namespace.as_deref(), &reference.name))
                 .collect()
         })
-        .watches::<Cluster>(|cluster, informers| {
-            let name = cluster.metadata.name.as_deref();
-            let of_cluster = |config: &KThreesConfig| owner::cluster_name(&config.metadata) == name;
-            let namespace = cluster.metadata.namespace.as_deref();
-            concerned(informers, namespace, |config| {
-                of_cluster(config) && (is_unfinished(config) || is_told_otherwise(config, cluster))
-            })
-        })
-        .watches_metadata(secrets, |secret, informers| {
-            let name = secret.name.as_deref().unwrap_or_default();
-            concerned(informers, secret.namespace.as_deref(), |config| {
-                is_unfinished(config) && needs_secret(config, name)
-            })
-        })
+        .watches::<Cluster>(concern::by_cluster)
+        .watches_metadata(secrets, concern::by_secret)
         .into_registration()
-}
-
-/// A config that still waits for something.
-fn is_unfinished(config: &KThreesConfig) -> bool {
-    config.status.as_ref().and_then(|status| status.ready) != Some(true)
-}
-
-/// A finished config has nothing left to do, but it still says whether it is paused.
-fn is_told_otherwise(config: &KThreesConfig, cluster: &Cluster) -> bool {
-    let told = config
-        .status
-        .iter()
-        .filter_map(|status| status.v1beta2.as_ref()?.conditions.as_ref())
-        .flatten()
-        .find(|condition| condition.type_ == names::PAUSED)
-        .map(|condition| condition.status == "True");
-    told != Some(paused::paused(Some(cluster), &config.metadata).is_paused())
-}
-
-/// Configs in a namespace that something concerns.
-fn concerned(
-    informers: &Informers,
-    namespace: Option<&str>,
-    concerns: impl Fn(&KThreesConfig) -> bool,
-) -> Vec<ObjectKey> {
-    informers
-        .get::<KThreesConfig>(Scope::all())
-        .list()
-        .iter()
-        .filter(|config| config.metadata.namespace.as_deref() == namespace)
-        .filter(|config| concerns(config))
-        .map(|config| ObjectKey::of(config.as_ref()))
-        .collect()
-}
-
-/// Whether a secret of this name may be what a config waits for.
-fn needs_secret(config: &KThreesConfig, name: &str) -> bool {
-    let referenced = config
-        .spec
-        .files
-        .iter()
-        .flatten()
-        .filter_map(|file| file.content_from.as_ref())
-        .chain(config.spec.server_config.iter().filter_map(|server| {
-            server
-                .datastore
-                .as_ref()
-                .map(|datastore| &datastore.endpoint_from)
-        }))
-        .any(|source| source.secret.name == name);
-    let cluster = owner::cluster_name(&config.metadata).unwrap_or_default();
-    referenced || (!cluster.is_empty() && name.starts_with(&format!("{cluster}-")))
 }
 
 impl Reconciler for ConfigReconciler {

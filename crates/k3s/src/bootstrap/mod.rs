@@ -1,6 +1,7 @@
 //! Bootstrap: what a host is told at its first boot, and the KThreesConfig that asks for it.
 
 pub mod admit;
+mod concern;
 pub mod controller;
 pub mod etcd_proxy;
 mod gather;

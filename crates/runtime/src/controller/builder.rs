@@ -46,14 +46,11 @@ impl Default for Options {
 pub struct Controller<R: Reconciler> {
     name: &'static str,
     reconciler: Arc<R>,
-    own: Own<R::Object>,
+    kept_as_text: Vec<fn(&Informers)>,
     sources: Vec<Source>,
     triggers: Vec<Trigger>,
     options: Options,
 }
-
-/// How the objects a controller works on are kept.
-pub(super) type Own<K> = fn(&Informers, Scope) -> Informer<K>;
 
 impl<R: Reconciler> Controller<R> {
     /// The name is the kind in lower case.
@@ -61,39 +58,16 @@ impl<R: Reconciler> Controller<R> {
         Self {
             name,
             reconciler: Arc::new(reconciler),
-            own: |informers, scope| informers.get(scope),
+            kept_as_text: Vec::new(),
             sources: Vec::new(),
             triggers: Vec::new(),
             options: Options::default(),
         }
     }
 
-    /// The objects it works on are kept as text ([`Informers::get_packed`]).
-    pub fn packed(mut self) -> Self
-    where
-        R::Object: Serialize,
-    {
-        self.own = |informers, scope| informers.get_packed(scope);
-        self
-    }
-
-    /// Like [`Controller::owns`], with the children kept as text: a reconcile finds them by [`Informers::get_packed`].
-    pub fn owns_packed<Child>(mut self) -> Self
-    where
-        Child: Object + Resource<DynamicType = ()> + Serialize,
-    {
-        let owner_kind = R::Object::kind(&()).into_owned();
-        let owner_group = R::Object::group(&()).into_owned();
-        self.sources.push(Source::new(move |context, queue| {
-            let scope = Scope::of_namespace(&context.settings);
-            let informer: Informer<Child> = context.informers.get_packed(scope);
-            let (group, kind) = (owner_group.clone(), owner_kind.clone());
-            run::feed(informer, queue, move |child| {
-                controlling_owner(child.meta(), &group, &kind)
-                    .into_iter()
-                    .collect()
-            })
-        }));
+    /// Objects of this kind are kept as text ([`Informers::keep_as_text`]), whoever looks at them.
+    pub fn keeps_as_text<K: Object + Serialize>(mut self) -> Self {
+        self.kept_as_text.push(Informers::keep_as_text::<K>);
         self
     }
 
@@ -114,7 +88,7 @@ impl<R: Reconciler> Controller<R> {
     /// A change of another object brings back the objects it is mapped to; both its old and its new state are.
     pub fn watches<Other>(
         self,
-        map: impl Fn(&Other, &Informers) -> Vec<ObjectKey> + Send + Sync + 'static,
+        map: impl Fn(&Other, &Context) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self
     where
         Other: Object + Resource<DynamicType = ()>,
@@ -126,7 +100,7 @@ impl<R: Reconciler> Controller<R> {
     pub fn watches_in<Other>(
         mut self,
         scope: impl Fn(&crate::Settings) -> Scope + Send + Sync + 'static,
-        map: impl Fn(&Other, &Informers) -> Vec<ObjectKey> + Send + Sync + 'static,
+        map: impl Fn(&Other, &Context) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self
     where
         Other: Object + Resource<DynamicType = ()>,
@@ -134,8 +108,8 @@ impl<R: Reconciler> Controller<R> {
         let map = Arc::new(map);
         self.sources.push(Source::new(move |context, queue| {
             let informer: Informer<Other> = context.informers.get(scope(&context.settings));
-            let (map, informers) = (Arc::clone(&map), context.informers.clone());
-            run::feed(informer, queue, move |other| map(other, &informers))
+            let (map, context) = (Arc::clone(&map), context.clone());
+            run::feed(informer, queue, move |other| map(other, &context))
         }));
         self
     }
@@ -144,15 +118,15 @@ impl<R: Reconciler> Controller<R> {
     pub fn watches_metadata(
         mut self,
         resource: ApiResource,
-        map: impl Fn(&ObjectMeta, &Informers) -> Vec<ObjectKey> + Send + Sync + 'static,
+        map: impl Fn(&ObjectMeta, &Context) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
         let map = Arc::new(map);
         self.sources.push(Source::new(move |context, queue| {
             let informer: Informer<PartialObjectMeta<DynamicObject>> = context
                 .informers
                 .get_metadata(&resource, Scope::of_namespace(&context.settings));
-            let (map, informers) = (Arc::clone(&map), context.informers.clone());
-            run::feed(informer, queue, move |other| map(&other.metadata, &informers))
+            let (map, context) = (Arc::clone(&map), context.clone());
+            run::feed(informer, queue, move |other| map(&other.metadata, &context))
         }));
         self
     }
@@ -200,10 +174,12 @@ impl<R: Reconciler> Controller<R> {
             run: Arc::new(move |context: Context| {
                 let controller = Arc::clone(&controller);
                 async move {
+                    for keep_as_text in &controller.kept_as_text {
+                        keep_as_text(&context.informers);
+                    }
                     run::run(
                         controller.name,
                         Arc::clone(&controller.reconciler),
-                        controller.own,
                         &controller.sources,
                         &controller.triggers,
                         controller.options,

@@ -16,7 +16,7 @@ use tracing::Instrument;
 
 use super::{
     Context, Reconciler, Trigger,
-    builder::{Options, Own, is_edit},
+    builder::{Options, is_edit},
 };
 use crate::{
     Class, Classified, Next, ObjectKey,
@@ -177,7 +177,6 @@ impl<R: Reconciler> Clone for Worker<R> {
 pub(super) async fn run<R: Reconciler>(
     name: &'static str,
     reconciler: Arc<R>,
-    own: Own<R::Object>,
     sources: &[Source],
     triggers: &[Trigger],
     options: Options,
@@ -192,7 +191,7 @@ pub(super) async fn run<R: Reconciler>(
     let stopped = context.shutdown.child_token();
     let feeds = TaskTracker::new();
     context.watches = Some(DynamicWatches::new(queue.clone(), feeds.clone(), stopped.clone()));
-    let informer = own(&context.informers, Scope::of_work(&context.settings));
+    let informer: Informer<R::Object> = context.informers.get(Scope::of_work(&context.settings));
     let mut synced: Vec<BoxFuture<'static, ()>> = Vec::new();
     let mut tasks = vec![feed_own(&informer, queue.clone())];
     for source in sources {

@@ -160,6 +160,8 @@ struct Set {
     entries: Mutex<HashMap<WatchKey, Entry>>,
     next_id: AtomicU64,
     tasks: Arc<AtomicUsize>,
+    /// By type, its `Packing`.
+    kept_as_text: Mutex<HashMap<TypeId, Box<dyn Any + Send + Sync>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -171,7 +173,6 @@ struct WatchKey {
     plural: String,
     scope: Scope,
     pruning: Option<&'static str>,
-    packed: bool,
 }
 
 struct Entry {
@@ -193,8 +194,20 @@ impl Informers {
                 entries: Mutex::default(),
                 next_id: AtomicU64::new(0),
                 tasks: Arc::default(),
+                kept_as_text: Mutex::default(),
             }),
         }
+    }
+
+    /// Objects of this kind are kept as text, each as its difference from another of its kind, and read anew for whoever
+    /// asks: a fraction of the memory, for some microseconds a look. For kinds of which there are very many, each looked
+    /// at by its key: `list` and an index read every object they answer. Watches that are already held stay as they are.
+    pub fn keep_as_text<K: Object + Serialize>(&self) {
+        let packing: Packing<K> = Packing::json();
+        self.inner
+            .kept_as_text
+            .lock()
+            .insert(TypeId::of::<K>(), Box::new(packing));
     }
 
     /// The informer of a kind known at compile time. `PartialObjectMeta<K>` watches metadata alone.
@@ -211,16 +224,6 @@ impl Informers {
         K: Object + Resource<DynamicType = ()>,
     {
         self.get_with(&(), scope, Some(pruning))
-    }
-
-    /// The same with every object kept as text, as its difference from another of its kind, and read anew for whoever
-    /// asks: a fraction of the memory, for some microseconds a look. For kinds of which there are very many, each looked
-    /// at by its key: `list` and an index read every object they answer.
-    pub fn get_packed<K>(&self, scope: Scope) -> Informer<K>
-    where
-        K: Object + Resource<DynamicType = ()> + Serialize,
-    {
-        self.informer(&(), scope, None, Some(Packing::json()))
     }
 
     /// The informer of a kind learnt at run time.
@@ -240,18 +243,8 @@ impl Informers {
     pub fn get_with<K: Object>(
         &self,
         dynamic: &K::DynamicType,
-        scope: Scope,
-        pruning: Option<Pruning<K>>,
-    ) -> Informer<K> {
-        self.informer(dynamic, scope, pruning, None)
-    }
-
-    fn informer<K: Object>(
-        &self,
-        dynamic: &K::DynamicType,
         mut scope: Scope,
         pruning: Option<Pruning<K>>,
-        packing: Option<Packing<K>>,
     ) -> Informer<K> {
         if TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>() {
             scope.namespace = None;
@@ -265,7 +258,6 @@ impl Informers {
             plural: resource.plural.clone(),
             scope,
             pruning: pruning.map(|pruning| pruning.name),
-            packed: packing.is_some(),
         };
         let mut entries = self.inner.entries.lock();
         if let Some(entry) = entries.get(&key)
@@ -277,7 +269,7 @@ impl Informers {
             return Informer { handle };
         }
         let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
-        let handle = Arc::new(self.start(dynamic, resource, key.clone(), id, pruning, packing));
+        let handle = Arc::new(self.start(dynamic, resource, key.clone(), id, pruning));
         let shared: Arc<dyn Cache> = handle.shared.clone();
         entries.insert(
             key,
@@ -297,9 +289,14 @@ impl Informers {
         key: WatchKey,
         id: u64,
         pruning: Option<Pruning<K>>,
-        packing: Option<Packing<K>>,
     ) -> Handle<K> {
         let set = &self.inner;
+        let packing = set
+            .kept_as_text
+            .lock()
+            .get(&TypeId::of::<K>())
+            .and_then(|packing| packing.downcast_ref::<Packing<K>>())
+            .copied();
         let scope = key.scope.clone();
         let client = watch::paced(&set.client);
         let api: Api<Guarded<K>> = match &scope.namespace {

@@ -19,6 +19,14 @@ pub(super) struct Packing<K> {
     unpack: fn(&[u8]) -> Option<K>,
 }
 
+impl<K> Clone for Packing<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Packing<K> {}
+
 impl<K: Serialize + DeserializeOwned> Packing<K> {
     pub fn json() -> Self {
         Self {

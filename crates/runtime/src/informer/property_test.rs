@@ -124,11 +124,10 @@ async fn follow(steps: Vec<Step>, packed: bool) -> Result<(), TestCaseError> {
         Random::seeded(9),
         stopped.clone(),
     );
-    let informer: Informer<ConfigMap> = if packed {
-        informers.get_packed(Scope::all())
-    } else {
-        informers.get(Scope::all())
-    };
+    if packed {
+        informers.keep_as_text::<ConfigMap>();
+    }
+    let informer: Informer<ConfigMap> = informers.get(Scope::all());
     let mut subscription = informer.subscribe();
     let mut told = Told::new();
     for (number, step) in steps.into_iter().enumerate() {
