@@ -308,6 +308,7 @@ async fn a_config_hears_of_its_secret_where_the_manager_may_look() {
     let waiting = json!({"metadata": {"labels": {WATCH_FILTER_LABEL: "ours"}}, "spec": {"files": [
         {"path": "/etc/license", "contentFrom": {"secret": {"name": "license", "key": "text"}}}]}});
     change(&stage.configs(), "worker", &waiting).await;
+    stage.step().await;
     let mut context = stage.context.clone();
     context.settings = Arc::new(Settings {
         namespace: Some(NAMESPACE.to_owned()),
