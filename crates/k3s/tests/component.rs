@@ -322,6 +322,25 @@ async fn a_config_hears_of_its_secret_where_the_manager_may_look() {
     stage.pass(Duration::from_secs(20)).await;
     let told = json!(status().await).to_string();
     assert!(told.contains("Secret license does not exist"), "{told}");
+    // In both forms, and of severity Info too.
+    let told = status().await.expect("a status");
+    let older = told.conditions.unwrap_or_default();
+    assert!(
+        older
+            .iter()
+            .any(|one| one.type_ == "Ready" && one.severity.as_deref() == Some("Info")),
+        "{older:?}"
+    );
+    let newer = told
+        .v1beta2
+        .and_then(|status| status.conditions)
+        .unwrap_or_default();
+    assert!(
+        newer
+            .iter()
+            .any(|one| one.type_ == "Ready" && one.status == "False"),
+        "{newer:?}"
+    );
     let license =
         serde_json::from_value(json!({"metadata": {"name": "license"}, "data": {"text": "bGljZW5zZQ=="}}))
             .expect("a secret");

@@ -37,10 +37,12 @@ pub(super) struct Behaviour {
 #[derive(Default)]
 struct Machine {
     failure: Option<Failure>,
+    /// Whether it took its failure, or was spared.
+    judged: bool,
     /// When each stage began.
     began: BTreeMap<Stage, Instant>,
     joined: bool,
-    /// Its Cluster, from when it was booted.
+    /// Its Cluster, from when it was first looked at.
     cluster: Option<String>,
     bootstrap_data: Option<Vec<u8>>,
 }
@@ -52,13 +54,12 @@ impl Behaviour {
 
     /// The failure of a machine; a new machine takes the next one that was asked for.
     pub fn failure(&mut self, name: &str) -> Option<Failure> {
-        if let Some(machine) = self.machines.get(name) {
-            return machine.failure.clone();
-        }
-        let failure = self.failures.pop_front();
         let machine = self.machines.entry(name.to_owned()).or_default();
-        machine.failure.clone_from(&failure);
-        failure
+        if !machine.judged {
+            machine.judged = true;
+            machine.failure = self.failures.pop_front();
+        }
+        machine.failure.clone()
     }
 
     pub fn recover(&mut self, name: &str) {
@@ -79,13 +80,18 @@ impl Behaviour {
         self.machines.get(name).is_some_and(|machine| machine.joined)
     }
 
-    pub fn joined(&mut self, name: &str, cluster: &str) {
-        let machine = self.machines.entry(name.to_owned()).or_default();
-        machine.joined = true;
-        machine.cluster = Some(cluster.to_owned());
+    pub fn joined(&mut self, name: &str) {
+        self.machines.entry(name.to_owned()).or_default().joined = true;
     }
 
-    /// The Cluster of a machine that was booted.
+    pub fn belongs(&mut self, name: &str, cluster: &str) {
+        let machine = self.machines.entry(name.to_owned()).or_default();
+        if machine.cluster.as_deref() != Some(cluster) {
+            machine.cluster = Some(cluster.to_owned());
+        }
+    }
+
+    /// The Cluster of a machine.
     pub fn cluster(&self, name: &str) -> Option<String> {
         self.machines.get(name)?.cluster.clone()
     }
@@ -105,6 +111,14 @@ impl Behaviour {
     pub fn names(&self) -> BTreeSet<String> {
         self.machines.keys().cloned().collect()
     }
+
+    pub fn names_in(&self, cluster: &str) -> Vec<String> {
+        let machines = self.machines.iter();
+        machines
+            .filter(|(_, machine)| machine.cluster.as_deref() == Some(cluster))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
 }
 
 #[cfg(test)]
@@ -120,6 +134,17 @@ mod tests {
         assert_eq!(behaviour.failure("a"), Some(Failure::NeverJoins));
         behaviour.recover("a");
         assert_eq!(behaviour.failure("a"), None);
+    }
+
+    #[test]
+    fn a_machine_takes_its_failure_also_where_it_is_known_already() {
+        let mut behaviour = Behaviour::default();
+        behaviour.fail_next(Failure::NeverJoins);
+        behaviour.belongs("a", "fleet/one");
+        behaviour.belongs("b", "fleet/two");
+        assert_eq!(behaviour.names_in("fleet/one"), ["a"]);
+        assert_eq!(behaviour.failure("a"), Some(Failure::NeverJoins));
+        assert_eq!(behaviour.failure("b"), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -117,7 +117,11 @@ impl Hosts {
         let everyone = world.clone();
         tasks.spawn(watch(world.core("Cluster"), queue.clone(), move |cluster| {
             let mut keys = referenced(cluster);
-            let names = everyone.behaviour.lock().names();
+            // Whether it is paused, and whether its machines may come.
+            let names = everyone
+                .behaviour
+                .lock()
+                .names_in(&everyone.key(&cluster.name_any()));
             keys.extend(names.into_iter().map(Key::Machine));
             keys
         }));

@@ -91,6 +91,9 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendE
     };
     let zone = owner.data["spec"]["failureDomain"].as_str();
     let cluster_name = owner.labels().get(CLUSTER_NAME).cloned().unwrap_or_default();
+    // Before the Cluster is read: a change after that brings the host back.
+    let cluster_key = world.key(&cluster_name);
+    world.behaviour.lock().belongs(name, &cluster_key);
     let cluster = world.core("Cluster").get_opt(&cluster_name).await?;
     if is_annotated_paused(&host) || cluster.as_ref().is_some_and(is_paused) {
         return Ok(None);
@@ -136,7 +139,7 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendE
         return Ok(Some(left));
     }
     let booting = Booting {
-        cluster: world.key(&cluster_name),
+        cluster: cluster_key,
         name: name.to_owned(),
         provider_id,
         address: address(name),
@@ -159,7 +162,7 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendE
         Err(BackendError::Refused(why)) => tracing::warn!(machine = name, why, "A host does not come up"),
         booted => booted?,
     }
-    world.behaviour.lock().joined(name, &booting.cluster);
+    world.behaviour.lock().joined(name);
     Ok(None)
 }
 
