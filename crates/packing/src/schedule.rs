@@ -3,7 +3,9 @@
 use ahash::AHashSet;
 
 use crate::default_spread;
+use crate::engine::choice::EqualDomains;
 use crate::engine::run::{Item, Refused, Run, RunOptions};
+use crate::engine::which_claim::KEEP_THEIR_ORDER;
 use crate::engine::world::World;
 use crate::model::{Plan, Pod, PodRefusal, RefusalReason, Snapshot, TopologySpreadConstraint};
 use crate::resources::amount;
@@ -42,16 +44,33 @@ pub fn schedule(snapshot: &Snapshot, pods: &[Pod]) -> Plan {
     let moving: AHashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
     let mut world = World::build(snapshot, &moving);
     let items = prepare(&mut world, &accepted, &defaults);
-    let name_of = |item: Item| accepted[item.pod].metadata.reference();
+    let (mut plan, may_improve) = attempt(&mut world, &items, &accepted, EqualDomains::FirstByName);
+    if may_improve {
+        let (other, _) = attempt(&mut world, &items, &accepted, EqualDomains::FewestClaims);
+        if is_better(&other, &plan) {
+            plan = other;
+        }
+    }
+    refusals.append(&mut plan.unschedulable);
+    plan.unschedulable = refusals;
+    plan
+}
 
-    let reserved = world.options.reserved_offering_mode;
-    let mut run = Run::new(
-        &mut world,
-        RunOptions {
-            reserved,
-            spare_busy_nodes: false,
-        },
-    );
+/// One run over a world. Says whether another could do better: of equal domains one was taken, and there are so few claims that
+/// the price had no say in which of them a pod went to. The world is then as it was before.
+fn attempt(
+    world: &mut World<'_>,
+    items: &[Item],
+    pods: &[&Pod],
+    equal_domains: EqualDomains,
+) -> (Plan, bool) {
+    let name_of = |item: Item| pods[item.pod].metadata.reference();
+    let options = RunOptions {
+        reserved: world.options.reserved_offering_mode,
+        spare_busy_nodes: false,
+        equal_domains,
+    };
+    let mut run = Run::new(world, options);
     let left = run.solve(items);
     let mut plan = Plan {
         existing: run.world.assignments(&run.on_nodes, &name_of),
@@ -71,11 +90,9 @@ pub fn schedule(snapshot: &Snapshot, pods: &[Pod]) -> Plan {
                 "reserved capacity fits the pod but could not be reserved in this round".to_owned(),
             ),
         };
-        let pod = accepted[item.pod];
-        let (pod, uid) = (pod.metadata.reference(), pod.metadata.uid.clone());
-        refusals.push(PodRefusal {
-            pod,
-            uid,
+        plan.unschedulable.push(PodRefusal {
+            pod: name_of(item),
+            uid: pods[item.pod].metadata.uid.clone(),
             reason,
             message,
             candidates,
@@ -84,18 +101,38 @@ pub fn schedule(snapshot: &Snapshot, pods: &[Pod]) -> Plan {
     for finished in run.finish_claims(&name_of) {
         match finished.problem {
             None => plan.new_claims.push(finished.claim),
-            Some(problem) => refusals.extend(finished.items.iter().map(|item| PodRefusal {
-                pod: name_of(*item),
-                uid: accepted[item.pod].metadata.uid.clone(),
-                reason: RefusalReason::Unschedulable,
-                message: problem.clone(),
-                candidates: Vec::new(),
-            })),
+            Some(problem) => plan
+                .unschedulable
+                .extend(finished.items.iter().map(|item| PodRefusal {
+                    pod: name_of(*item),
+                    uid: pods[item.pod].metadata.uid.clone(),
+                    reason: RefusalReason::Unschedulable,
+                    message: problem.clone(),
+                    candidates: Vec::new(),
+                })),
         }
     }
-    plan.unschedulable = refusals;
-    plan
+    let may_improve = run.domains_were_equal && run.claims.len() <= KEEP_THEIR_ORDER;
+    if may_improve {
+        run.undo();
+    }
+    (plan, may_improve)
 }
+
+/// Whether a plan leaves no more pods, creates no more nodes and costs no more than another, and less of one of them.
+fn is_better(plan: &Plan, other: &Plan) -> bool {
+    let cost = |plan: &Plan| -> f64 { plan.new_claims.iter().map(|claim| claim.cheapest_price).sum() };
+    let (left, more_left) = (plan.unschedulable.len(), other.unschedulable.len());
+    let (claims, more_claims) = (plan.new_claims.len(), other.new_claims.len());
+    let saved = cost(other) - cost(plan);
+    left <= more_left
+        && claims <= more_claims
+        && saved > -ROUNDING
+        && (left < more_left || claims < more_claims || saved > ROUNDING)
+}
+
+/// Prices that differ by less are the same, added up in another order.
+const ROUNDING: f64 = 1e-9;
 
 /// Sorts pods into shapes and into the order in which they are tried: the largest first.
 pub(crate) fn prepare<'a>(

@@ -13,6 +13,7 @@ mod constraints;
 mod custom_labels;
 mod determinism;
 mod differential;
+mod equal_domains;
 mod improvements;
 mod judge;
 mod judge_refuses;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::candidates::Candidate;
 use crate::engine::catalog::Pool;
+use crate::engine::choice::EqualDomains;
 use crate::engine::finish::Finished;
 use crate::engine::intern::{Interner, ReqId, ReqVec, find};
 use crate::engine::run::{Item, Run, RunOptions};
@@ -91,6 +92,7 @@ pub(crate) fn simulate(
     let options = RunOptions {
         reserved: ReservedOfferingMode::Fallback,
         spare_busy_nodes: consolidating,
+        equal_domains: EqualDomains::FirstByName,
     };
     let mut run = Run::new(world, options);
     for candidate in candidates {
@@ -111,7 +113,7 @@ pub(crate) fn simulate(
             }
         }
     }
-    let left = run.solve(items);
+    let left = run.solve(&items);
     let is_pending = |item: &Item| others.pending.iter().any(|pending| pending.pod == item.pod);
     let stranded: Vec<&Item> = left
         .iter()

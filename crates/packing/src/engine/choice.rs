@@ -8,6 +8,14 @@ use super::shape::{GroupId, ShapeId};
 use super::world::World;
 use crate::bits::BitSet;
 
+/// Which of domains that suit a pod equally well is tried first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EqualDomains {
+    FirstByName,
+    /// The one that the fewest claims could be in, then by name.
+    FewestClaims,
+}
+
 /// What the groups on one key leave.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyChoice {
@@ -45,7 +53,13 @@ pub(crate) struct NoDomain(pub GroupId);
 
 impl World<'_> {
     /// Works out where the groups of a variant let a pod go. `claims` is how many claims there are.
-    pub fn choose(&mut self, shape: ShapeId, variant: usize, claims: usize) -> Result<Choice, NoDomain> {
+    pub fn choose(
+        &mut self,
+        shape: ShapeId,
+        variant: usize,
+        claims: usize,
+        equal: EqualDomains,
+    ) -> Result<Choice, NoDomain> {
         let mut choice = Choice::default();
         let group_count = self.shapes[shape].variants[variant].groups.len();
         let total = group_count + self.shapes[shape].kept_away_by.len();
@@ -136,6 +150,7 @@ impl World<'_> {
         }
         choice.keys.sort_unstable_by_key(|choice| choice.key);
         for key_choice in &mut choice.keys {
+            let domains = &self.domains[&key_choice.key];
             if let Some(order) = &mut key_choice.pinned {
                 let rank = |domain: usize| -> SmallVec<[i32; 4]> {
                     ranks
@@ -144,19 +159,22 @@ impl World<'_> {
                         .map(|(_, id)| self.groups[*id].count(domain))
                         .collect()
                 };
-                let mut ranked: Vec<(SmallVec<[i32; 4]>, usize)> = key_choice
+                let crowd = |domain: usize| match equal {
+                    EqualDomains::FirstByName => 0,
+                    EqualDomains::FewestClaims => domains.claims_in[domain].len(),
+                };
+                let mut ranked: Vec<(SmallVec<[i32; 4]>, usize, usize)> = key_choice
                     .allowed
                     .iter()
-                    .map(|domain| (rank(domain), domain))
+                    .map(|domain| (rank(domain), crowd(domain), domain))
                     .collect();
                 ranked.sort();
                 let mut class = 0;
-                for (position, (own, domain)) in ranked.iter().enumerate() {
+                for (position, (own, _, domain)) in ranked.iter().enumerate() {
                     class += usize::from(position > 0 && ranked[position - 1].0 != *own);
                     order.push((*domain, class));
                 }
             }
-            let domains = &self.domains[&key_choice.key];
             let mut mask = BitSet::default();
             for domain in key_choice.allowed.iter() {
                 mask.union_with(&domains.nodes_in[domain]);

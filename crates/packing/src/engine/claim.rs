@@ -349,6 +349,7 @@ impl Run<'_, '_> {
                 Some(order) => {
                     let pins = || order.iter().filter(|(domain, _)| reachable.contains(*domain));
                     let best = pins().next().map(|(_, class)| *class);
+                    self.domains_were_equal |= pins().filter(|(_, class)| Some(*class) == best).count() > 1;
                     let allowed = pins().filter(|(_, class)| !self.best_domains_only || Some(*class) == best);
                     options.extend(allowed.map(|(domain, _)| domains.pins[*domain]));
                 }

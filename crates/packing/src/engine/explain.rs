@@ -18,7 +18,11 @@ impl Run<'_, '_> {
     /// One sentence, and the reasons by candidate, for the most relaxed form of the pod.
     pub fn explain(&mut self, shape: ShapeId) -> (String, Vec<CandidateRefusal>) {
         let variant = self.world.shapes[shape].variants.len() - 1;
-        let topology = match self.world.choose(shape, variant, self.claims.len()) {
+        let claims = self.claims.len();
+        let topology = match self
+            .world
+            .choose(shape, variant, claims, self.options.equal_domains)
+        {
             Ok(choice) => choice.no_new_host.map(|group| self.topology_reason(group)),
             Err(NoDomain(group)) => Some(self.topology_reason(group)),
         };

@@ -119,7 +119,9 @@ impl Group {
         self.occupied_count == 0
     }
 
-    pub fn change(&mut self, domain: usize, by: i32) {
+    /// Counts pods in a domain, or takes them back. Says whether the group did not know the domain before.
+    pub fn change(&mut self, domain: usize, by: i32) -> bool {
+        let opened = self.counts.get(domain).is_none_or(|count| *count == UNKNOWN);
         self.register(domain);
         let count = &mut self.counts[domain];
         let before = *count;
@@ -137,6 +139,12 @@ impl Group {
             set(&mut self.at_skew, domain, after >= skew);
             set(&mut self.over_skew, domain, after > skew);
         }
+        opened
+    }
+
+    /// A domain that was opened by a pod goes when the pod is taken back: an empty one would hold up others.
+    pub fn forget(&mut self, domain: usize) {
+        self.counts[domain] = UNKNOWN;
     }
 
     /// The least count over the domains the pod could go to, as the skew is measured against it.
@@ -159,4 +167,36 @@ impl Group {
 
 fn set(bits: &mut BitSet, bit: usize, value: bool) {
     if value { bits.insert(bit) } else { bits.remove(bit) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Group, GroupKind, GroupSpec, NodeFilter};
+    use crate::engine::intern::Interner;
+
+    #[test]
+    fn a_domain_that_a_pod_opened_goes_when_the_pod_is_taken_back() {
+        let mut interner = Interner::new(&[]);
+        let mut group = Group::new(GroupSpec {
+            kind: GroupKind::Spread,
+            key: interner.key("rack"),
+            namespaces: BTreeSet::new(),
+            selector: None,
+            max_skew: 1,
+            min_domains: None,
+            filter: NodeFilter::default(),
+        });
+        group.register(0);
+        assert!(!group.change(0, 2), "known before");
+        assert!(group.change(3, 1), "opened");
+        assert!(!group.change(3, 1), "known by now");
+        group.change(3, -1);
+        group.change(3, -1);
+        assert_eq!(group.least(None), 0, "the empty domain would hold up others");
+        group.forget(3);
+        assert_eq!(group.domains().collect::<Vec<_>>(), [(0, 2)]);
+        assert_eq!(group.least(None), 2);
+    }
 }

@@ -16,5 +16,5 @@ pub(crate) mod run;
 pub(crate) mod shape;
 pub(crate) mod shapes;
 mod spread_out;
-mod which_claim;
+pub(crate) mod which_claim;
 pub(crate) mod world;

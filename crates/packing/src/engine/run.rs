@@ -1,6 +1,6 @@
 //! One run over a world: pods in, placements out. What a run changes in the world it can take back.
 
-use super::choice::{Choice, NoDomain};
+use super::choice::{Choice, EqualDomains, NoDomain};
 use super::claim::Claim;
 use super::group::GroupKind;
 use super::intern::ReqVec;
@@ -30,9 +30,20 @@ pub(crate) enum Refused {
 
 /// What a run changed in the world, newest last.
 enum Change {
-    Count { group: GroupId, domain: usize },
-    Uncount { group: GroupId, domain: usize },
-    Node { node: usize, item: Item },
+    Count {
+        group: GroupId,
+        domain: usize,
+        /// The group did not know the domain before.
+        opened: bool,
+    },
+    Uncount {
+        group: GroupId,
+        domain: usize,
+    },
+    Node {
+        node: usize,
+        item: Item,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +51,7 @@ pub(crate) struct RunOptions {
     pub reserved: ReservedOfferingMode,
     /// Nodes that have been busy lately take only pods that wait.
     pub spare_busy_nodes: bool,
+    pub equal_domains: EqualDomains,
 }
 
 pub(crate) struct Run<'w, 'a> {
@@ -63,6 +75,8 @@ pub(crate) struct Run<'w, 'a> {
     pub reservations: Vec<u32>,
     /// Look only at the domains that are best for the pod.
     pub(super) best_domains_only: bool,
+    /// Some pod could have gone to another domain just as well.
+    pub domains_were_equal: bool,
     placed: u64,
     changes: Vec<Change>,
     changed_nodes: BitSet,
@@ -88,6 +102,7 @@ impl<'w, 'a> Run<'w, 'a> {
             limit_masks,
             reservations,
             best_domains_only: false,
+            domains_were_equal: false,
             placed: 0,
             changes: Vec::new(),
             changed_nodes: BitSet::default(),
@@ -96,9 +111,9 @@ impl<'w, 'a> Run<'w, 'a> {
     }
 
     /// Places what can be placed, as long as there is progress. Returns what is left.
-    pub fn solve(&mut self, items: Vec<Item>) -> Vec<(Item, Refused)> {
+    pub fn solve(&mut self, items: &[Item]) -> Vec<(Item, Refused)> {
         let mut queue: std::collections::VecDeque<(Item, usize)> =
-            items.into_iter().map(|item| (item, 0)).collect();
+            items.iter().map(|item| (*item, 0)).collect();
         let mut refusals: Vec<Option<Refused>> = Vec::new();
         while let Some((item, length_when_pushed)) = queue.front().copied() {
             if length_when_pushed == queue.len() {
@@ -149,7 +164,11 @@ impl<'w, 'a> Run<'w, 'a> {
 
     fn try_variant(&mut self, item: Item, variant: usize) -> Result<(), Refused> {
         self.touched.push((item.shape, variant));
-        let choice = match self.world.choose(item.shape, variant, self.claims.len()) {
+        let claims = self.claims.len();
+        let choice = match self
+            .world
+            .choose(item.shape, variant, claims, self.options.equal_domains)
+        {
             Ok(choice) => choice,
             Err(NoDomain(_)) => return Err(Refused::Unschedulable),
         };
@@ -394,10 +413,11 @@ impl<'w, 'a> Run<'w, 'a> {
             }
             let key = group.spec.key;
             if key == world.interner.hostname {
-                group.change(host, 1);
+                let opened = group.change(host, 1);
                 self.changes.push(Change::Count {
                     group: id,
                     domain: host,
+                    opened,
                 });
                 continue;
             }
@@ -413,8 +433,12 @@ impl<'w, 'a> Run<'w, 'a> {
             let everywhere = keeps_away || group.spec.kind == GroupKind::AntiAffinity;
             if everywhere || could_be_in.len() == 1 {
                 for domain in could_be_in.iter() {
-                    group.change(domain, 1);
-                    self.changes.push(Change::Count { group: id, domain });
+                    let opened = group.change(domain, 1);
+                    self.changes.push(Change::Count {
+                        group: id,
+                        domain,
+                        opened,
+                    });
                 }
             }
         }
@@ -458,10 +482,14 @@ impl<'w, 'a> Run<'w, 'a> {
             if group.spec.filter.is_trivial()
                 || World::filter_matches(&mut world.interner, &group.spec.filter, labels, taints)
             {
-                group.change(domain, by);
-                for _ in 0..by.abs() {
+                let opened = group.change(domain, by);
+                for position in 0..by.abs() {
                     self.changes.push(if by > 0 {
-                        Change::Count { group: id, domain }
+                        Change::Count {
+                            group: id,
+                            domain,
+                            opened: opened && position == 0,
+                        }
                     } else {
                         Change::Uncount { group: id, domain }
                     });
@@ -475,8 +503,19 @@ impl<'w, 'a> Run<'w, 'a> {
         let world = self.world;
         for change in self.changes.into_iter().rev() {
             match change {
-                Change::Count { group, domain } => world.groups[group].change(domain, -1),
-                Change::Uncount { group, domain } => world.groups[group].change(domain, 1),
+                Change::Count {
+                    group,
+                    domain,
+                    opened,
+                } => {
+                    world.groups[group].change(domain, -1);
+                    if opened {
+                        world.groups[group].forget(domain);
+                    }
+                }
+                Change::Uncount { group, domain } => {
+                    world.groups[group].change(domain, 1);
+                }
                 Change::Node { node, item } => {
                     let shape = &world.shapes[item.shape];
                     let data = &mut world.nodes[node];

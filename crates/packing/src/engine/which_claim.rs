@@ -8,7 +8,7 @@ use super::shape::{GroupId, ShapeId};
 use crate::bits::ones;
 
 /// Go's sort keeps the order of equal elements up to this many.
-const KEEP_THEIR_ORDER: usize = 12;
+pub(crate) const KEEP_THEIR_ORDER: usize = 12;
 /// How many of equal claims that take a pod are compared.
 const EQUALS_COMPARED: usize = 32;
 /// How many that refuse it are asked once one is found that takes it.
