@@ -27,6 +27,7 @@ pub fn only_launchable(workload: &Value, answer: &Value) -> Value {
                 })
         };
         let held: BTreeSet<&str> = list(&workload["instanceTypes"][pool])
+            .filter(|kind| list(&claim["instanceTypes"]).any(|listed| *listed == kind["name"]))
             .filter(|kind| list(&kind["offerings"]).any(launchable))
             .filter_map(|kind| kind["name"].as_str())
             .collect();
@@ -89,17 +90,23 @@ fn a_reservation_counts_only_where_the_claim_may_go() {
         {"name": "elsewhere", "requirements": family("elsewhere"), "offerings": [offering("a", "zone-2", 1)]},
         {"name": "full", "requirements": family("full"), "offerings": [offering("a", "zone-1", 0)]},
         {"name": "another", "requirements": family("another"), "offerings": [offering("b", "zone-1", 1)]}]}});
-    let types = |requirements: Value| {
+    let of_types = |requirements: Value, types: Value| {
         let answer = json!({"newClaims": [{"nodePool": "pool", "requirements": requirements,
-            "instanceTypes": ["here", "elsewhere", "full", "another"]}]});
+            "instanceTypes": types}]});
         only_launchable(&workload, &answer)["newClaims"][0]["instanceTypes"].clone()
     };
+    let types = |requirements: Value| of_types(requirements, json!(["here", "elsewhere", "full", "another"]));
     let in_zone = json!({"key": zone, "operator": "In", "values": ["zone-1"]});
     let into = json!({"key": RESERVATION, "operator": "In", "values": ["a"]});
     assert_eq!(types(json!([into, in_zone])), json!(["here"]));
     assert_eq!(types(json!([into])), json!(["here", "elsewhere"]));
     let two = json!({"key": "family", "operator": "Exists", "minValues": 2});
     assert_eq!(types(json!([into, two])), json!(["here", "elsewhere"]));
+    // What the claim does not list does not help it.
+    assert_eq!(
+        of_types(json!([into, two]), json!(["here", "full"])),
+        json!(["here", "full"])
+    );
     assert_eq!(
         types(json!([into, in_zone, two])),
         json!(["here", "elsewhere", "full", "another"])
