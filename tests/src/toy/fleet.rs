@@ -10,7 +10,7 @@ use slipway_capi::{
     paused::paused,
     view::Cluster,
 };
-use slipway_runtime::{Class, Classified, Context, Informers, Next, ObjectKey, Outcome, Reconciler, Scope};
+use slipway_runtime::{Class, Classified, Context, Next, ObjectKey, Outcome, Reconciler, Scope};
 
 use super::{
     api::{Fleet, FleetStatus, GROUP, Vessel, VesselSpec},
@@ -45,7 +45,7 @@ impl Classified for ToyError {
 }
 
 /// A Cluster's change brings back its Fleet.
-pub fn of_cluster(cluster: &Cluster, _: &Informers) -> Vec<ObjectKey> {
+pub fn of_cluster(cluster: &Cluster, _: &Context) -> Vec<ObjectKey> {
     cluster
         .spec
         .infrastructure_ref
