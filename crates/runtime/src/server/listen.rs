@@ -1,15 +1,27 @@
 //! Accepting connections: TLS or plain, HTTP/1.1 or HTTP/2, and an orderly end that lets requests finish.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use http::Request;
+use http::{HeaderValue, Request, Version, header};
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
 use rustls::{ServerConfig, SupportedProtocolVersion, server::ResolvesServerCert};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    time::{sleep, timeout},
+};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -17,9 +29,18 @@ use super::Answer;
 use crate::certificates::install_crypto_provider;
 
 /// A client that connects and says nothing is cut off.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Requests under way at shutdown get this long.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A connection is kept this long for its next request. Whoever closes an idle connection may cut off a request that is
+/// on its way, which an apiserver reports as a webhook that failed. So it is for the client to close it: those written
+/// in Go do after 90 seconds.
+pub(super) const IDLE: Duration = Duration::from_mins(2);
+/// Requests are still taken for this long at shutdown, each as the last of its connection: who sends them has not yet
+/// heard that this server goes.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
+/// Requests under way after that get this long.
 pub const DRAIN: Duration = Duration::from_secs(10);
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an address cannot be listened on, with the flag that names another.
 #[derive(Debug, thiserror::Error)]
@@ -81,16 +102,18 @@ impl Listener {
             .expect("a bound listener has an address")
     }
 
-    /// Serves until cancelled, then lets the requests that are under way finish.
+    /// Serves until cancelled, and a moment longer; then lets the requests that are under way finish.
     pub async fn serve<S, F>(self, protocol: Protocol, answer: S, cancel: CancellationToken)
     where
         S: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Answer> + Send + 'static,
     {
         let connections = TaskTracker::new();
+        let end = told_to_go(&cancel);
+        tokio::pin!(end);
         loop {
             let accepted = tokio::select! {
-                () = cancel.cancelled() => break,
+                () = end.as_mut() => break,
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
@@ -105,13 +128,13 @@ impl Listener {
                 Err(error) => {
                     // Out of file descriptors, mostly: wait for some to come back.
                     tracing::warn!(err = %error, "Failed to accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    sleep(Duration::from_millis(100)).await;
                 }
             }
         }
         drop(self.listener);
         connections.close();
-        if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
+        if timeout(DRAIN, connections.wait()).await.is_err() {
             tracing::warn!("Ended with requests still under way");
         }
     }
@@ -171,51 +194,70 @@ async fn serve_connection<S, F>(
     protocol: Protocol,
     answer: S,
     cancel: CancellationToken,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+) -> Result<(), Failure>
 where
     S: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
     stream.set_nodelay(true)?;
-    let service = hyper::service::service_fn(move |request| {
-        let answering = answer(request);
-        async move { Ok::<_, std::convert::Infallible>(answering.await) }
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HANDSHAKE);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(256);
     match protocol {
-        Protocol::Plain => drive(builder.serve_connection(TokioIo::new(stream), service), cancel).await,
+        Protocol::Plain => converse(stream, answer, cancel).await,
         Protocol::Tls(acceptor) => {
-            let stream = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await??;
-            drive(builder.serve_connection(TokioIo::new(stream), service), cancel).await
+            let stream = timeout(HANDSHAKE, acceptor.accept(stream)).await??;
+            converse(stream, answer, cancel).await
         }
     }
 }
 
-/// Runs one connection to its end; at shutdown no new request is taken on it.
-async fn drive<I, S>(
-    connection: auto::Connection<'_, I, S, TokioExecutor>,
-    cancel: CancellationToken,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+/// Answers the requests of one connection, until its end.
+pub(super) async fn converse<I, S, F>(stream: I, answer: S, cancel: CancellationToken) -> Result<(), Failure>
 where
-    S: hyper::service::Service<Request<Incoming>, Response = Answer>,
-    S::Future: Send + 'static,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send + 'static,
 {
+    let is_heard = Arc::new(AtomicBool::new(false));
+    let (heard, leaving) = (is_heard.clone(), cancel.clone());
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        heard.store(true, Ordering::Relaxed);
+        let says_when_it_closes = request.version() <= Version::HTTP_11;
+        let (answering, leaving) = (answer(request), leaving.clone());
+        async move {
+            let mut answer = answering.await;
+            if leaving.is_cancelled() && says_when_it_closes {
+                let close = HeaderValue::from_static("close");
+                answer.headers_mut().insert(header::CONNECTION, close);
+            }
+            Ok::<_, std::convert::Infallible>(answer)
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // What hyper limits is the time until a request's head has been read, and with it the time before it begins.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(256);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
+    let silence = async {
+        sleep(HANDSHAKE).await;
+        if is_heard.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         ended = connection.as_mut() => ended,
-        () = cancel.cancelled() => {
+        () = silence => Err("no request came".into()),
+        () = told_to_go(&cancel) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     }
+}
+
+/// The moment from which no new request is taken.
+async fn told_to_go(cancel: &CancellationToken) {
+    cancel.cancelled().await;
+    sleep(LINGER).await;
 }

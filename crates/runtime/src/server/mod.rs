@@ -4,6 +4,8 @@
 mod admission_review;
 mod body;
 mod conversion_review;
+#[cfg(test)]
+mod keeping_test;
 pub mod listen;
 #[cfg(test)]
 mod rotation_test;

@@ -543,6 +543,16 @@ async fn both_protocols_are_served_over_tls_and_requests_under_way_are_finished(
         cancel.cancel();
     });
     assert_eq!(answer.unwrap().status(), StatusCode::OK);
+    // Who has not heard of it yet is still answered.
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(connect(&serving, b"http/1.1").await))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    assert_eq!(
+        sender.send_request(request()).await.unwrap().status(),
+        StatusCode::OK
+    );
     serving.task.await.unwrap();
     assert!(tokio::net::TcpStream::connect(serving.address).await.is_err());
 }
