@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -78,15 +79,15 @@ type answer struct {
 	err      error
 }
 
-func consolidate(ctx context.Context, data []byte, limit time.Duration) (*Pass, error) {
+func consolidate(ctx context.Context, data []byte, limit time.Duration, output *json.Encoder) error {
 	workload, err := read(data)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ctx = contextFor(ctx, workload, runtime.GOMAXPROCS(0))
 	world, err := build(ctx, workload)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	queue := disruption.NewQueue(world.client, world.recorder, world.cluster, world.clock, world.provisioner)
 	shared := disruption.MakeConsolidation(
@@ -102,7 +103,11 @@ func consolidate(ctx context.Context, data []byte, limit time.Duration) (*Pass, 
 	debug.FreeOSMemory()
 	before := mark()
 	busyBefore := busySeconds()
-	pass := &Pass{}
+	pass := &Pass{Methods: []Method{}}
+	// Whoever waits for the pass times it from here, and has something to go by if it has to end the process.
+	if err := output.Encode(pass); err != nil {
+		return err
+	}
 	began := time.Now()
 	for _, one := range methods {
 		started := time.Now()
@@ -110,12 +115,12 @@ func consolidate(ctx context.Context, data []byte, limit time.Duration) (*Pass, 
 		candidates, err := disruption.GetCandidates(ctx, world.cluster, world.client, world.recorder, world.clock,
 			world.provider, one.method.ShouldDisrupt, one.method.Class(), queue)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		budgets, err := disruption.BuildDisruptionBudgetMapping(
 			ctx, world.cluster, world.clock, world.client, world.provider, world.recorder, one.method.Reason())
 		if err != nil {
-			return nil, err
+			return err
 		}
 		// A method that is not done when time is up is left behind: the process ends with the pass.
 		done := make(chan answer, 1)
@@ -130,7 +135,7 @@ func consolidate(ctx context.Context, data []byte, limit time.Duration) (*Pass, 
 			pass.TimedOut = true
 		}
 		if got.err != nil {
-			return nil, got.err
+			return got.err
 		}
 		method := Method{Name: one.name, Seconds: time.Since(started).Seconds(), Delete: []string{},
 			Candidates: len(candidates), Kept: world.recorder.count()}
@@ -142,11 +147,14 @@ func consolidate(ctx context.Context, data []byte, limit time.Duration) (*Pass, 
 		}
 		pass.Methods = append(pass.Methods, method)
 		pass.Seconds += method.Seconds
+		pass.BusySeconds = busySeconds() - busyBefore
+		pass.PeakMegabytes, pass.GrownMegabytes = before.since()
+		if err := output.Encode(pass); err != nil {
+			return err
+		}
 		if pass.TimedOut {
 			break
 		}
 	}
-	pass.BusySeconds = busySeconds() - busyBefore
-	pass.PeakMegabytes, pass.GrownMegabytes = before.since()
-	return pass, nil
+	return nil
 }

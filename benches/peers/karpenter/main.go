@@ -2,7 +2,8 @@
 //
 //	karpenter solve [-iterations N] [-limit 60s] WORKLOAD.json    one outcome with timings, as JSON
 //	karpenter stream                                            workloads on stdin, outcomes on stdout, a line each
-//	karpenter consolidate [-limit 60s] WORKLOAD.json            one pass of every consolidation method
+//	karpenter consolidate [-limit 60s] WORKLOAD.json            one pass of every consolidation method: what is known of it
+//	                                                            so far, a line when it begins and after every method
 package main
 
 import (
@@ -49,11 +50,7 @@ func run(arguments []string) error {
 			return err
 		}
 		if arguments[0] == "consolidate" {
-			pass, err := consolidate(ctx, data, *limit)
-			if err != nil {
-				return err
-			}
-			return output.Encode(pass)
+			return consolidate(ctx, data, *limit, output)
 		}
 		outcome, err := solve(ctx, data, *iterations, *threads, *limit)
 		if err != nil {

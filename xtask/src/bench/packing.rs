@@ -1,6 +1,7 @@
 //! The same workload files into `slipway-packing` and into Karpenter's scheduler, which is rebuilt for each iteration, and
 //! both results through the independent checker.
 
+mod hard_stop;
 mod options;
 mod sides;
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::super::Measured;
-use super::{answer, beside, numbers};
+use super::{answer, beside, hard_stop, numbers};
 
 /// What one side made of a workload.
 pub struct Side {
@@ -78,6 +78,11 @@ impl Side {
     }
 }
 
+/// How long the peer may take to read a cluster, which is not part of a pass.
+const PREPARE: Duration = Duration::from_mins(5);
+/// How long it may take to notice that its limit has passed.
+const GRACE: Duration = Duration::from_secs(10);
+
 /// One look of every consolidation method at a cluster.
 pub struct Pass {
     pub seconds: Measured,
@@ -91,6 +96,8 @@ pub struct Pass {
     pub peak_megabytes: f64,
     /// The limit in seconds, where it ended the pass.
     pub ended_after: Option<u64>,
+    /// Whether it had read the cluster and begun by then.
+    pub begun: bool,
 }
 
 impl Pass {
@@ -106,13 +113,15 @@ impl Pass {
             "savings_per_hour": self.savings,
             "peak_mb": self.peak_megabytes,
             "not_finished_within_seconds": self.ended_after,
+            "begun": self.begun,
         })
     }
 
     pub fn row(&self, name: &str) -> String {
-        let ended = self.ended_after.map_or_else(String::new, |seconds| {
-            format!("  not finished within {seconds} s")
-        });
+        let what = if self.begun { "finished" } else { "begun" };
+        let ended = self
+            .ended_after
+            .map_or_else(String::new, |seconds| format!("  not {what} within {seconds} s"));
         format!(
             "{name:<10} {:>9.3} s ({:.3} to {:.3}; {:.3} busy)  {} of {} nodes looked at  {} given up for {} new  {:.2} $/h saved  {:.0} MB{ended}",
             self.seconds.median,
@@ -246,6 +255,7 @@ impl Solvers {
             savings: sum("savings"),
             peak_megabytes: report["peakMegabytes"].as_f64().unwrap_or_default(),
             ended_after: None,
+            begun: true,
         })
     }
 
@@ -258,20 +268,34 @@ impl Solvers {
         command
             .args(["consolidate", "-limit", &format!("{seconds}s")])
             .arg(file);
-        let report = answer(&mut command)?;
+        // It looks at its limit only now and then.
+        let heard = hard_stop::run(&mut command, PREPARE, limit + GRACE)?;
+        let report = heard.last.unwrap_or_default();
         let methods = report["methods"].as_array().map_or(&[][..], Vec::as_slice);
         let most = |of: &dyn Fn(&Value) -> f64| methods.iter().map(of).fold(0.0, f64::max);
         let number = |name: &'static str| most(&move |method| method[name].as_f64().unwrap_or_default());
+        let of_report = |name: &str| report[name].as_f64().unwrap_or_default();
+        let ended_after = match heard.ended {
+            Some(_) if report.is_null() => Some(PREPARE.as_secs()),
+            Some(_) => Some(seconds),
+            None => (report["timedOut"] == true).then_some(seconds),
+        };
+        let used = heard.ended.unwrap_or_else(|| hard_stop::Used {
+            seconds: of_report("seconds"),
+            busy_seconds: of_report("busySeconds"),
+            peak_megabytes: of_report("peakMegabytes"),
+        });
         Ok(Some(Pass {
-            seconds: Measured::of(vec![report["seconds"].as_f64().unwrap_or_default()]),
-            busy_seconds: Measured::of(vec![report["busySeconds"].as_f64().unwrap_or_default()]),
+            seconds: Measured::of(vec![used.seconds]),
+            busy_seconds: Measured::of(vec![used.busy_seconds]),
             candidates: number("candidates") as usize,
             kept: number("kept") as usize,
             deleted: most(&|method| method["delete"].as_array().map_or(0, Vec::len) as f64) as usize,
             replaced: number("replace") as usize,
             savings: number("savings"),
-            peak_megabytes: report["peakMegabytes"].as_f64().unwrap_or_default(),
-            ended_after: (report["timedOut"] == true).then_some(seconds),
+            peak_megabytes: used.peak_megabytes,
+            ended_after,
+            begun: !report.is_null(),
         }))
     }
 }
