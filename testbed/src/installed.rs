@@ -92,7 +92,8 @@ pub async fn prepare(
     let account = pod["serviceAccountName"].as_str().unwrap_or("default");
     let kubeconfig = directory.join("account.kubeconfig");
     let user = format!("system:serviceaccount:{namespace}:{account}");
-    write(&kubeconfig, cluster.kubeconfig_as(&user, None).as_bytes())?;
+    let group = format!("system:serviceaccounts:{namespace}");
+    write(&kubeconfig, cluster.kubeconfig_as(&user, Some(&group)).as_bytes())?;
     arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
 
     let mut volumes = BTreeMap::new();

@@ -83,13 +83,16 @@ impl fmt::Display for Findings {
     }
 }
 
-/// The rights that the bindings among these objects give, by the roles among them. Roles that nothing here binds (those
-/// collected by label for somebody else) give none.
+/// The rights that the bindings among these objects give to a manager, by the roles among them. Roles that nothing here
+/// binds (those collected by label for somebody else) give none, and neither do those bound to a group: they are lent.
 pub fn declared(objects: &[Value]) -> BTreeSet<Right> {
     let bound: BTreeSet<(&str, &str)> = objects
         .iter()
         .filter_map(|object| {
             let role = object.get("roleRef")?;
+            if items(&object["subjects"]).any(|subject| subject["kind"] == "Group") {
+                return None;
+            }
             Some((role["kind"].as_str()?, role["name"].as_str()?))
         })
         .collect();
@@ -169,8 +172,11 @@ mod tests {
         vec![
             json!({"kind": "ClusterRole", "metadata": {"name": "manager"}, "rules": rule(&["list", "patch"])}),
             json!({"kind": "ClusterRole", "metadata": {"name": "for-others"}, "rules": rule(&["delete"])}),
+            json!({"kind": "ClusterRole", "metadata": {"name": "lent"}, "rules": rule(&["create"])}),
             json!({"kind": "ClusterRoleBinding", "metadata": {"name": "manager"},
                 "roleRef": {"kind": "ClusterRole", "name": "manager"}}),
+            json!({"kind": "ClusterRoleBinding", "metadata": {"name": "lent"},
+                "roleRef": {"kind": "ClusterRole", "name": "lent"}, "subjects": [{"kind": "Group"}]}),
         ]
     }
 

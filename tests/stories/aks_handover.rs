@@ -14,6 +14,7 @@ use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         core::v1::{Namespace, Node, Secret},
+        rbac::v1::ClusterRole,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -25,11 +26,12 @@ use serde_json::{Value, json};
 use slipway_testbed::{
     Peer, install,
     peers::{self, RunningPeer},
+    rights::{self, Right},
     wait::{until, until_gone},
 };
 
 use crate::{
-    aks_manager::{ACCOUNT, AksManager, BINARY, NAMESPACE},
+    aks_manager::{ACCOUNT, AksManager, BINARY, NAMESPACE, declared_roles},
     aks_world::{is_ready, peer},
     clusterctl_repository::{CORE_VERSION, Repository, called_as_now},
     manager_process::free_port,
@@ -41,6 +43,9 @@ use crate::{
 pub const NAME: &str = "handed-over";
 const PROVIDER_VERSION: &str = "v1.21.0";
 const AZURE: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
+/// What clusterctl leaves of them, and the guide removes when all is done.
+const LEFT_ROLES: [&str; 2] = ["capz-manager-role", "capz-base-manager-role"];
+const LEFT_BINDING: &str = "capz-manager-rolebinding";
 const POOLS: [&str; 2] = ["system", "user"];
 
 pub struct Handover {
@@ -144,7 +149,8 @@ impl Handover {
         Ok(running)
     }
 
-    /// `clusterctl delete --infrastructure azure`: their pods end with their Deployments. It leaves their cluster roles.
+    /// `clusterctl delete --infrastructure azure`: their pods end with their Deployments. It leaves their cluster roles, one
+    /// of which collects its rules from others.
     pub async fn remove_theirs(&self, running: [RunningPeer; 2]) -> Result<()> {
         self.clusterctl(&["delete", "--infrastructure", "azure"]).await?;
         let client = self.world.management.client();
@@ -156,18 +162,40 @@ impl Handover {
             until_gone(&deployments, name).await?;
         }
         running.into_iter().for_each(RunningPeer::stop);
-        self.world
-            .management
-            .kubectl(&[
-                "delete",
-                "clusterroles,clusterrolebindings",
-                "-l",
-                "cluster.x-k8s.io/provider=infrastructure-azure",
-            ])
-            .await?;
+        let left = Api::<ClusterRole>::all(client.clone())
+            .get(LEFT_ROLES[0])
+            .await
+            .context("what clusterctl leaves")?;
+        ensure!(left.aggregation_rule.is_some(), "{left:?}");
         // clusterctl tries cert-manager in a namespace of its own, and takes one that is still going for one that is there.
         until_gone(&Api::<Namespace>::all(client), "cert-manager-test").await?;
         Ok(())
+    }
+
+    /// What the guide's table says of the roles that stay: from here on the manager has no rights but its own.
+    pub async fn remove_their_roles(&self) -> Result<()> {
+        let management = &self.world.management;
+        let mut command = vec!["delete", "clusterrole"];
+        command.extend(LEFT_ROLES);
+        management.kubectl(&command).await?;
+        management
+            .kubectl(&["delete", "clusterrolebinding", LEFT_BINDING])
+            .await?;
+        Ok(())
+    }
+
+    /// Requests of the manager that were denied, or would have been without the rights that their roles leave to it.
+    pub fn beyond_its_rights(&self) -> Result<BTreeSet<String>> {
+        let declared = rights::declared(&declared_roles()?);
+        let requests = self.world.management.audit().requests(None, |request| {
+            request.username() == ACCOUNT && !request.object.resource.is_empty()
+        })?;
+        ensure!(!requests.is_empty(), "the manager asks for something");
+        let beyond = requests.iter().filter_map(|request| {
+            let right = Right::new(&request.object.api_group, &request.resource(), &request.verb);
+            (request.was_denied() || !declared.contains(&right)).then(|| right.to_string())
+        });
+        Ok(beyond.collect())
     }
 
     /// `slipway manifests --repository` and `clusterctl init`, and the manager that this installs.

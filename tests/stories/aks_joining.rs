@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
-use slipway_testbed::{hosts::Hosts, install, wait::until};
+use slipway_testbed::{hosts::Hosts, wait::until};
 
 use crate::{
     aks_world::{AZURE, CORE, Fleet, VERSION, World, system},
@@ -14,22 +14,6 @@ use crate::{
 const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
 /// By the kubeconfig of the cluster, and by a token with the authority of the cluster.
 const WAYS: [(&str, usize); 2] = [("byofile", 2), ("byotoken", 1)];
-
-/// The kubeadm provider asks a cluster's control plane for its version, and has leave to ask only its own kind: what
-/// docs/aks/kubeconfigs.md tells a user to apply.
-fn leave_to_ask() -> [Value; 2] {
-    let (group, name) = ("rbac.authorization.k8s.io", "kubeadm-bootstrap-reads-aks");
-    let version = format!("{group}/v1");
-    [
-        json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": name},
-            "rules": [{"apiGroups": ["infrastructure.cluster.x-k8s.io"],
-                "resources": ["azuremanagedcontrolplanes"], "verbs": ["get", "list", "watch"]}]}),
-        json!({"apiVersion": version, "kind": "ClusterRoleBinding", "metadata": {"name": name},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": "capi-kubeadm-bootstrap-manager",
-                "namespace": "capi-kubeadm-bootstrap-system"}]}),
-    ]
-}
 
 fn join(fleet: &Fleet<'_>, way: &str) -> Value {
     let registration = json!({"kubeletExtraArgs": [{"name": "cloud-provider", "value": "external"}]});
@@ -70,7 +54,6 @@ pub async fn bring_your_own_nodes(world: &World) -> Result<()> {
     fleet.until_nodes("byosys", 1).await?;
     let before = fleet.writes();
     let hosts = Hosts::start(&world.management, &fleet.name, &world.workload).await?;
-    install::install(&fleet.client, &leave_to_ask()).await?;
     for (way, replicas) in WAYS {
         fleet.apply(&machines(&fleet, way, replicas)).await?;
     }

@@ -62,7 +62,7 @@ impl AksManager {
         std::fs::create_dir_all(&folder)?;
         let mut roles = declared_roles()?;
         for object in &mut roles {
-            if object.get("subjects").is_some() {
+            if object["subjects"][0]["kind"] == "ServiceAccount" {
                 object["subjects"] =
                     json!([{"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}]);
             }

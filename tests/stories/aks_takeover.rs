@@ -15,7 +15,6 @@ use slipway_testbed::{
 
 use crate::{
     aks_handover::{Handover, NAME},
-    aks_manager::ACCOUNT,
     aks_world::{AZURE, CORE, NEXT, is_ready},
 };
 
@@ -77,11 +76,10 @@ async fn a_running_installation_hands_its_clusters_over() -> Result<()> {
         ensure!(left.contains(&format!("{NAME}-{name}")), "{left:?}");
     }
 
+    handover.remove_their_roles().await?;
     ours_from_here_on(&handover).await?;
-    let denied = handover.world.management.audit().requests(None, |request| {
-        request.username() == ACCOUNT && request.was_denied()
-    })?;
-    ensure!(denied.is_empty(), "{denied:?}");
+    let beyond = handover.beyond_its_rights()?;
+    ensure!(beyond.is_empty(), "not in the roles of our package: {beyond:?}");
     manager.kill();
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The registration: what this provider brings to the manager and to its manifests.
 
 use slipway_azure::setup;
-use slipway_runtime::{Package, PackageKind, Provider, Rule, controller::Registration};
+use slipway_runtime::{Lent, Package, PackageKind, Provider, Rule, controller::Registration};
 
 use crate::{
     access::Access,
@@ -16,6 +16,14 @@ use crate::{
 
 const PATCH: &[&str] = &["list", "watch", "patch"];
 const DETACH: &[&str] = &["list", "patch", "delete"];
+
+/// kubeadm's bootstrap provider asks a cluster's control plane for its version, for nodes that are not AKS's own. Its roles
+/// name kubeadm's control planes alone; core's name every kind of the group.
+const KUBEADM: Lent = Lent {
+    name: "kubeadm-bootstrap",
+    namespace: "capi-kubeadm-bootstrap-system",
+    rules: &[Rule::new(GROUP, &["azuremanagedcontrolplanes"], Rule::READ)],
+};
 
 const RBAC: &[Rule] = &[
     // Admission reads the Cluster for its network and its deletion; the controllers for whom it refers to.
@@ -110,6 +118,8 @@ pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
 pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     let mut package = Package::new(PackageKind::Infrastructure, "azure");
     package.name_prefix = Some("capz");
+    package.cluster_role = Some("slipway");
+    package.lent = vec![KUBEADM];
     package.crds = crds();
     package.rbac = RBAC.to_vec();
     package.admission = admission();

@@ -46,5 +46,5 @@ pub use object_key::ObjectKey;
 pub use outcome::{Class, Classified, Next, Outcome};
 pub use provider::{Package, PackageKind, Provider};
 pub use random::Random;
-pub use rbac::Rule;
+pub use rbac::{Lent, Rule};
 pub use settings::Settings;

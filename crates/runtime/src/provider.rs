@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::core::v1::EnvVar, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 
-use crate::{Rule, admission::Admission, conversion::Conversion, hook::Hook};
+use crate::{Lent, Rule, admission::Admission, conversion::Conversion, hook::Hook};
 
 /// The clusterctl type of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,6 +69,8 @@ pub struct Package {
     pub name: &'static str,
     pub crds: Vec<CustomResourceDefinition>,
     pub rbac: Vec<Rule>,
+    /// What managers of other packages need to work with its kinds.
+    pub lent: Vec<Lent>,
     pub admission: Vec<Admission>,
     pub conversion: Vec<Conversion>,
     pub hooks: Vec<Hook>,
@@ -76,6 +78,10 @@ pub struct Package {
     /// What the names of rendered objects begin with; the identity if absent. A drop-in takes its peer's, so that
     /// namespace, lease and objects are the ones that are there already.
     pub name_prefix: Option<&'static str>,
+    /// What the manager's cluster role and its binding are called after the prefix; `manager` if absent. A drop-in takes
+    /// another name than its peer's where the peer's role is aggregated: clusterctl leaves it behind, and a role that is
+    /// applied over it stays aggregated, without rules of its own.
+    pub cluster_role: Option<&'static str>,
     /// Further arguments of the manager in the rendered Deployment. May hold `${VARIABLE:=default}`.
     pub arguments: Vec<String>,
     /// Environment variables of the manager in the rendered Deployment.
@@ -96,11 +102,13 @@ impl Package {
             name,
             crds: Vec::new(),
             rbac: Vec::new(),
+            lent: Vec::new(),
             admission: Vec::new(),
             conversion: Vec::new(),
             hooks: Vec::new(),
             controllers: Vec::new(),
             name_prefix: None,
+            cluster_role: None,
             arguments: Vec::new(),
             environment: Vec::new(),
             objects: Vec::new(),

@@ -1,5 +1,15 @@
 //! Permissions, declared beside the code that needs them and rendered into ClusterRoles.
 
+/// Rules for the manager of another package, whose own roles lack them and collect none.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent {
+    /// What the role and its binding are called after, with the prefix of the package that lends.
+    pub name: &'static str,
+    /// The namespace whose service accounts get them.
+    pub namespace: &'static str,
+    pub rules: &'static [Rule],
+}
+
 /// One permission: verbs on resources of one API group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {

@@ -326,7 +326,9 @@ impl Start {
 
         let (namespace, account) = service_account(&objects);
         let user = format!("system:serviceaccount:{namespace}:{account}");
-        let kubeconfig = self.kubeconfig(&format!("{}.kubeconfig", part.name()), &user, None)?;
+        let group = format!("system:serviceaccounts:{namespace}");
+        let file = format!("{}.kubeconfig", part.name());
+        let kubeconfig = self.kubeconfig(&file, &user, Some(&group))?;
         let program = self.layout().manager(&Manager {
             part,
             gates,

@@ -20,7 +20,7 @@ pub use self::{
     local::local_objects,
     reference::reference,
 };
-use crate::{Package, PackageKind, Rule, admission::Admission};
+use crate::{Lent, Package, PackageKind, Rule, admission::Admission};
 
 /// The label by which clusterctl finds what belongs to a provider.
 pub const PROVIDER_LABEL: &str = "cluster.x-k8s.io/provider";
@@ -68,6 +68,8 @@ pub struct Bundle {
     crds: BTreeMap<String, Value>,
     converted: Vec<String>,
     rules: Vec<Rule>,
+    lent: Vec<Lent>,
+    cluster_role: Option<&'static str>,
     admission: Vec<Admission>,
     has_hooks: bool,
     arguments: Vec<String>,
@@ -92,6 +94,8 @@ impl Bundle {
                 crds: BTreeMap::new(),
                 converted: Vec::new(),
                 rules: Vec::new(),
+                lent: Vec::new(),
+                cluster_role: None,
                 admission: Vec::new(),
                 has_hooks: false,
                 arguments: Vec::new(),
@@ -133,6 +137,8 @@ impl Bundle {
             self.converted.push(conversion.crd.clone());
         }
         self.rules.extend(package.rbac.iter().copied());
+        self.lent.extend(package.lent.iter().copied());
+        self.cluster_role = self.cluster_role.or(package.cluster_role);
         self.admission.extend(package.admission.iter().cloned());
         self.has_hooks |= !package.hooks.is_empty();
         self.arguments.extend(package.arguments.iter().cloned());

@@ -1,4 +1,4 @@
-//! Permissions: what the providers declared, what the runtime itself needs, and what Cluster API's own manager needs
+//! Permissions: what the providers declared, what the runtime itself needs, and what Cluster API's own managers need
 //! to work with our kinds.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +40,7 @@ pub fn merged(rules: impl IntoIterator<Item = Rule>) -> Vec<Value> {
 
 pub fn roles(bundle: &Bundle) -> Vec<Value> {
     let namespace = bundle.namespace();
+    let cluster_role = bundle.cluster_role.unwrap_or("manager");
     let subject =
         json!([{"kind": "ServiceAccount", "name": bundle.named("manager"), "namespace": namespace}]);
     let mut objects = vec![
@@ -49,12 +50,11 @@ pub fn roles(bundle: &Bundle) -> Vec<Value> {
             "metadata": {"name": bundle.named("leader-election-role"), "namespace": namespace},
             "rules": merged([Rule::new("coordination.k8s.io", &["leases"], &["create", "get", "update"])]),
         }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": bundle.named("manager-role")},
-            "rules": merged(bundle.rules.iter().chain(OWN).copied()),
-        }),
+        role(
+            bundle,
+            cluster_role,
+            &merged(bundle.rules.iter().chain(OWN).copied()),
+        ),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
@@ -66,20 +66,40 @@ pub fn roles(bundle: &Bundle) -> Vec<Value> {
             },
             "subjects": subject,
         }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": bundle.named("manager-rolebinding")},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": bundle.named("manager-role"),
-            },
-            "subjects": subject,
-        }),
+        binding(bundle, cluster_role, &subject),
     ];
     objects.extend(aggregated(bundle));
+    for lent in &bundle.lent {
+        objects.push(role(bundle, lent.name, &merged(lent.rules.iter().copied())));
+        // A group, because clusterctl moves every subject that has a namespace into the package's own.
+        let accounts = format!("system:serviceaccounts:{}", lent.namespace);
+        let subject = json!([{"kind": "Group", "name": accounts, "apiGroup": "rbac.authorization.k8s.io"}]);
+        objects.push(binding(bundle, lent.name, &subject));
+    }
     objects
+}
+
+fn role(bundle: &Bundle, name: &str, rules: &[Value]) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": bundle.named(&format!("{name}-role"))},
+        "rules": rules,
+    })
+}
+
+fn binding(bundle: &Bundle, name: &str, subjects: &Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": bundle.named(&format!("{name}-rolebinding"))},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": bundle.named(&format!("{name}-role")),
+        },
+        "subjects": subjects,
+    })
 }
 
 /// Cluster API's manager may touch kinds of its own groups; for others it collects roles by this label.

@@ -164,6 +164,50 @@ fn rules_are_joined_and_foreign_groups_are_opened_to_cluster_api() {
 }
 
 #[test]
+fn what_others_need_is_lent_to_their_service_accounts() {
+    const RULES: &[Rule] = &[Rule::new(
+        "infrastructure.cluster.x-k8s.io",
+        &["boats"],
+        Rule::READ,
+    )];
+    let mut package = package("infrastructure.cluster.x-k8s.io");
+    package.cluster_role = Some("slipway");
+    package.lent = vec![Lent {
+        name: "pilot",
+        namespace: "harbour-system",
+        rules: RULES,
+    }];
+    let objects = Bundle::join(&[package]).unwrap()[0].objects(&release());
+    let called =
+        |kind: &str| -> Vec<&Value> { objects.iter().filter(|object| object["kind"] == kind).collect() };
+    let names = |kind: &str| -> Vec<&str> {
+        let found = called(kind).into_iter();
+        found
+            .filter_map(|object| object["metadata"]["name"].as_str())
+            .collect()
+    };
+    assert_eq!(names("ClusterRole"), ["capt-slipway-role", "capt-pilot-role"]);
+    assert_eq!(
+        names("ClusterRoleBinding"),
+        ["capt-slipway-rolebinding", "capt-pilot-rolebinding"]
+    );
+    assert_eq!(
+        called("ClusterRole")[1]["rules"],
+        json!([{"apiGroups": ["infrastructure.cluster.x-k8s.io"], "resources": ["boats"],
+            "verbs": ["get", "list", "watch"]}])
+    );
+    let bindings = called("ClusterRoleBinding");
+    assert_eq!(bindings[0]["roleRef"]["name"], "capt-slipway-role");
+    assert_eq!(bindings[1]["roleRef"]["name"], "capt-pilot-role");
+    assert_eq!(
+        bindings[1]["subjects"],
+        json!([{"kind": "Group", "name": "system:serviceaccounts:harbour-system",
+            "apiGroup": "rbac.authorization.k8s.io"}]),
+        "no namespace that clusterctl would move"
+    );
+}
+
+#[test]
 fn two_providers_join_in_one_package() {
     let mut second = Package::new(PackageKind::Infrastructure, "toy");
     second.name_prefix = Some("capt");
