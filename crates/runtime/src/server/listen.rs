@@ -38,7 +38,7 @@ pub(super) const IDLE: Duration = Duration::from_mins(2);
 /// heard that this server goes.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// Requests under way after that get this long.
-pub const DRAIN: Duration = Duration::from_secs(10);
+pub const DRAIN: Duration = Duration::from_secs(8);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
