@@ -43,7 +43,7 @@ use crate::{
 pub const NAME: &str = "handed-over";
 const PROVIDER_VERSION: &str = "v1.21.0";
 const AZURE: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
-/// What clusterctl leaves of them, and the guide removes when all is done.
+/// What clusterctl leaves of them and the guide removes.
 const LEFT_ROLES: [&str; 2] = ["capz-manager-role", "capz-base-manager-role"];
 const LEFT_BINDING: &str = "capz-manager-rolebinding";
 const POOLS: [&str; 2] = ["system", "user"];
@@ -172,7 +172,7 @@ impl Handover {
         Ok(())
     }
 
-    /// What the guide's table says of the roles that stay: from here on the manager has no rights but its own.
+    /// What the guide removes at once and whoever forgets it later: from here on the manager has no rights but its own.
     pub async fn remove_their_roles(&self) -> Result<()> {
         let management = &self.world.management;
         let mut command = vec!["delete", "clusterrole"];
