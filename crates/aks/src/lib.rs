@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod control_plane;
 pub mod error;
 pub mod example;
+pub mod frame;
 pub mod joining;
 pub mod kubeconfig;
 pub mod nodes;

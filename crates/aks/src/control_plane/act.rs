@@ -15,7 +15,7 @@ use slipway_runtime::Context;
 use super::observe::{Scene, sign_in};
 use crate::{
     error::Error,
-    joining,
+    frame, joining,
     kubeconfig::{self, Person, SERVER_SCOPE, Token, Verdict},
     plan::{Action, Part, Wanted, control_plane::endpoint},
     render::ids,
@@ -73,17 +73,8 @@ impl Hands<'_> {
             self.scene.max_age,
         )
         .await;
-        if let Some(differences) = &taken.sent {
-            let reason = if differences.is_empty() {
-                "Creating"
-            } else {
-                "Updating"
-            };
-            let note = format!("{reason} {:?} {} {differences}", wanted.part, wanted.id);
-            self.context
-                .events
-                .normal(&self.scene.observed.plane, reason, "Ensure", note.trim_end());
-        }
+        let (plane, part) = (&self.scene.observed.plane, format!("{:?}", wanted.part));
+        frame::tell_sent(plane, &part, &wanted.id, &taken, self.context);
         taken
     }
 

@@ -5,14 +5,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::ApiResource};
+use kube::{ResourceExt, api::ApiResource};
 use slipway_azure::setup::Clouds;
 use slipway_capi::{
-    condition, finalizer, marks, owner, paused,
+    finalizer, marks, owner, paused,
     view::{Cluster, MachinePool},
 };
 use slipway_runtime::{
-    Class, Classified, Next, ObjectKey, Outcome,
+    Next, ObjectKey, Outcome,
     controller::{Context, Controller, Reconciler, Registration},
 };
 
@@ -23,29 +23,19 @@ use super::{
 };
 use crate::{
     access::Access,
-    api::{
-        AzureClusterIdentity, AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool,
-        NewerConditions,
-    },
+    api::{AzureClusterIdentity, AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool},
     caches::Caches,
     error::Error,
+    frame::{self, ASK_AGAIN, Framed, SOON, TAKING_OVER},
     plan::{Action, Part, Waiting, control_plane as planning},
-    records::Records,
-    seen::{Motion, Taken, look_again, part_of},
+    seen::{Motion, Taken, part_of},
     status::{self, Step, worse},
-    takeover::{Progress, Takeover},
+    takeover::Takeover,
 };
 
 /// How long a control plane waits for a system pool before it is given a default one.
 pub const POOL_WAIT_FLAG: &str = "aks-default-pool-wait";
 const POOL_WAIT: Duration = Duration::from_mins(5);
-/// After a write that the next look builds on: the caches hold that look back until they show it.
-const SOON: Duration = Duration::from_millis(50);
-/// Azure has not told what is there and named no time.
-const ASK_AGAIN: Duration = Duration::from_secs(15);
-/// The objects that are detached are not watched: their kinds may not be installed.
-const TAKING_OVER: Duration = Duration::from_secs(1);
-const KIND: &str = "AzureManagedControlPlane";
 
 #[derive(Clone, Debug, Default)]
 pub struct ControlPlaneReconciler {
@@ -127,7 +117,7 @@ pub fn registration(access: Access) -> Registration {
         })
         .watches_metadata(ApiResource::erase::<Secret>(&()), |secret, _| {
             owner::controller_of(secret)
-                .filter(|owner| owner.kind == KIND)
+                .filter(|owner| owner.kind == AzureManagedControlPlane::KIND)
                 .map(|owner| ObjectKey::new(secret.namespace.as_deref(), &owner.name))
                 .into_iter()
                 .collect()
@@ -177,89 +167,25 @@ impl Reconciler for ControlPlaneReconciler {
         }
         let held = paused::paused(cluster.as_deref(), &object.metadata);
         if held.is_paused() {
-            return tell_paused(&object, held, context).await;
+            return frame::tell_paused(object.as_ref(), held, context).await;
         }
         if deleting && !finalizer::has(&object.metadata, FINALIZER) {
             return Ok(Next::OnChange);
         }
-        if !deleting && self.hold(&object, context).await? {
-            return Ok(Next::After(SOON));
+        if !deleting {
+            if frame::hold(object.as_ref(), context).await? {
+                return Ok(Next::After(SOON));
+            }
+            Access::hold_identity(&object, context).await?;
         }
-        if self.take_over(&object, name, context).await? {
+        if frame::take_over(&self.takeover, object.as_ref(), name, context).await? {
             return Ok(Next::After(TAKING_OVER));
         }
         Box::pin(self.work(&object, name, cluster.as_deref(), context)).await
     }
 }
 
-/// Nothing is touched while paused, and `clusterctl move` may go on.
-async fn tell_paused(
-    object: &AzureManagedControlPlane,
-    held: paused::Paused,
-    context: &Context,
-) -> Result<Next, Error> {
-    if let Some(patch) = marks::block_move(&object.metadata, false) {
-        context
-            .patch(object, &patch)
-            .await
-            .map_err(Error::api("letting the move go on"))?;
-        return Ok(Next::After(SOON));
-    }
-    let mut status = object.status.clone().unwrap_or_default();
-    let list = &mut status
-        .newer
-        .get_or_insert_with(NewerConditions::default)
-        .conditions;
-    let generation = object.metadata.generation;
-    condition::set(list, &held.report(KIND), generation, context.clock.now());
-    context
-        .patch_status(object, &status)
-        .await
-        .map_err(Error::api("writing the Paused condition"))?;
-    Ok(Next::OnChange)
-}
-
 impl ControlPlaneReconciler {
-    /// Finalizer, identity and move are held before anything is made. Whether something was written.
-    async fn hold(&self, object: &AzureManagedControlPlane, context: &Context) -> Result<bool, Error> {
-        let namespace = object.namespace().unwrap_or_default();
-        let api: Api<AzureManagedControlPlane> = Api::namespaced(context.client.clone(), &namespace);
-        if let Some(stored) = finalizer::ensure(&api, object, FINALIZER).await? {
-            context.writes().saw(&stored);
-            return Ok(true);
-        }
-        if let Some(patch) = marks::block_move(&object.metadata, true) {
-            context
-                .patch(object, &patch)
-                .await
-                .map_err(Error::api("holding moves back"))?;
-            return Ok(true);
-        }
-        Access::hold_identity(object, context).await?;
-        Ok(false)
-    }
-
-    /// Whether somebody else's objects for the same resources are still there.
-    async fn take_over(
-        &self,
-        object: &AzureManagedControlPlane,
-        cluster: &str,
-        context: &Context,
-    ) -> Result<bool, Error> {
-        let mut records = Records::of(&object.metadata);
-        let progress = self
-            .takeover
-            .detach(&object.metadata, cluster, &mut records, context)
-            .await?;
-        if let Some(patch) = records.patch() {
-            context
-                .patch(object, &patch)
-                .await
-                .map_err(Error::api("keeping what was made before"))?;
-        }
-        Ok(progress != Progress::Free)
-    }
-
     async fn work(
         &self,
         object: &AzureManagedControlPlane,
@@ -429,10 +355,7 @@ async fn release(object: &AzureManagedControlPlane, context: &Context) -> Result
     if !marks::is_deleted_for_move(&object.metadata) {
         Access::release_identity(object, context).await?;
     }
-    let namespace = object.namespace().unwrap_or_default();
-    let api: Api<AzureManagedControlPlane> = Api::namespaced(context.client.clone(), &namespace);
-    finalizer::release(&api, object, FINALIZER, Outcome::Done).await?;
-    Ok(Next::OnChange)
+    frame::release(object, context).await
 }
 
 /// Writes the status, tells what went wrong, and says when to look again.
@@ -443,10 +366,10 @@ async fn finish(
     context: &Context,
 ) -> Result<Next, Error> {
     let object = &observed.plane;
-    let now = context.clock.now();
-    let was_ready = object.status.as_ref().is_some_and(|status| {
-        status.ready == Some(true) && status.observed_generation == object.metadata.generation
-    });
+    let was_ready = object
+        .status
+        .as_ref()
+        .is_some_and(|status| frame::was_ready(status.ready, status.observed_generation, object));
     let passes = round.throttled || round.error.as_ref().is_some_and(Error::is_passing);
     // One question that Azure did not answer, or was not asked, does not make a working cluster unready. A change that
     // does not get through is told.
@@ -455,31 +378,8 @@ async fn finish(
             steps: round.steps,
             kubeconfig_written: round.kubeconfig_written,
         };
-        let mut wanted = status::control_plane::status(observed, &progress, now);
-        let report = paused::paused(cluster, &object.metadata).report(KIND);
-        let list = &mut wanted
-            .newer
-            .get_or_insert_with(NewerConditions::default)
-            .conditions;
-        condition::set(list, &report, object.metadata.generation, now);
-        context
-            .patch_status(object, &wanted)
-            .await
-            .map_err(Error::api(format!(
-                "writing the status of {KIND} {}",
-                object.name_any()
-            )))?;
+        let wanted = status::control_plane::status(observed, &progress, context.clock.now());
+        frame::write_status(object, wanted, cluster, context).await?;
     }
-    let next = round.next.unwrap_or(Next::OnChange);
-    match round.error {
-        None => Ok(next.earlier(look_again(&object.metadata))),
-        Some(error) => {
-            if matches!(error.class(), Class::Terminal | Class::Denied) {
-                context
-                    .events
-                    .warning(object, "ReconcileError", "Reconcile", error.to_string());
-            }
-            Err(error)
-        }
-    }
+    frame::conclude(object, round.next.unwrap_or(Next::OnChange), round.error, context)
 }

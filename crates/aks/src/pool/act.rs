@@ -26,6 +26,7 @@ use super::{
 use crate::{
     api::AzureManagedMachinePool,
     error::Error,
+    frame,
     nodes::{Nodes, Told, from_scale_sets},
     plan::{Wanted, pool::scales},
     seen::{self, Taken},
@@ -90,17 +91,8 @@ impl Hands<'_> {
             self.scene.max_age,
         )
         .await;
-        if let Some(differences) = &taken.sent {
-            let reason = if differences.is_empty() {
-                "Creating"
-            } else {
-                "Updating"
-            };
-            let note = format!("{reason} node pool {} {differences}", wanted.id);
-            self.context
-                .events
-                .normal(&self.scene.observed.pool, reason, "Ensure", note.trim_end());
-        }
+        let pool = &self.scene.observed.pool;
+        frame::tell_sent(pool, "node pool", &wanted.id, &taken, self.context);
         self.scene.observed.sight = self.scene.seen.sight(&wanted.id).clone();
         taken
     }

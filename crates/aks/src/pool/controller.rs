@@ -2,14 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use parking_lot::Mutex;
 use slipway_capi::{
-    condition, finalizer, marks, owner, paused,
+    finalizer, owner, paused,
     view::{Cluster, MachinePool},
 };
 use slipway_runtime::{
-    Class, Classified, Next, ObjectKey, Outcome,
+    Next, ObjectKey, Outcome,
     controller::{Context, Controller, Reconciler, Registration},
 };
 use tokio::time::Instant;
@@ -17,25 +17,17 @@ use tokio::time::Instant;
 use super::{FINALIZER, act::Hands, observe};
 use crate::{
     access::Access,
-    api::{AzureClusterIdentity, AzureManagedControlPlane, AzureManagedMachinePool, GROUP, NewerConditions},
+    api::{AzureClusterIdentity, AzureManagedControlPlane, AzureManagedMachinePool, GROUP},
     caches::Caches,
     control_plane::controller::prepared,
     error::Error,
+    frame::{self, ASK_AGAIN, Framed, SOON, TAKING_OVER},
     nodes::Nodes,
     plan::{Action, Waiting, pool as planning},
-    records::Records,
-    seen::{Motion, Taken, look_again},
+    seen::{Motion, Taken},
     status::{self, Step},
-    takeover::{Progress, Takeover},
+    takeover::Takeover,
 };
-
-/// After a write that the next look builds on: the caches hold that look back until they show it.
-const SOON: std::time::Duration = std::time::Duration::from_millis(50);
-/// Azure has not told what is there and named no time.
-const ASK_AGAIN: std::time::Duration = std::time::Duration::from_secs(15);
-/// The objects that are detached are not watched: their kinds may not be installed.
-const TAKING_OVER: std::time::Duration = std::time::Duration::from_secs(1);
-const KIND: &str = "AzureManagedMachinePool";
 
 /// A listing of a pool's machines.
 #[derive(Clone, Debug)]
@@ -78,7 +70,7 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
     let inner = Controller::new("azuremanagedmachinepool", reconciler)
         .watches::<MachinePool>(|pool, _| {
             let reference = &pool.spec.template.spec.infrastructure_ref;
-            (reference.kind == KIND && reference.api_group == GROUP)
+            (reference.kind == AzureManagedMachinePool::KIND && reference.api_group == GROUP)
                 .then(|| ObjectKey::new(pool.metadata.namespace.as_deref(), &reference.name))
                 .into_iter()
                 .collect()
@@ -128,73 +120,18 @@ impl Reconciler for PoolReconciler {
         }
         let held = paused::paused(cluster.as_deref(), &object.metadata);
         if held.is_paused() {
-            return tell_paused(&object, held, context).await;
+            return frame::tell_paused(object.as_ref(), held, context).await;
         }
         if deleting && !finalizer::has(&object.metadata, FINALIZER) {
             return Ok(Next::OnChange);
         }
-        if !deleting && hold(&object, context).await? {
+        if !deleting && frame::hold(object.as_ref(), context).await? {
             return Ok(Next::After(SOON));
         }
-        let mut records = Records::of(&object.metadata);
-        let progress = self
-            .takeover
-            .detach(&object.metadata, name, &mut records, context)
-            .await?;
-        if progress != Progress::Free {
+        if frame::take_over(&self.takeover, object.as_ref(), name, context).await? {
             return Ok(Next::After(TAKING_OVER));
         }
         Box::pin(self.work(&object, name, cluster.as_deref(), context)).await
-    }
-}
-
-async fn tell_paused(
-    object: &AzureManagedMachinePool,
-    held: paused::Paused,
-    context: &Context,
-) -> Result<Next, Error> {
-    if let Some(patch) = marks::block_move(&object.metadata, false) {
-        context
-            .patch(object, &patch)
-            .await
-            .map_err(Error::api("letting the move go on"))?;
-        return Ok(Next::After(SOON));
-    }
-    let mut status = object.status.clone().unwrap_or_default();
-    let list = &mut status
-        .newer
-        .get_or_insert_with(NewerConditions::default)
-        .conditions;
-    condition::set(
-        list,
-        &held.report(KIND),
-        object.metadata.generation,
-        context.clock.now(),
-    );
-    context
-        .patch_status(object, &status)
-        .await
-        .map_err(Error::api("writing the Paused condition"))?;
-    Ok(Next::OnChange)
-}
-
-/// Finalizer and move are held before anything is made. Whether something was written.
-async fn hold(object: &AzureManagedMachinePool, context: &Context) -> Result<bool, Error> {
-    let namespace = object.namespace().unwrap_or_default();
-    let api: Api<AzureManagedMachinePool> = Api::namespaced(context.client.clone(), &namespace);
-    if let Some(stored) = finalizer::ensure(&api, object, FINALIZER).await? {
-        context.writes().saw(&stored);
-        return Ok(true);
-    }
-    match marks::block_move(&object.metadata, true) {
-        None => Ok(false),
-        Some(patch) => {
-            context
-                .patch(object, &patch)
-                .await
-                .map_err(Error::api("holding moves back"))?;
-            Ok(true)
-        }
     }
 }
 
@@ -275,11 +212,7 @@ impl PoolReconciler {
             let key = ObjectKey::of(object);
             self.machines.lock().remove(&key);
             self.nodes.forget(&key.sibling(cluster_name), &key);
-            let pool = &hands.scene.observed.pool;
-            let api: Api<AzureManagedMachinePool> =
-                Api::namespaced(context.client.clone(), &pool.namespace().unwrap_or_default());
-            finalizer::release(&api, pool, FINALIZER, Outcome::Done).await?;
-            return Ok(Next::OnChange);
+            return frame::release(&hands.scene.observed.pool, context).await;
         }
         finish(&hands.scene.observed, cluster, round, context).await
     }
@@ -338,39 +271,17 @@ async fn finish(
     context: &Context,
 ) -> Result<Next, Error> {
     let object = &observed.pool;
-    let now = context.clock.now();
-    let was_ready = object.status.as_ref().is_some_and(|status| {
-        status.ready == Some(true) && status.observed_generation == object.metadata.generation
-    });
+    let was_ready = object
+        .status
+        .as_ref()
+        .is_some_and(|status| frame::was_ready(status.ready, status.observed_generation, object));
     let passes = round.error.as_ref().is_some_and(Error::is_passing);
     let unanswered = round.throttled || (passes && matches!(round.step, Step::Failed { .. }));
     // One question that Azure did not answer, or was not asked, does not make a working pool unready. A change that does
     // not get through is told.
     if !(unanswered && was_ready) {
-        let mut wanted = status::pool::status(observed, &round.step, now);
-        let report = paused::paused(cluster, &object.metadata).report(KIND);
-        let list = &mut wanted
-            .newer
-            .get_or_insert_with(NewerConditions::default)
-            .conditions;
-        condition::set(list, &report, object.metadata.generation, now);
-        context
-            .patch_status(object, &wanted)
-            .await
-            .map_err(Error::api(format!(
-                "writing the status of {KIND} {}",
-                object.name_any()
-            )))?;
+        let wanted = status::pool::status(observed, &round.step, context.clock.now());
+        frame::write_status(object, wanted, cluster, context).await?;
     }
-    match round.error {
-        None => Ok(round.next.earlier(look_again(&object.metadata))),
-        Some(error) => {
-            if matches!(error.class(), Class::Terminal | Class::Denied) {
-                context
-                    .events
-                    .warning(object, "ReconcileError", "Reconcile", error.to_string());
-            }
-            Err(error)
-        }
-    }
+    frame::conclude(object, round.next, round.error, context)
 }

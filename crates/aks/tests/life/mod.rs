@@ -3,9 +3,12 @@
 
 mod azure_features;
 mod changes;
+mod core;
 mod deletion;
 mod journey;
+mod meddler;
 mod nodes;
 mod sweep;
 mod takeover;
+mod wire;
 pub mod world;

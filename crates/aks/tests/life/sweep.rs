@@ -19,13 +19,16 @@ use serde_json::{Value, json};
 use slipway_azure_sim::{Settings, Simulator, State};
 use slipway_memory::{
     Apiserver, Snapshot,
-    sweep::{Extent, Scenario, World, normalised, play, sweep, sweep_sampled},
+    sweep::{Scenario, World, normalised, play, sweep_sampled},
 };
 use slipway_runtime::controller::Registration;
 
-use super::world::{
-    SUBSCRIPTION, api, api_of, apply, core, create, find, guarded_controllers, holds, in_azure, install,
-    manifests, merge, pool_manifests, quick, remove, resumed, simulator, unreachable,
+use super::{
+    core::core,
+    world::{
+        SUBSCRIPTION, api, api_of, apply, create, find, guarded_controllers, holds, in_azure, install,
+        manifests, merge, pool_manifests, quick, remove, resumed, simulator, unreachable,
+    },
 };
 
 const OLD: &str = "v1.33.3";
@@ -34,7 +37,7 @@ const FINALIZER: &str = "azuremanagedcontrolplane.infrastructure.cluster.x-k8s.i
 
 /// What the user does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
+pub(super) enum Act {
     /// A cluster with two pools and an extension.
     Create,
     /// Nothing: the controllers start over a cluster that stands.
@@ -74,18 +77,18 @@ fn standing() -> &'static Scene {
 }
 
 /// One run's part of the world: its Azure, and what was seen there that must not be.
-struct Life {
+pub(super) struct Life {
     name: &'static str,
     act: Act,
     azure: Mutex<Option<Arc<Simulator>>>,
     first_call: AtomicUsize,
     /// While objects are moved nothing holds what is in Azure, and nothing may touch it.
-    moving: AtomicBool,
+    pub(super) moving: AtomicBool,
     violation: Mutex<Option<String>>,
     me: Weak<Life>,
 }
 
-fn ask(azure: &Simulator, method: Method, path: &str, body: &Value) {
+pub(super) fn ask(azure: &Simulator, method: Method, path: &str, body: &Value) {
     let address =
         format!("https://management.azure.com/subscriptions/{SUBSCRIPTION}{path}?api-version=2024-05-01");
     let answer = azure.handle(&slipway_azure_sim::Request::new(method, &address).json(body));
@@ -97,13 +100,13 @@ fn ask(azure: &Simulator, method: Method, path: &str, body: &Value) {
     );
 }
 
-const THEIRS: [&str; 2] = [
+pub(super) const THEIRS: [&str; 2] = [
     "/resourceGroups/theirs",
     "/resourceGroups/theirs/providers/Microsoft.Network/virtualNetworks/spine",
 ];
 
 impl Life {
-    fn of(act: Act, name: &'static str) -> Arc<Self> {
+    pub(super) fn of(act: Act, name: &'static str) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             name,
             act,
@@ -119,7 +122,7 @@ impl Life {
         self.act != Act::Create
     }
 
-    fn azure(&self) -> Arc<Simulator> {
+    pub(super) fn azure(&self) -> Arc<Simulator> {
         self.azure.lock().clone().expect("made before the controllers")
     }
 
@@ -520,89 +523,4 @@ fn a_move_touches_nothing_in_azure_whatever_fails() {
 #[test]
 fn deletion_leaves_nothing_whatever_fails() {
     run(Act::Delete, "AKS: deleted");
-}
-
-/// Somebody who does what a broken controller would, after a life without faults.
-struct Meddler {
-    life: Arc<Life>,
-    does: fn(&Life, &World) -> BoxFuture<'static, ()>,
-}
-
-impl Scenario for Meddler {
-    fn name(&self) -> &'static str {
-        "AKS: somebody meddles"
-    }
-    fn begins_at(&self) -> Timestamp {
-        self.life.begins_at()
-    }
-    fn prepare(&self, server: &Apiserver) {
-        self.life.prepare(server);
-    }
-    fn controllers(&self, world: &World) -> Vec<Registration> {
-        self.life.controllers(world)
-    }
-    fn user<'a>(&'a self, world: &'a World) -> BoxFuture<'a, ()> {
-        async move {
-            self.life.user(world).await;
-            (self.does)(&self.life, world).await;
-        }
-        .boxed()
-    }
-    fn invariants(&self, objects: &[Value]) -> Result<(), String> {
-        self.life.invariants(objects)
-    }
-    fn end_state(&self, world: &World) -> Value {
-        self.life.end_state(world)
-    }
-}
-
-/// The sweep is not blind to what it guards.
-#[test]
-fn what_is_orphaned_and_what_is_taken_from_others_is_caught() {
-    let caught = |does, what: &str| {
-        let life = Life::of(Act::Scale, "AKS: meddled with");
-        let scenario: Arc<dyn Scenario> = Arc::new(Meddler { life, does });
-        let report = sweep(&scenario, Extent::Baseline);
-        assert!(
-            report.failures.iter().any(|failure| failure.contains(what)),
-            "{what}: {report:?}"
-        );
-    };
-    caught(
-        |_, world| {
-            let server = world.server.clone();
-            async move {
-                let torn = json!({"metadata": {"finalizers": null}});
-                merge(&server, "AzureManagedControlPlane", "fleet", torn).await;
-            }
-            .boxed()
-        },
-        "is orphaned",
-    );
-    caught(
-        |life, world| {
-            let (azure, server) = (life.azure(), world.server.clone());
-            async move {
-                ask(&azure, Method::DELETE, THEIRS[1], &Value::Null);
-                tokio::time::sleep(Duration::from_hours(1)).await;
-                let seen = json!({"metadata": {"labels": {"seen": "yes"}}});
-                merge(&server, "AzureManagedControlPlane", "fleet", seen).await;
-            }
-            .boxed()
-        },
-        "is not ours and is gone",
-    );
-    caught(
-        |life, world| {
-            life.moving.store(true, Ordering::SeqCst);
-            let server = world.server.clone();
-            async move {
-                merge(&server, "MachinePool", "work", json!({"spec": {"replicas": 2}})).await;
-                tokio::time::sleep(Duration::from_mins(10)).await;
-                merge(&server, "MachinePool", "work", json!({"spec": {"replicas": 1}})).await;
-            }
-            .boxed()
-        },
-        "while the cluster is moved",
-    );
 }

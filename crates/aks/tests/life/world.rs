@@ -1,15 +1,11 @@
 //! A world in which the controllers live, and short ways to act in it.
 
 use std::{
-    fmt,
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
-use azure_core::http::{
-    AsyncRawResponse, Body, HttpClient, Request, Transport,
-    headers::{HeaderName, HeaderValue, Headers},
-};
+use azure_core::http::Transport;
 use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -17,22 +13,21 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-        PostParams,
-    },
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use slipway_aks::{access::Access, nodes::Nodes, provider};
 use slipway_azure::{Azure, Cloud, Clouds, Tuning};
 use slipway_azure_sim::{Settings, Simulator, Speed, State};
-use slipway_memory::{
-    Apiserver, Kinds,
-    faults::{Fate, Faults},
-};
+use slipway_memory::{Apiserver, Kinds, faults::Faults};
 use slipway_runtime::{
     Clock,
     controller::{Context, Registration},
+};
+
+use super::{
+    core::core,
+    wire::{Guard, Wire},
 };
 
 pub const NAMESPACE: &str = "default";
@@ -43,85 +38,6 @@ pub const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 pub const CORE: &str = "cluster.x-k8s.io";
 /// Must appear nowhere but in the Secret it stands in.
 pub const CLIENT_SECRET: &str = "hunter2-client-secret";
-
-/// The engine's transport, answered by the simulator in this process; each call may meet a fault.
-pub struct Wire {
-    pub simulator: Arc<Simulator>,
-    pub faults: Faults,
-    pub guard: Guard,
-}
-
-/// Told method and path of every request that Azure has answered.
-pub type Guard = Arc<dyn Fn(&str, &str) + Send + Sync>;
-
-impl fmt::Debug for Wire {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Wire")
-    }
-}
-
-fn broken() -> azure_core::Error {
-    azure_core::Error::with_message(azure_core::error::ErrorKind::Io, "the connection broke")
-}
-
-impl Wire {
-    fn answer(&self, request: &Request) -> AsyncRawResponse {
-        let method = request.method().to_string().parse().expect("a method");
-        let mut asked = slipway_azure_sim::Request::new(method, request.url().as_str());
-        for (name, value) in request.headers().iter() {
-            asked.headers.insert(
-                name.as_str().parse::<http::HeaderName>().expect("a header"),
-                value.as_str().parse().expect("a value"),
-            );
-        }
-        if let Body::Bytes(bytes) = request.body() {
-            asked.body = bytes.clone();
-        }
-        let answer = self.simulator.handle(&asked);
-        (self.guard)(request.method().as_ref(), request.url().path());
-        let mut headers = Headers::new();
-        for (name, value) in &answer.headers {
-            headers.insert(
-                HeaderName::from(name.as_str().to_owned()),
-                HeaderValue::from(value.to_str().expect("text").to_owned()),
-            );
-        }
-        AsyncRawResponse::from_bytes(answer.status.into(), headers, answer.body)
-    }
-}
-
-#[async_trait::async_trait]
-impl HttpClient for Wire {
-    async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
-        let writes = !matches!(request.method(), azure_core::http::Method::Get);
-        // The opaque part of an operation's address differs from run to run.
-        let line = format!("{} {}", request.method(), request.url().path());
-        match self.faults.external(&line, writes).await {
-            Fate::Pass => Ok(self.answer(request)),
-            Fate::Refuse(failure) => {
-                let mut headers = Headers::new();
-                headers.insert("retry-after", HeaderValue::from("7"));
-                let body = json!({"error": {"code": failure.reason, "message": failure.message}});
-                Ok(AsyncRawResponse::from_bytes(
-                    failure.code.as_u16().into(),
-                    headers,
-                    body.to_string(),
-                ))
-            }
-            Fate::Lose => Err(broken()),
-            Fate::LoseAnswer => {
-                self.answer(request);
-                Err(broken())
-            }
-            Fate::Hang => std::future::pending().await,
-            Fate::HangAnswer => {
-                self.answer(request);
-                tokio::time::sleep(Duration::from_mins(1)).await;
-                Err(broken())
-            }
-        }
-    }
-}
 
 /// A state whose directory already has its signing key: making one takes longer than a cluster's whole life.
 fn signed() -> State {
@@ -345,132 +261,6 @@ pub async fn apply(server: &Apiserver, manifests: &[Value]) {
         .await;
     for manifest in manifests {
         create(server, manifest).await;
-    }
-}
-
-/// What core does by itself, over and over: owners, labels, what the contract lets it copy, and deletion in order.
-pub async fn core(server: Apiserver) {
-    let mut seen = 0;
-    loop {
-        // What nobody changed needs nothing done.
-        if server.version() != seen {
-            seen = server.version();
-            core_once(&server).await;
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-}
-
-async fn own(server: &Apiserver, kind: &str, object: &DynamicObject, owner: &Value, controller: bool) {
-    let name = object.metadata.name.clone().unwrap_or_default();
-    if object.metadata.owner_references.is_some() || object.metadata.deletion_timestamp.is_some() {
-        return;
-    }
-    let patch = json!({"metadata": {
-        "labels": {"cluster.x-k8s.io/cluster-name": "fleet"},
-        "ownerReferences": [{"apiVersion": format!("{CORE}/v1beta2"), "kind": owner["kind"],
-            "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "controller": controller}],
-    }});
-    let _ = api(server, kind)
-        .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-}
-
-async fn core_once(server: &Apiserver) {
-    let list = |kind: &'static str| async move {
-        api(server, kind)
-            .list(&ListParams::default())
-            .await
-            .expect("a list")
-            .items
-    };
-    let Some(cluster) = list("Cluster").await.into_iter().next() else {
-        return;
-    };
-    let cluster = serde_json::to_value(&cluster).expect("json");
-    let deleting = !cluster["metadata"]["deletionTimestamp"].is_null();
-    if cluster["spec"]["paused"] == true {
-        return;
-    }
-    if !deleting && cluster["metadata"]["finalizers"].is_null() {
-        merge(
-            server,
-            "Cluster",
-            "fleet",
-            json!({"metadata": {"finalizers": ["cluster.cluster.x-k8s.io"]}}),
-        )
-        .await;
-    }
-    for kind in ["AzureManagedCluster", "AzureManagedControlPlane"] {
-        for object in list(kind).await {
-            own(
-                server,
-                kind,
-                &object,
-                &cluster,
-                kind == "AzureManagedControlPlane",
-            )
-            .await;
-        }
-    }
-    let pools = list("AzureManagedMachinePool").await;
-    for machine_pool in list("MachinePool").await {
-        let value = serde_json::to_value(&machine_pool).expect("json");
-        let name = machine_pool.metadata.name.clone().unwrap_or_default();
-        let pool = pools
-            .iter()
-            .find(|pool| pool.metadata.name.as_deref() == Some(name.as_str()));
-        if deleting || machine_pool.metadata.deletion_timestamp.is_some() {
-            if machine_pool.metadata.deletion_timestamp.is_none() {
-                remove(server, "MachinePool", &name).await;
-            }
-            match pool {
-                Some(pool) if pool.metadata.deletion_timestamp.is_none() => {
-                    remove(server, "AzureManagedMachinePool", &name).await;
-                }
-                Some(_) => {}
-                None => {
-                    merge(
-                        server,
-                        "MachinePool",
-                        &name,
-                        json!({"metadata": {"finalizers": null}}),
-                    )
-                    .await;
-                }
-            }
-            continue;
-        }
-        if machine_pool.metadata.finalizers.is_none() {
-            merge(
-                server,
-                "MachinePool",
-                &name,
-                json!({"metadata": {"finalizers": ["machinepool.cluster.x-k8s.io"]}}),
-            )
-            .await;
-        }
-        if let Some(pool) = pool {
-            own(server, "AzureManagedMachinePool", pool, &value, true).await;
-        }
-    }
-    if deleting && list("MachinePool").await.is_empty() {
-        for kind in ["AzureManagedControlPlane", "AzureManagedCluster"] {
-            let found = list(kind).await;
-            if let Some(object) = found.first() {
-                if object.metadata.deletion_timestamp.is_none() {
-                    remove(server, kind, "fleet").await;
-                }
-                return;
-            }
-        }
-        merge(
-            server,
-            "Cluster",
-            "fleet",
-            json!({"metadata": {"finalizers": null}}),
-        )
-        .await;
     }
 }
 

@@ -2,6 +2,7 @@
 //! this table, and a test holds a failing object against every entry.
 
 mod control_plane;
+mod control_plane_update;
 mod pool;
 
 use std::fmt::Write as _;
@@ -42,7 +43,10 @@ const fn rule(
 
 /// All rules.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    control_plane::CONTROL_PLANE.iter().chain(pool::POOL)
+    control_plane::CONTROL_PLANE
+        .iter()
+        .chain(control_plane_update::CONTROL_PLANE_UPDATE)
+        .chain(pool::POOL)
 }
 
 /// How many rules there are, each counted once per kind.

@@ -1,0 +1,196 @@
+//! What reconciling a control plane and reconciling a pool have in common around their plans: paused objects are left
+//! alone, finalizer and move are held, what another installation kept is detached, and the outcome is told.
+
+use std::{fmt::Debug, time::Duration};
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Resource, ResourceExt, core::object::HasStatus};
+use serde::{Serialize, de::DeserializeOwned};
+use slipway_capi::{condition, finalizer, marks, paused, view::Cluster};
+use slipway_runtime::{Class, Classified, Next, Outcome, controller::Context};
+
+use crate::{
+    api::{AzureManagedControlPlane, AzureManagedMachinePool, NewerConditions},
+    control_plane,
+    error::Error,
+    pool,
+    records::Records,
+    seen::{Taken, look_again},
+    takeover::{Progress, Takeover},
+};
+
+/// After a write that the next look builds on: the caches hold that look back until they show it.
+pub const SOON: Duration = Duration::from_millis(50);
+/// Azure has not told what is there and named no time.
+pub const ASK_AGAIN: Duration = Duration::from_secs(15);
+/// The objects that are detached are not watched: their kinds may not be installed.
+pub const TAKING_OVER: Duration = Duration::from_secs(1);
+
+/// A kind that is reconciled so.
+pub trait Framed:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + HasStatus<Status: Clone + Default + Serialize>
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + Debug
+{
+    const KIND: &'static str;
+    const FINALIZER: &'static str;
+
+    /// Where its conditions in Kubernetes' own form are.
+    fn newer(status: &mut Self::Status) -> &mut Option<NewerConditions>;
+}
+
+impl Framed for AzureManagedControlPlane {
+    const KIND: &'static str = "AzureManagedControlPlane";
+    const FINALIZER: &'static str = control_plane::FINALIZER;
+
+    fn newer(status: &mut Self::Status) -> &mut Option<NewerConditions> {
+        &mut status.newer
+    }
+}
+
+impl Framed for AzureManagedMachinePool {
+    const KIND: &'static str = "AzureManagedMachinePool";
+    const FINALIZER: &'static str = pool::FINALIZER;
+
+    fn newer(status: &mut Self::Status) -> &mut Option<NewerConditions> {
+        &mut status.newer
+    }
+}
+
+fn api_of<K: Framed>(object: &K, context: &Context) -> Api<K> {
+    Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default())
+}
+
+/// A status that also says whether the object is paused.
+fn with_paused<K: Framed>(
+    object: &K,
+    mut status: K::Status,
+    held: paused::Paused,
+    context: &Context,
+) -> K::Status {
+    let list = &mut K::newer(&mut status)
+        .get_or_insert_with(NewerConditions::default)
+        .conditions;
+    let generation = object.meta().generation;
+    condition::set(list, &held.report(K::KIND), generation, context.clock.now());
+    status
+}
+
+/// Nothing is touched while paused, and `clusterctl move` may go on.
+pub async fn tell_paused<K: Framed>(
+    object: &K,
+    held: paused::Paused,
+    context: &Context,
+) -> Result<Next, Error> {
+    if let Some(patch) = marks::block_move(object.meta(), false) {
+        context
+            .patch(object, &patch)
+            .await
+            .map_err(Error::api("letting the move go on"))?;
+        return Ok(Next::After(SOON));
+    }
+    let status = object.status().cloned().unwrap_or_default();
+    let status = with_paused(object, status, held, context);
+    context
+        .patch_status(object, &status)
+        .await
+        .map_err(Error::api("writing the Paused condition"))?;
+    Ok(Next::OnChange)
+}
+
+/// Finalizer and move are held before anything is made. Whether something was written.
+pub async fn hold<K: Framed>(object: &K, context: &Context) -> Result<bool, Error> {
+    if let Some(stored) = finalizer::ensure(&api_of(object, context), object, K::FINALIZER).await? {
+        context.writes().saw(&stored);
+        return Ok(true);
+    }
+    let Some(patch) = marks::block_move(object.meta(), true) else {
+        return Ok(false);
+    };
+    context
+        .patch(object, &patch)
+        .await
+        .map_err(Error::api("holding moves back"))?;
+    Ok(true)
+}
+
+/// Lets an object go whose clean-up is done.
+pub async fn release<K: Framed>(object: &K, context: &Context) -> Result<Next, Error> {
+    finalizer::release(&api_of(object, context), object, K::FINALIZER, Outcome::Done).await?;
+    Ok(Next::OnChange)
+}
+
+/// Whether somebody else's objects for the same resources are still there.
+pub async fn take_over<K: Framed>(
+    takeover: &Takeover,
+    object: &K,
+    cluster: &str,
+    context: &Context,
+) -> Result<bool, Error> {
+    let mut records = Records::of(object.meta());
+    let progress = takeover
+        .detach(object.meta(), cluster, &mut records, context)
+        .await?;
+    if let Some(patch) = records.patch() {
+        context
+            .patch(object, &patch)
+            .await
+            .map_err(Error::api("keeping what was made before"))?;
+    }
+    Ok(progress != Progress::Free)
+}
+
+/// Whether the object was told ready for what is asked for now.
+pub fn was_ready(ready: Option<bool>, observed_generation: Option<i64>, object: &impl Resource) -> bool {
+    ready == Some(true) && observed_generation == object.meta().generation
+}
+
+/// Writes the status, if it differs.
+pub async fn write_status<K: Framed>(
+    object: &K,
+    wanted: K::Status,
+    cluster: Option<&Cluster>,
+    context: &Context,
+) -> Result<(), Error> {
+    let held = paused::paused(cluster, object.meta());
+    let wanted = with_paused(object, wanted, held, context);
+    let doing = || format!("writing the status of {} {}", K::KIND, object.name_any());
+    context
+        .patch_status(object, &wanted)
+        .await
+        .map_err(Error::api(doing()))?;
+    Ok(())
+}
+
+/// Says when to look again, and tells what a user has to mend.
+pub fn conclude<K: Framed>(
+    object: &K,
+    next: Next,
+    error: Option<Error>,
+    context: &Context,
+) -> Result<Next, Error> {
+    let Some(error) = error else {
+        return Ok(next.earlier(look_again(object.meta())));
+    };
+    if matches!(error.class(), Class::Terminal | Class::Denied) {
+        context
+            .events
+            .warning(object, "ReconcileError", "Reconcile", error.to_string());
+    }
+    Err(error)
+}
+
+/// Tells what was sent to Azure, if anything was.
+pub fn tell_sent<K: Framed>(object: &K, what: &str, id: &str, taken: &Taken, context: &Context) {
+    let Some(differences) = &taken.sent else { return };
+    let reason = if differences.is_empty() {
+        "Creating"
+    } else {
+        "Updating"
+    };
+    let note = format!("{reason} {what} {id} {differences}");
+    context.events.normal(object, reason, "Ensure", note.trim_end());
+}
