@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -122,10 +122,12 @@ pub struct Called {
     pub after: Duration,
 }
 
-/// The fault plan of one process: its calls are counted, and one of them may go wrong. Clones share it.
+/// The fault plan of one run: calls are counted, and one of them may go wrong. Clones share it, and are the same process.
 #[derive(Clone, Default)]
 pub struct Faults {
     inner: Arc<Inner>,
+    /// Whether the process that calls has crashed.
+    dead: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -148,6 +150,15 @@ impl Faults {
     pub fn at(self, index: usize, fault: Fault) -> Self {
         self.inner.plan.lock().push((index, fault));
         self
+    }
+
+    /// The same plan for another process. What is left of one that crashed, a reconcile that still waits for an answer,
+    /// calls nobody any more.
+    pub fn of_another_process(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            dead: Arc::default(),
+        }
     }
 
     /// A server whose watches a fault may break. A process may talk to several.
@@ -203,6 +214,9 @@ impl Faults {
     }
 
     async fn next(&self, line: String, resource: Option<String>, writes: bool) -> Fate {
+        if self.dead.load(Ordering::SeqCst) {
+            return Fate::Hang;
+        }
         let index = self.inner.calls.fetch_add(1, Ordering::SeqCst);
         let version = self.inner.servers.lock().first().map(Apiserver::version);
         self.inner.log.lock().push(Called {
@@ -271,6 +285,7 @@ impl Faults {
     }
 
     fn end(&self, ending: Ending) {
+        self.dead.store(ending == Ending::Crash, Ordering::SeqCst);
         *self.inner.ending.lock() = Some(ending);
         self.inner.ended.notify_waiters();
     }
@@ -323,4 +338,22 @@ fn hold(server: Apiserver, held: Held) {
         tokio::time::sleep(LAG).await;
         server.release_watches();
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_of_a_crashed_process_calls_nobody() {
+        let plan = Faults::none().at(0, Fault::CrashAfterCommit);
+        let first = plan.of_another_process();
+        assert!(matches!(first.external("GET a", false).await, Fate::HangAnswer));
+        assert_eq!(plan.ending().await, Ending::Crash);
+        assert!(matches!(first.clone().external("PUT a", true).await, Fate::Hang));
+        let second = plan.of_another_process();
+        assert!(matches!(second.external("PUT a", true).await, Fate::Pass));
+        let lines: Vec<String> = plan.log().into_iter().map(|call| call.line).collect();
+        assert_eq!(lines, ["GET a", "PUT a"], "the dead one's is none");
+    }
 }

@@ -150,6 +150,17 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     plan
 }
 
+/// What a cluster may have or not have.
+pub const OPTIONAL: [Part; 3] = [Part::PrivateEndpoint, Part::FleetMember, Part::Extension];
+
+/// Whether the spec names any of an optional part, or one that we made is still to go.
+pub fn has(observed: &Observed, part: Part) -> bool {
+    let made = observed.made.values().any(|made| *made == part);
+    made || optional(&observed.facts())
+        .iter()
+        .any(|(named, _)| *named == part)
+}
+
 /// What a cluster may have besides itself: private endpoints, a place in a fleet, extensions.
 fn optional(facts: &Facts<'_>) -> Vec<(Part, Value)> {
     let endpoints = network::private_endpoints(facts)

@@ -12,7 +12,10 @@ use crate::{
         AzureManagedControlPlaneStatus, ControlPlaneInitialization, NewerConditions, OidcIssuerStatus,
         ReplicaVersion,
     },
-    plan::{Part, control_plane::Observed},
+    plan::{
+        Part,
+        control_plane::{self as planning, Observed},
+    },
     version::{self, with_v},
 };
 
@@ -40,6 +43,21 @@ pub fn status(observed: &Observed, progress: &Progress, now: Timestamp) -> Azure
             generation,
             now,
         );
+    }
+    // The last of a part may have gone in a round whose status was never stored: then no step speaks of it any more.
+    for part in planning::OPTIONAL {
+        let type_ = condition_of(part);
+        let is_told = status.conditions.iter().any(|told| told.type_ == type_);
+        if is_told && !deleting && !progress.steps.contains_key(&part) && !planning::has(observed, part) {
+            set_both(
+                &mut status.conditions,
+                &mut newer,
+                type_,
+                &Step::Done,
+                generation,
+                now,
+            );
+        }
     }
     let parts: Vec<(&str, &Step)> = progress
         .steps

@@ -16,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use slipway_aks::records;
 use slipway_azure_sim::{Settings, Simulator, State};
 use slipway_memory::{
     Apiserver, Snapshot,
@@ -445,7 +446,7 @@ impl Scenario for Life {
             .server
             .objects()
             .into_iter()
-            .map(|object| readable(normalised(object)))
+            .map(|object| however_it_came(readable(normalised(object))))
             .collect();
         plain(
             &json!({"azure": in_azure(&self.azure()), "objects": objects, "violation": *self.violation.lock()}),
@@ -471,6 +472,27 @@ fn readable(mut object: Value) -> Value {
             *value = text.into();
         }
     }
+    object
+}
+
+/// Whether a pool comes with its cluster or after it depends on what was to be seen when the cluster was made: who made it,
+/// and what Azure answered to a body of its own. A pool goes with its object either way.
+fn however_it_came(mut object: Value) -> Value {
+    if object["kind"] != "AzureManagedMachinePool" {
+        return object;
+    }
+    let Some(applied) = object["metadata"]["annotations"].get_mut(records::ANNOTATION) else {
+        return object;
+    };
+    let text = applied.as_str().unwrap_or_default();
+    let mut entries: BTreeMap<String, Value> = serde_json::from_str(text).expect("a record that can be read");
+    for entry in entries.values_mut().filter_map(Value::as_object_mut) {
+        entry.remove("made");
+        if let Some(record) = entry.get_mut("record").and_then(Value::as_object_mut) {
+            record.remove("accepted");
+        }
+    }
+    *applied = json!(entries);
     object
 }
 

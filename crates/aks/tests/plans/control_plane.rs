@@ -491,3 +491,26 @@ fn versions_tell_the_truth_and_what_is_initialized_stays_so() {
     );
     assert_eq!(status.observed_generation, Some(3));
 }
+
+/// What went last is not told to be going for ever, though the status of that round was lost; what is still named is.
+#[test]
+fn a_condition_of_what_is_gone_does_not_stay() {
+    let told = json!({"conditions": [{"type": "AKSExtensionsReady", "status": "False", "reason": "Deleting",
+        "severity": "Info", "message": "Deleting", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let says = |extensions: Value| {
+        let mut observed = observed(&[(CLUSTER, Some(json!({"properties": {}})))]);
+        observed.plane.spec.class.extensions = serde_json::from_value(extensions).expect("extensions");
+        observed.plane.status = Some(serde_json::from_value(told.clone()).expect("a status"));
+        let status = status(&observed, &Progress::default(), now());
+        let found = status
+            .conditions
+            .iter()
+            .find(|one| one.type_ == "AKSExtensionsReady");
+        found.expect("it is told").status.clone()
+    };
+    assert_eq!(says(json!([])), "True");
+    assert_eq!(
+        says(json!([{"name": "flux", "extensionType": "microsoft.flux"}])),
+        "False"
+    );
+}

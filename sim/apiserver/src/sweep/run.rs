@@ -107,6 +107,10 @@ async fn drive<T>(
 /// Runs the process under test, and another one after each that a fault ended.
 async fn keep_running(scenario: Arc<dyn Scenario>, world: World) {
     for seed in 0.. {
+        let world = World {
+            faults: world.faults.of_another_process(),
+            ..world.clone()
+        };
         let client = world.server.client_with(world.faults.clone());
         let mut context = Context::for_tests(client, seed);
         context.clock = world.clock;
