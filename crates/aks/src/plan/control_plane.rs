@@ -142,8 +142,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     }
     // What the spec no longer names goes, if we made it.
     for (id, part) in &observed.made {
-        if matches!(part, Part::PrivateEndpoint | Part::FleetMember | Part::Extension) && !wanted.contains(id)
-        {
+        if OPTIONAL.contains(part) && !wanted.contains(id) {
             push_deletion(observed, &mut plan, *part, id.clone(), true);
         }
     }
@@ -315,8 +314,7 @@ fn delete(observed: &Observed) -> Plan {
         })
         .collect();
     for (id, part) in &observed.made {
-        let optional = matches!(part, Part::PrivateEndpoint | Part::FleetMember | Part::Extension);
-        if optional && !steps.iter().any(|(_, known, _)| known.eq_ignore_ascii_case(id)) {
+        if OPTIONAL.contains(part) && !steps.iter().any(|(_, known, _)| known.eq_ignore_ascii_case(id)) {
             steps.push((*part, id.clone(), true));
         }
     }

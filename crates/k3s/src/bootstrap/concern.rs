@@ -1,7 +1,7 @@
 //! Which configs a change of a Cluster or a Secret brings back. They are found by index in the objects that the controller
 //! works on: a fleet has as many Secrets as configs, and each of them changes while clusters are made.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use kube::api::ObjectMeta;
 use slipway_capi::{names::condition as names, owner, paused, view::Cluster};
@@ -17,9 +17,7 @@ use crate::api::KThreesConfig;
 pub fn by_cluster(cluster: &Cluster, context: &Context) -> Vec<ObjectKey> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let key = owner::key(cluster.metadata.namespace.as_deref(), name);
-    let of_cluster = configs(context).index("concern/cluster", |config| owner::by_cluster(&config.metadata));
-    of_cluster
-        .get(&key)
+    of_cluster(&configs(context), &key)
         .iter()
         .filter(|config| is_unfinished(config) || is_told_otherwise(config, cluster))
         .map(|config| ObjectKey::of(config.as_ref()))
@@ -39,9 +37,8 @@ pub fn by_secret(secret: &ObjectMeta, context: &Context) -> Vec<ObjectKey> {
                 .collect()
         })
         .get(&owner::key(namespace, name));
-    let of_cluster = configs.index("concern/cluster", |config| owner::by_cluster(&config.metadata));
     for (end, _) in name.match_indices('-') {
-        found.extend(of_cluster.get(&owner::key(namespace, &name[..end])));
+        found.extend(of_cluster(&configs, &owner::key(namespace, &name[..end])));
     }
     let found: BTreeSet<ObjectKey> = found
         .iter()
@@ -53,6 +50,12 @@ pub fn by_secret(secret: &ObjectMeta, context: &Context) -> Vec<ObjectKey> {
 
 fn configs(context: &Context) -> Informer<KThreesConfig> {
     context.informers.get(Scope::of_work(&context.settings))
+}
+
+fn of_cluster(configs: &Informer<KThreesConfig>, cluster: &str) -> Vec<Arc<KThreesConfig>> {
+    configs
+        .index("concern/cluster", |config| owner::by_cluster(&config.metadata))
+        .get(cluster)
 }
 
 /// A config that still waits for something.

@@ -81,6 +81,27 @@ fn contents(informer: &Informer<ConfigMap>) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
+/// However a kind is kept, one watch serves whoever asks for it. What is kept as text is read anew each time.
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_kept_as_text_where_it_was_declared_so() {
+    for as_text in [false, true] {
+        let Fixture {
+            server, informers, ..
+        } = fixture();
+        server.put(MAPS, map("a", "1"));
+        if as_text {
+            informers.keep_as_text::<ConfigMap>();
+        }
+        let first: Informer<ConfigMap> = informers.get(Scope::all());
+        let second: Informer<ConfigMap> = informers.get(Scope::all());
+        first.synced().await;
+        assert_eq!(informers.len(), 1);
+        let read = [&first, &second].map(|informer| informer.get(&key("a")).expect("it is there"));
+        assert_eq!(value(&read[0]), value(&read[1]));
+        assert_eq!(Arc::ptr_eq(&read[0], &read[1]), !as_text);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_watch_serves_all_and_ends_with_the_last() {
     let Fixture {
