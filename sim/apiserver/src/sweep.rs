@@ -30,6 +30,9 @@ pub use points::Extent;
 use points::{calls_to_fault, points, seed_of};
 use run::{Run, run_once};
 
+/// How many calls are shown of a run that waited in vain.
+const SHOWN_CALLS: usize = 100;
+
 /// What a run happens in. A scenario that needs more of a world (ARM, hosts) builds it in
 /// [`Scenario::controllers`] from [`World::faults`], so that those calls are counted and faulted too.
 #[derive(Clone)]
@@ -48,7 +51,33 @@ impl World {
             }
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
+        if std::env::var_os("SLIPWAY_SWEEP").is_some() {
+            self.tell();
+        }
         panic!("after a day of virtual time still not: {what}");
+    }
+
+    /// What whoever runs one point again wants to see: the last calls, and what every object says is not so.
+    fn tell(&self) {
+        let calls = self.faults.log();
+        for (index, call) in calls
+            .iter()
+            .enumerate()
+            .skip(calls.len().saturating_sub(SHOWN_CALLS))
+        {
+            eprintln!("{index:5} at {:5} {}", call.version, call.line);
+        }
+        self.server.look(|objects| {
+            for object in objects {
+                let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+                for condition in object["status"]["conditions"].as_array().into_iter().flatten() {
+                    if condition["status"] != "True" {
+                        eprintln!("{kind} {name}: {condition}");
+                    }
+                }
+            }
+            true
+        });
     }
 }
 

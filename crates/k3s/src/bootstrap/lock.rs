@@ -105,7 +105,8 @@ pub(super) async fn release(config: &KThreesConfig, cluster: &str, context: &Con
         ..DeleteParams::default()
     };
     match api.delete(&name, &parameters).await {
-        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        // A conflict too is an error: whoever comes next looks again, and no lock is left behind.
         other => other.map(|_| ()).map_err(Error::api(doing())),
     }
 }

@@ -204,10 +204,14 @@ impl ControlPlaneReconciler {
                 return Ok(next(&scene, &plan));
             }
         }
-        let Some(scene) = look(Source::Apiserver).await? else {
+        let Some(mut scene) = look(Source::Apiserver).await? else {
             return Ok(Next::OnChange);
         };
-        let plan = plan::plan(&scene.observed, now);
+        let mut plan = plan::plan(&scene.observed, now);
+        if plan.actions.iter().any(Action::is_operation) {
+            scene.look_closer(now).await;
+            plan = plan::plan(&scene.observed, now);
+        }
         tracing::debug!(control_plane = %key, ?plan, "Planned");
         let hands = self.hands(object, cluster, &scene, context);
         for name in scene.machines.keys() {

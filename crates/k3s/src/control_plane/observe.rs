@@ -18,8 +18,8 @@ use slipway_runtime::{Informer, ObjectKey, Scope, controller::Context};
 use super::{
     kept::Kept,
     observed::{
-        Adoptable, ClusterFacts, Desired, HealthCheck, Hooks, InPlace, InPlaceAnswer, Observed,
-        RemediationLimits, RemediationRecord, Server, Workload,
+        Adoptable, ClusterFacts, Desired, HealthCheck, Hooks, InPlace, InPlaceAnswer, Node, Observed,
+        RemediationLimits, RemediationRecord, Server, View, Workload,
     },
     rollout::{self, Made, Wanted},
     secrets::{Access, Secrets},
@@ -249,7 +249,10 @@ pub async fn observe(
     };
     let workload = match &connection {
         None => Workload::Unknown,
-        Some(connection) => look(connection, &facts, embedded_etcd, now).await,
+        Some(connection) => {
+            let nodes = connection.watched_nodes();
+            look(connection, nodes, &facts, embedded_etcd, now).await
+        }
     };
     Ok(Some(Scene {
         observed: Observed {
@@ -323,24 +326,51 @@ async fn count_pools(namespace: &str, selector: &str, context: &Context) -> Resu
     }
 }
 
-async fn look(connection: &Connection, servers: &[Server], embedded_etcd: bool, now: Timestamp) -> Workload {
-    // Nodes first, to know which members have a machine; then the members with that knowledge.
-    let nodes = match connection.view(false, |_| true, now).await {
-        Workload::Reachable(view) => view.nodes,
-        other => return other,
-    };
-    let matched: Vec<String> = servers
+fn members_of(servers: &[Server], nodes: &[Node]) -> Vec<String> {
+    servers
         .iter()
         .filter_map(|server| nodes.iter().find(|node| Some(&node.name) == server.node.as_ref()))
         .filter_map(|node| node.member.clone())
-        .collect();
-    connection
-        .view(
-            embedded_etcd,
-            |name| matched.iter().any(|member| member == name),
-            now,
-        )
-        .await
+        .collect()
+}
+
+/// Nodes first, to know which members have a machine; then the members with that knowledge.
+async fn look(
+    connection: &Connection,
+    nodes: Result<Vec<Node>, Workload>,
+    servers: &[Server],
+    embedded_etcd: bool,
+    now: Timestamp,
+) -> Workload {
+    let nodes = match nodes {
+        Ok(nodes) => nodes,
+        Err(workload) => return workload,
+    };
+    let members = if embedded_etcd {
+        let known = members_of(servers, &nodes);
+        connection
+            .members(|name| known.iter().any(|member| member == name), now)
+            .await
+    } else {
+        None
+    };
+    Workload::Reachable(View { nodes, members })
+}
+
+impl Scene {
+    /// Looks at the workload cluster again, past the watch. One that was not seen at all stays as it was.
+    pub async fn look_closer(&mut self, now: Timestamp) {
+        let Observed {
+            servers,
+            workload,
+            desired,
+            ..
+        } = &mut self.observed;
+        if let (Some(connection), Workload::Reachable(_)) = (&self.connection, &workload) {
+            let nodes = connection.read_nodes(now).await;
+            *workload = look(connection, nodes, servers, desired.embedded_etcd, now).await;
+        }
+    }
 }
 
 async fn connect(

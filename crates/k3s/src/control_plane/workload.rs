@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node as CoreNode, Secret};
 use kube::{
     Client, Config, ResourceExt,
+    api::ListParams,
     config::AuthInfo,
     runtime::{WatchStreamExt, watcher},
 };
@@ -21,7 +22,7 @@ use slipway_runtime::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::observed::{Member, Node, View, VoterCondition, Workload};
+use super::observed::{Member, Node, VoterCondition, Workload};
 use crate::error::Error;
 
 /// Nodes of k3s servers; every k3s that is supported sets it, with or without the older role beside it.
@@ -274,40 +275,37 @@ fn read_node(node: &CoreNode) -> Node {
 }
 
 impl Connection {
-    /// What the cluster says now: nodes from the watch, members asked for.
-    pub async fn view(
-        &self,
-        embedded_etcd: bool,
-        matched: impl Fn(&str) -> bool,
-        now: Timestamp,
-    ) -> Workload {
-        let (nodes, synced, failing_since) = {
-            let seen = self.seen.lock();
-            let mut nodes: Vec<Node> = seen.nodes.values().cloned().collect();
-            nodes.sort_by(|left, right| left.name.cmp(&right.name));
-            (nodes, seen.synced, seen.failing_since)
-        };
-        if let Some(since) = failing_since {
-            return Workload::Unreachable { since };
+    /// The servers' nodes as the watch shows them, or why it does not.
+    pub fn watched_nodes(&self) -> Result<Vec<Node>, Workload> {
+        let seen = self.seen.lock();
+        if let Some(since) = seen.failing_since {
+            return Err(Workload::Unreachable { since });
         }
-        if !synced {
-            return Workload::Unknown;
+        if !seen.synced {
+            return Err(Workload::Unknown);
         }
-        let members = if embedded_etcd {
-            self.members()
-                .await
-                .map(|members| self.with_ghosts(members, matched, now))
-        } else {
-            None
-        };
-        Workload::Reachable(View { nodes, members })
+        Ok(in_order(seen.nodes.values().cloned()))
     }
 
-    async fn members(&self) -> Option<Vec<Member>> {
+    /// The servers' nodes as they are. A watch may be behind without knowing it: what is taken away is decided on these.
+    pub async fn read_nodes(&self, now: Timestamp) -> Result<Vec<Node>, Workload> {
+        let nodes: kube::Api<CoreNode> = kube::Api::all(self.client.clone());
+        let selected = ListParams::default().labels(SERVER_SELECTOR);
+        let problem = match tokio::time::timeout(CALL_TIMEOUT, nodes.list(&selected)).await {
+            Ok(Ok(list)) => return Ok(in_order(list.items.iter().map(read_node))),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it took too long".to_owned(),
+        };
+        tracing::info!(problem, "The nodes of the workload cluster cannot be read");
+        Err(Workload::Unreachable { since: now })
+    }
+
+    /// The members of etcd, and since when each belongs to nobody for whom `matched` holds.
+    pub async fn members(&self, matched: impl Fn(&str) -> bool, now: Timestamp) -> Option<Vec<Member>> {
         let request = http::Request::get("/db/info").body(Vec::new()).ok()?;
         let answer = tokio::time::timeout(CALL_TIMEOUT, self.supervisor.request_text(request)).await;
         match answer {
-            Ok(Ok(text)) => parse_members(&text),
+            Ok(Ok(text)) => parse_members(&text).map(|members| self.with_ghosts(members, matched, now)),
             Ok(Err(error)) => {
                 tracing::info!(%error, "The members of etcd cannot be listed");
                 None
@@ -338,6 +336,12 @@ impl Connection {
             })
             .collect()
     }
+}
+
+fn in_order(nodes: impl Iterator<Item = Node>) -> Vec<Node> {
+    let mut nodes: Vec<Node> = nodes.collect();
+    nodes.sort_by(|left, right| left.name.cmp(&right.name));
+    nodes
 }
 
 /// Reads `/db/info`.
