@@ -10,6 +10,8 @@ pub enum Error {
         #[source]
         source: kube::Error,
     },
+    #[error("{doing}: the workload cluster has not answered in time")]
+    Silent { doing: String },
     #[error(transparent)]
     ClusterApi(#[from] slipway_capi::Error),
     #[error("the userdata cannot be made: {0}")]
@@ -29,6 +31,7 @@ impl Classified for Error {
     fn class(&self) -> Class {
         match self {
             Self::Api { source, .. } => source.class(),
+            Self::Silent { .. } => Class::Transient,
             Self::ClusterApi(error) => error.class(),
             Self::Userdata(_) | Self::Unusable { .. } => Class::Terminal,
         }

@@ -114,6 +114,11 @@ impl Drop for WorkloadCluster {
     }
 }
 
+/// A client of a workload cluster: counted with all others, without retries, and with an end to every silence.
+pub fn client(config: Config, metrics: &Metrics) -> Result<Client, kube::Error> {
+    client::counted_client(config, HOST_LABEL, metrics)
+}
+
 /// Makes a client from a kubeconfig; a test makes one that goes elsewhere.
 pub type Connector = Arc<dyn Fn(&ObjectKey, Kubeconfig) -> Result<Client, kube::Error> + Send + Sync>;
 
@@ -138,7 +143,7 @@ impl WorkloadClusters {
         let counted = metrics.clone();
         let connector: Connector = Arc::new(move |_, kubeconfig| {
             let config = Config::try_from(kubeconfig).map_err(kube::Error::InferKubeconfig)?;
-            client::counted_client(config, HOST_LABEL, &counted)
+            self::client(config, &counted)
         });
         Self::with_connector(connector, metrics, random, stopped)
     }

@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
-    Client, Config,
+    Config,
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use secrecy::ExposeSecret;
@@ -143,11 +143,6 @@ pub async fn config(secret: &Secret) -> Result<Config, Error> {
         .map_err(|error| unusable(secret, &format!("the kubeconfig cannot be used: {error}")))
 }
 
-/// A client of the workload cluster.
-pub async fn client(secret: &Secret) -> Result<Client, Error> {
-    Client::try_from(config(secret).await?).map_err(Error::api("connecting to the workload cluster"))
-}
-
 /// Whether any client certificate in the kubeconfig ends within the given time. One without certificates has
 /// nothing to renew.
 pub fn needs_renewal(secret: &Secret, threshold: Duration, now: Timestamp) -> Result<bool, Error> {
@@ -213,7 +208,7 @@ mod tests {
         let config = config(&secret).await.unwrap();
         assert_eq!(config.cluster_url.to_string(), "https://10.0.0.1:6443/");
         assert!(config.root_cert.is_some());
-        client(&secret).await.unwrap();
+        config(&secret).await.unwrap();
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! One action, one idempotent call (or a few that can be made again from the start).
 
-use k8s_openapi::api::core::v1::Node as CoreNode;
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
 use slipway_capi::{
@@ -17,14 +16,14 @@ use slipway_runtime::controller::Context;
 use super::{
     observe::Scene,
     plan::{Action, Why},
-    workload::{Connection, PLACEHOLDER},
+    workload::Connection,
 };
 use crate::{
     api::{
         KThreesControlPlane, LEGACY_PRE_TERMINATE_HOOK, PRE_TERMINATE_HOOK,
         REMEDIATION_IN_PROGRESS_ANNOTATION,
     },
-    error::{Error, unless_exists},
+    error::Error,
 };
 
 /// What acting needs.
@@ -124,28 +123,9 @@ impl Hands<'_> {
                 Ok(())
             }
             Action::DeleteServer { machine, why } => self.delete_server(machine, why).await,
-            Action::RemoveMember { node, .. } => {
-                let patch = json!({"metadata": {"annotations": {"etcd.k3s.cattle.io/remove": "true"}}});
-                Api::<CoreNode>::all(self.connection()?.client.clone())
-                    .patch(node, &PatchParams::default(), &Patch::Merge(&patch))
-                    .await
-                    .map(|_| ())
-                    .map_err(Error::api(format!(
-                        "asking k3s to remove the etcd member of node {node}"
-                    )))
-            }
-            Action::RemoveGhost { member, address } => self.place_ghost(member, address).await,
-            Action::DeletePlaceholder { node } => {
-                match Api::<CoreNode>::all(self.connection()?.client.clone())
-                    .delete(node, &DeleteParams::default())
-                    .await
-                {
-                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                    other => other
-                        .map(|_| ())
-                        .map_err(Error::api(format!("deleting the placeholder node {node}"))),
-                }
-            }
+            Action::RemoveMember { node, .. } => self.connection()?.remove_member(node).await,
+            Action::RemoveGhost { member, address } => self.connection()?.remove_ghost(member, address).await,
+            Action::DeletePlaceholder { node } => self.connection()?.delete_placeholder(node).await,
             Action::AskInPlace { machine } | Action::UpdateInPlace { machine } => Err(Error::Unusable {
                 doing: format!("updating Machine {machine} in place"),
                 problem: "handled by the in-place module".into(),
@@ -315,43 +295,5 @@ impl Hands<'_> {
                 .map(|_| ())
                 .map_err(Error::api(format!("deleting Machine {machine}"))),
         }
-    }
-
-    /// k3s removes a member through its node; a member without one gets a node for that, which nothing is put on.
-    async fn place_ghost(&self, member: &str, address: &str) -> Result<(), Error> {
-        let name = format!("etcd-ghost-{member}");
-        let node: CoreNode = serde_json::from_value(json!({
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": name,
-                "labels": {
-                    "node-role.kubernetes.io/etcd": "true",
-                    "node-role.kubernetes.io/control-plane": "true",
-                },
-                "annotations": {
-                    "etcd.k3s.cattle.io/node-name": member,
-                    "etcd.k3s.cattle.io/node-address": address,
-                    "etcd.k3s.cattle.io/remove": "true",
-                    PLACEHOLDER: "",
-                },
-            },
-            "spec": {
-                "unschedulable": true,
-                "taints": [{"key": PLACEHOLDER, "effect": "NoExecute"}],
-            },
-        }))
-        .map_err(|error| Error::Unusable {
-            doing: format!("making a placeholder for etcd member {member}"),
-            problem: error.to_string(),
-        })?;
-        unless_exists(
-            Api::<CoreNode>::all(self.connection()?.client.clone())
-                .create(&PostParams::default(), &node)
-                .await,
-        )
-        .map_err(Error::api(format!(
-            "asking k3s to remove the etcd member {member}"
-        )))
     }
 }

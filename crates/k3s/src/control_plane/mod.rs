@@ -8,6 +8,7 @@ pub mod health;
 pub mod hook;
 pub mod in_place;
 mod kept;
+mod members;
 pub mod observe;
 pub mod observed;
 pub mod ownership;

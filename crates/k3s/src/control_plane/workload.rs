@@ -17,8 +17,9 @@ use secrecy::SecretString;
 use serde_json::Value;
 use slipway_capi::secret::{self, kubeconfig};
 use slipway_runtime::{
-    ObjectKey,
+    Metrics, ObjectKey,
     controller::{Context, Trigger},
+    workload,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -27,11 +28,13 @@ use crate::error::Error;
 
 /// Nodes of k3s servers; every k3s that is supported sets it, with or without the older role beside it.
 const SERVER_SELECTOR: &str = "node-role.kubernetes.io/control-plane";
-const MEMBER: &str = "etcd.k3s.cattle.io/node-name";
+pub(super) const MEMBER: &str = "etcd.k3s.cattle.io/node-name";
+pub(super) const MEMBER_ADDRESS: &str = "etcd.k3s.cattle.io/node-address";
 const REMOVED: &str = "etcd.k3s.cattle.io/removed-node-name";
-const REMOVE: &str = "etcd.k3s.cattle.io/remove";
+pub(super) const REMOVE: &str = "etcd.k3s.cattle.io/remove";
 /// Marks a node we put there to have a member without a node removed.
 pub const PLACEHOLDER: &str = "kthrees.controlplane.cluster.x-k8s.io/placeholder";
+/// A cluster behind a dead route keeps nobody waiting for longer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What the watch has seen.
@@ -44,7 +47,7 @@ struct Seen {
 
 /// One connected cluster.
 pub struct Connection {
-    pub client: Client,
+    pub(super) client: Client,
     supervisor: Client,
     kubeconfig_version: String,
     seen: Arc<Mutex<Seen>>,
@@ -58,32 +61,35 @@ pub type Connector =
     Arc<dyn Fn(Secret, Secret, String) -> BoxFuture<'static, Result<(Client, Client), Error>> + Send + Sync>;
 
 /// All connected clusters, by the key of their control plane.
+#[derive(Default)]
 pub struct Workloads {
     connections: Mutex<HashMap<ObjectKey, Arc<Connection>>>,
-    connector: Connector,
+    connector: Option<Connector>,
 }
 
-impl Default for Workloads {
-    fn default() -> Self {
-        Self::new(Arc::new(|kubeconfig, authority, token| {
-            Box::pin(async move { dial(&kubeconfig, &authority, &token).await })
-        }))
-    }
-}
-
-async fn dial(kubeconfig: &Secret, authority: &Secret, token: &str) -> Result<(Client, Client), Error> {
+async fn dial(
+    kubeconfig: &Secret,
+    authority: &Secret,
+    token: &str,
+    metrics: &Metrics,
+) -> Result<(Client, Client), Error> {
     let mut config = kubeconfig::config(kubeconfig).await?;
     config.connect_timeout = Some(Duration::from_secs(5));
-    let supervisor = supervisor_client(&config, authority, token)?;
-    let client = Client::try_from(config).map_err(Error::api("connecting to the workload cluster"))?;
-    Ok((client, supervisor))
+    let supervisor = supervisor_config(&config, authority, token)?;
+    let client = |config, name: &str| {
+        workload::client(config, metrics).map_err(Error::api(format!("connecting to {name}")))
+    };
+    Ok((
+        client(config, "the workload cluster")?,
+        client(supervisor, "the supervisor of the workload cluster")?,
+    ))
 }
 
 impl Workloads {
     pub fn new(connector: Connector) -> Self {
         Self {
             connections: Mutex::default(),
-            connector,
+            connector: Some(connector),
         }
     }
 
@@ -106,8 +112,10 @@ impl Workloads {
         {
             return Ok(Arc::clone(connection));
         }
-        let (client, supervisor) =
-            (self.connector)(secret.clone(), authority.clone(), token.to_owned()).await?;
+        let (client, supervisor) = match &self.connector {
+            None => dial(secret, authority, token, &context.metrics).await?,
+            Some(connector) => connector(secret.clone(), authority.clone(), token.to_owned()).await?,
+        };
         let stop = CancellationToken::new();
         let seen = Arc::new(Mutex::new(Seen::default()));
         tokio::spawn(watch(
@@ -134,7 +142,7 @@ impl Workloads {
 }
 
 /// The supervisor knows its own users: the token opens what a client certificate does not.
-fn supervisor_client(config: &Config, authority: &Secret, token: &str) -> Result<Client, Error> {
+fn supervisor_config(config: &Config, authority: &Secret, token: &str) -> Result<Config, Error> {
     let mut supervisor = Config::new(config.cluster_url.clone());
     let pair = secret::read_key_pair(authority)?;
     let certificates = pem_to_der(&pair.certificate);
@@ -145,7 +153,7 @@ fn supervisor_client(config: &Config, authority: &Secret, token: &str) -> Result
         password: Some(SecretString::from(token.to_owned())),
         ..AuthInfo::default()
     };
-    Client::try_from(supervisor).map_err(Error::api("connecting to the supervisor of the workload cluster"))
+    Ok(supervisor)
 }
 
 /// The certificates of a PEM text; what cannot be read is left out and shows when the connection is tried.
@@ -291,29 +299,41 @@ impl Connection {
     pub async fn read_nodes(&self, now: Timestamp) -> Result<Vec<Node>, Workload> {
         let nodes: kube::Api<CoreNode> = kube::Api::all(self.client.clone());
         let selected = ListParams::default().labels(SERVER_SELECTOR);
-        let problem = match tokio::time::timeout(CALL_TIMEOUT, nodes.list(&selected)).await {
-            Ok(Ok(list)) => return Ok(in_order(list.items.iter().map(read_node))),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "it took too long".to_owned(),
-        };
-        tracing::info!(problem, "The nodes of the workload cluster cannot be read");
-        Err(Workload::Unreachable { since: now })
+        let doing = "reading the nodes of the workload cluster";
+        match self.within(doing, nodes.list(&selected)).await {
+            Ok(list) => Ok(in_order(list.items.iter().map(read_node))),
+            Err(error) => {
+                tracing::info!(%error, "What the watch shows cannot be confirmed");
+                Err(Workload::Unreachable { since: now })
+            }
+        }
     }
 
     /// The members of etcd, and since when each belongs to nobody for whom `matched` holds.
     pub async fn members(&self, matched: impl Fn(&str) -> bool, now: Timestamp) -> Option<Vec<Member>> {
         let request = http::Request::get("/db/info").body(Vec::new()).ok()?;
-        let answer = tokio::time::timeout(CALL_TIMEOUT, self.supervisor.request_text(request)).await;
-        match answer {
-            Ok(Ok(text)) => parse_members(&text).map(|members| self.with_ghosts(members, matched, now)),
-            Ok(Err(error)) => {
-                tracing::info!(%error, "The members of etcd cannot be listed");
+        let answer = self.within(
+            "listing the members of etcd",
+            self.supervisor.request_text(request),
+        );
+        match answer.await {
+            Ok(text) => parse_members(&text).map(|members| self.with_ghosts(members, matched, now)),
+            Err(error) => {
+                tracing::info!(%error, "The members of etcd are not known");
                 None
             }
-            Err(_) => {
-                tracing::info!("Listing the members of etcd took too long");
-                None
-            }
+        }
+    }
+
+    /// A request that ends.
+    pub(super) async fn within<T>(
+        &self,
+        doing: impl Into<String>,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(CALL_TIMEOUT, request).await {
+            Ok(answer) => answer.map_err(Error::api(doing)),
+            Err(_) => Err(Error::Silent { doing: doing.into() }),
         }
     }
 

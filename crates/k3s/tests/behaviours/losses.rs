@@ -271,3 +271,25 @@ async fn a_ghost_is_removed_and_its_placeholder_too() {
     let left: Vec<String> = all(&nodes).await.iter().map(ResourceExt::name_any).collect();
     assert!(left.iter().all(|node| !node.contains("ghost")), "{left:?}");
 }
+
+/// S-10: a watch that says nothing shows no node of a server that joined: its member is no ghost, and stays.
+#[tokio::test(start_paused = true)]
+async fn a_member_is_no_ghost_because_a_watch_is_mute() {
+    let mut stage = Stage::standing(1, NEW).await;
+    stage.book.lock().mute = true;
+    stage.restart();
+    stage
+        .patch_plane(json!({"spec": {"replicas": 3}}))
+        .await
+        .expect("it is scaled");
+    stage.rounds(60).await;
+    {
+        let model = stage.model.lock();
+        let voters = model.members.iter().filter(|member| !member.learner);
+        assert_eq!(voters.count(), 3, "both joined, and nobody removed them");
+    }
+    // Another process has watches of its own.
+    stage.book.lock().mute = false;
+    stage.restart();
+    stage.until_settled(3, NEW).await;
+}

@@ -39,6 +39,13 @@ impl Theatre {
                 if theatre.is_down() {
                     return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
                 }
+                let is_watch = request
+                    .uri()
+                    .query()
+                    .is_some_and(|query| query.contains("watch=true"));
+                if is_watch && theatre.book.lock().mute {
+                    return std::future::pending().await;
+                }
                 client.send(request).await.map_err(std::io::Error::other)
             }
         });

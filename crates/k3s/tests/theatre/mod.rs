@@ -46,6 +46,8 @@ pub struct Book {
     pub userdata: BTreeMap<String, String>,
     /// The workload cluster's front door is shut.
     pub unreachable: bool,
+    /// Watches of the workload cluster are opened and then say nothing.
+    pub mute: bool,
     /// Requests to the workload cluster.
     pub workload_requests: usize,
     /// A health check hands silent servers over after this long.
