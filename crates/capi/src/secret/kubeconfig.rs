@@ -208,7 +208,7 @@ mod tests {
         let config = config(&secret).await.unwrap();
         assert_eq!(config.cluster_url.to_string(), "https://10.0.0.1:6443/");
         assert!(config.root_cert.is_some());
-        config(&secret).await.unwrap();
+        kube::Client::try_from(config).unwrap();
     }
 
     #[test]
