@@ -1,5 +1,5 @@
-//! Runs controllers of other projects beside a cluster, unmodified, as processes that die with this one. They reach
-//! Azure through a proxy: a simulated one, since the real one is nobody's test bed.
+//! Runs controllers of other projects beside a cluster, unmodified, as processes that die with this one. Those that know
+//! Azure reach it through a proxy: a simulated one, since the real one is nobody's test bed.
 
 use std::{
     collections::BTreeMap,
@@ -72,7 +72,7 @@ impl Cluster {
     pub async fn start_peer(
         &self,
         built: &BuiltPeer,
-        azure: &AzureAccess,
+        azure: Option<&AzureAccess>,
         arguments: &[&str],
     ) -> Result<RunningPeer, StartError> {
         let ports = [Port::free(), Port::free(), Port::free()]
@@ -115,9 +115,16 @@ impl Cluster {
                 source,
             }
         })?;
-        let probe = Probe::Http {
-            port: health,
-            path: "/readyz",
+        let probe = match built.peer {
+            Peer::Aso | Peer::Capz => Probe::Http {
+                port: health,
+                path: "/readyz",
+            },
+            // They serve nothing else.
+            Peer::K3sBootstrap | Peer::K3sControlPlane => Probe::Http {
+                port: diagnostics,
+                path: "/metrics",
+            },
         };
         ready::wait(&process, probe).await?;
         Ok(RunningPeer {
@@ -140,7 +147,7 @@ fn trust(objects: &mut [Value]) {
 
 struct Layout<'a> {
     built: &'a BuiltPeer,
-    azure: &'a AzureAccess,
+    azure: Option<&'a AzureAccess>,
     kubeconfig: &'a Path,
     certificates: &'a Path,
     webhooks: u16,
@@ -151,43 +158,57 @@ struct Layout<'a> {
 impl Layout<'_> {
     fn program(&self) -> Program {
         let peer = self.built.peer;
-        let mut arguments = vec![
-            format!("--webhook-port={}", self.webhooks),
-            format!("--webhook-cert-dir={}", self.certificates.display()),
-            format!("--health-addr=127.0.0.1:{}", self.health),
-            "--v=2".to_owned(),
-        ];
-        let namespace = match peer {
+        let metrics = format!("--metrics-addr=127.0.0.1:{}", self.diagnostics);
+        let served = || {
+            vec![
+                format!("--webhook-port={}", self.webhooks),
+                format!("--webhook-cert-dir={}", self.certificates.display()),
+                format!("--health-addr=127.0.0.1:{}", self.health),
+                "--v=2".to_owned(),
+            ]
+        };
+        let (arguments, namespace) = match peer {
             Peer::Aso => {
+                let mut arguments = served();
                 arguments.extend([
-                    format!("--metrics-addr=127.0.0.1:{}", self.diagnostics),
+                    metrics,
                     "--secure-metrics=false".to_owned(),
                     // They are installed already; its own are in its image.
                     "--crd-management=none".to_owned(),
                 ]);
-                "azureserviceoperator-system"
+                (arguments, "azureserviceoperator-system")
             }
             Peer::Capz => {
+                let mut arguments = served();
                 arguments.extend([
                     format!("--diagnostics-address=127.0.0.1:{}", self.diagnostics),
                     "--insecure-diagnostics=true".to_owned(),
                 ]);
-                "capz-system"
+                (arguments, "capz-system")
             }
+            Peer::K3sBootstrap => (vec![metrics], "capi-k3s-bootstrap-system"),
+            Peer::K3sControlPlane => (vec![metrics], "capi-k3s-control-plane-system"),
         };
         let variable = |name: &str, value: &dyn std::fmt::Display| (name.to_owned(), value.to_string());
+        let mut environment = BTreeMap::from([
+            variable("KUBECONFIG", &self.kubeconfig.display()),
+            variable("POD_NAMESPACE", &namespace),
+            variable("POD_NAME", &peer.name()),
+            // Of cluster-api-k3s: its definitions are installed without.
+            variable("ENABLE_WEBHOOKS", &false),
+        ]);
+        if let Some(azure) = self.azure {
+            environment.extend([
+                variable("HTTPS_PROXY", &azure.proxy),
+                variable("NO_PROXY", &"127.0.0.1,localhost"),
+                variable("SSL_CERT_FILE", &azure.ca.display()),
+            ]);
+        }
         Program {
             name: peer.name().to_owned(),
             path: self.built.binary(),
             arguments,
-            environment: BTreeMap::from([
-                variable("KUBECONFIG", &self.kubeconfig.display()),
-                variable("POD_NAMESPACE", &namespace),
-                variable("POD_NAME", &peer.name()),
-                variable("HTTPS_PROXY", &self.azure.proxy),
-                variable("NO_PROXY", &"127.0.0.1,localhost"),
-                variable("SSL_CERT_FILE", &self.azure.ca.display()),
-            ]),
+            environment,
         }
     }
 }

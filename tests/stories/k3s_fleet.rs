@@ -48,7 +48,7 @@ pub trait Tier: Send + Sync {
     /// Hosts that are left of a cluster.
     fn hosts(&self, cluster: &str) -> Vec<String>;
 
-    /// What servers are configured with besides, as a KThreesControlPlane says it.
+    /// What servers and workers are configured with besides, as a KThreesControlPlane says it.
     fn config(&self) -> Option<Value> {
         None
     }
@@ -62,11 +62,21 @@ pub trait Tier: Send + Sync {
 /// The simulator, in a hurry.
 pub struct Simulated {
     simulator: Arc<Simulator>,
+    config: Option<Value>,
 }
 
 impl Simulated {
     pub fn new() -> Arc<Self> {
+        Self::configured(None)
+    }
+
+    pub fn with_config(config: Value) -> Arc<Self> {
+        Self::configured(Some(config))
+    }
+
+    fn configured(config: Option<Value>) -> Arc<Self> {
         Arc::new(Self {
+            config,
             simulator: Simulator::new(Timing {
                 tick: Duration::from_millis(500),
                 learner_stall: Duration::from_mins(1),
@@ -80,6 +90,10 @@ impl Simulated {
 impl Tier for Simulated {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::new(SimulatedK3s::new(Arc::clone(&self.simulator)))
+    }
+
+    fn config(&self) -> Option<Value> {
+        self.config.clone()
     }
 
     fn quorum_losses(&self, cluster: &str) -> Option<u64> {
@@ -164,7 +178,8 @@ impl Fleet {
                 "replicas": servers,
                 "version": version,
                 "machineTemplate": {
-                    "infrastructureRef": {"apiVersion": HOSTS, "kind": "TestHostMachineTemplate", "name": NAME},
+                    "infrastructureRef": {"apiVersion": HOSTS, "kind": "TestHostMachineTemplate", "name": NAME,
+                        "namespace": self.namespace},
                 },
                 "remediationStrategy": {"retryPeriod": "1s", "minHealthyPeriod": "1s"},
             }}),
@@ -174,16 +189,19 @@ impl Fleet {
                 "controlPlaneRef": {"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KThreesControlPlane", "name": NAME},
             }}),
         ];
-        if let Some(config) = self.tier.config() {
-            manifests[2]["spec"]["kthreesConfigSpec"] = config;
+        let config = self.tier.config();
+        if let Some(config) = &config {
+            manifests[2]["spec"]["kthreesConfigSpec"] = config.clone();
         }
         if workers > 0 {
+            let mut config = config.unwrap_or_else(|| json!({}));
+            config["agentConfig"] = json!({
+                "nodeLabels": ["example.com/pool=workers"],
+                "nodeTaints": ["example.com/edge=yes:NoSchedule"],
+            });
             manifests.push(
                 json!({"apiVersion": BOOTSTRAP, "kind": "KThreesConfigTemplate", "metadata": {"name": NAME},
-                "spec": {"template": {"spec": {"agentConfig": {
-                    "nodeLabels": ["example.com/pool=workers"],
-                    "nodeTaints": ["example.com/edge=yes:NoSchedule"],
-                }}}}}),
+                "spec": {"template": {"spec": config}}}),
             );
             manifests.push(
                 json!({"apiVersion": CORE, "kind": "MachineDeployment", "metadata": {"name": "workers"}, "spec": {

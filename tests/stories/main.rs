@@ -22,6 +22,7 @@ mod k3s_healing;
 mod k3s_lifecycle;
 mod k3s_manager;
 mod k3s_move;
+mod k3s_takeover;
 mod manager_process;
 mod packaged_manager;
 mod peer_world;

@@ -61,7 +61,10 @@ impl PeerWorld {
 
     pub async fn peer(&self, peer: Peer) -> Result<RunningPeer> {
         let built = peers::built(peer, self.management.parts()).await?;
-        Ok(self.management.start_peer(&built, &self.access, &[]).await?)
+        Ok(self
+            .management
+            .start_peer(&built, Some(&self.access), &[])
+            .await?)
     }
 
     /// Applies one of the manifests in tests/manifests for a cluster that is named as its namespace.

@@ -6,7 +6,7 @@ use slipway_testbed::{Part, Peer, parts};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// One part (kubernetes, cluster-api, kubeadm-bootstrap, kubeadm-control-plane, clusterctl, kwok), or a peer (aso,
-    /// capz); all parts unless told, and no peer.
+    /// capz, cluster-api-k3s-bootstrap, cluster-api-k3s-control-plane); all parts unless told, and no peer.
     name: Option<String>,
 }
 

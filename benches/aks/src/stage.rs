@@ -151,7 +151,7 @@ pub async fn capz(arguments: &Arguments, cluster: &Cluster, azure: &Server, ca: 
         } else {
             &[]
         };
-        running.push(cluster.start_peer(&built, &access, more).await?);
+        running.push(cluster.start_peer(&built, Some(&access), more).await?);
     }
     Ok(Stage::Capz(running))
 }

@@ -45,15 +45,9 @@ pub struct Arguments {
     /// Our manager.
     #[arg(long)]
     slipway: Option<PathBuf>,
-    /// The peer's bootstrap manager.
-    #[arg(long, requires_all = ["peer_control_plane", "peer_module"])]
-    peer_bootstrap: Option<PathBuf>,
-    /// The peer's control plane manager.
+    /// Measure cluster-api-k3s too.
     #[arg(long)]
-    peer_control_plane: Option<PathBuf>,
-    /// The peer's module, for its custom resource definitions.
-    #[arg(long)]
-    peer_module: Option<PathBuf>,
+    peer: bool,
 }
 
 /// Who the managers are, for the audit log.

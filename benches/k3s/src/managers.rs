@@ -8,8 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
-use slipway_testbed::{Cluster, Process, Program, install};
+use slipway_testbed::{Cluster, Peer, Process, Program, install, parts::BuiltPeer, peers};
 
 use super::{Arguments, USER};
 
@@ -21,11 +20,7 @@ const CORE_AGENT: &str = "cluster-api";
 
 pub enum Side {
     Slipway(PathBuf),
-    Peer {
-        bootstrap: PathBuf,
-        control_plane: PathBuf,
-        module: PathBuf,
-    },
+    Peer,
 }
 
 /// Memory of all managers of a side together, in MB.
@@ -37,20 +32,11 @@ pub struct Memory {
 impl Side {
     pub fn of(arguments: &Arguments) -> Result<Vec<Side>> {
         let mut sides: Vec<Side> = arguments.slipway.clone().map(Side::Slipway).into_iter().collect();
-        let peer = (
-            &arguments.peer_bootstrap,
-            &arguments.peer_control_plane,
-            &arguments.peer_module,
-        );
-        if let (Some(bootstrap), Some(control_plane), Some(module)) = peer {
-            sides.push(Side::Peer {
-                bootstrap: bootstrap.clone(),
-                control_plane: control_plane.clone(),
-                module: module.clone(),
-            });
+        if arguments.peer {
+            sides.push(Side::Peer);
         }
         if sides.is_empty() {
-            bail!("there is nobody to measure: name --slipway or --peer-bootstrap");
+            bail!("there is nobody to measure: name --slipway or --peer");
         }
         Ok(sides)
     }
@@ -58,7 +44,7 @@ impl Side {
     pub fn name(&self) -> &'static str {
         match self {
             Side::Slipway(_) => "slipway",
-            Side::Peer { .. } => "cluster_api_k3s",
+            Side::Peer => "cluster_api_k3s",
         }
     }
 
@@ -70,16 +56,14 @@ impl Side {
         fs::write(&kubeconfig, cluster.kubeconfig_as(USER, Some("system:masters")))?;
         let programs = match self {
             Side::Slipway(program) => vec![slipway(cluster, &folder, &kubeconfig, program).await?],
-            Side::Peer {
-                bootstrap,
-                control_plane,
-                module,
-            } => {
-                install::install(&cluster.client(), &peer_definitions(module)?).await?;
-                vec![
-                    peer("bootstrap", bootstrap, &kubeconfig)?,
-                    peer("control-plane", control_plane, &kubeconfig)?,
-                ]
+            Side::Peer => {
+                let mut programs = Vec::new();
+                for peer in [Peer::K3sBootstrap, Peer::K3sControlPlane] {
+                    let built = peers::built(peer, cluster.parts()).await?;
+                    install::install(&cluster.client(), &built.objects()?).await?;
+                    programs.push(peer_program(&built, &kubeconfig)?);
+                }
+                programs
             }
         };
         let launcher = cluster.description().parts.join("bin/launch");
@@ -128,51 +112,17 @@ async fn slipway(cluster: &Cluster, folder: &Path, kubeconfig: &Path, program: &
     })
 }
 
-/// One manager of the peer. Its webhooks only fill in defaults, which the manifests have, and convert versions, of
-/// which only one is used here; they stay off, because both managers would serve them at the same port.
-fn peer(name: &str, program: &Path, kubeconfig: &Path) -> Result<Program> {
+/// One manager of the peer.
+fn peer_program(built: &BuiltPeer, kubeconfig: &Path) -> Result<Program> {
     Ok(Program {
-        name: name.to_owned(),
-        path: program.to_owned(),
+        name: built.peer.name().to_owned(),
+        path: built.binary(),
         arguments: vec![format!("--metrics-addr=127.0.0.1:{}", free_port()?)],
         environment: BTreeMap::from([
             ("ENABLE_WEBHOOKS".to_owned(), "false".to_owned()),
             ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
         ]),
     })
-}
-
-/// The peer's definitions from its module, labelled as its releases label them and without conversion.
-fn peer_definitions(module: &Path) -> Result<Vec<Value>> {
-    let mut definitions = Vec::new();
-    for (part, provider) in [
-        ("bootstrap", "bootstrap-k3s"),
-        ("controlplane", "control-plane-k3s"),
-    ] {
-        let bases = module.join(part).join("config/crd/bases");
-        let entries = fs::read_dir(&bases).with_context(|| format!("reading {}", bases.display()))?;
-        for entry in entries {
-            let entry = entry?;
-            // The control plane's folder has old copies of the bootstrap kinds.
-            if !entry.file_name().to_string_lossy().starts_with(part) {
-                continue;
-            }
-            for mut definition in install::parse(&fs::read_to_string(entry.path())?)? {
-                definition["metadata"]["labels"] = json!({
-                    "cluster.x-k8s.io/v1beta1": "v1beta1_v1beta2",
-                    "cluster.x-k8s.io/provider": provider,
-                });
-                if let Some(spec) = definition["spec"].as_object_mut() {
-                    spec.remove("conversion");
-                }
-                definitions.push(definition);
-            }
-        }
-    }
-    if definitions.is_empty() {
-        bail!("{} has no definitions", module.display());
-    }
-    Ok(definitions)
 }
 
 fn free_port() -> Result<u16> {

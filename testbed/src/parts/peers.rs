@@ -28,6 +28,7 @@ const GROUPS: [&str; 6] = [
 
 const OPERATOR: &str = "github.com/Azure/azure-service-operator/v2";
 const PROVIDER: &str = "sigs.k8s.io/cluster-api-provider-azure";
+const K3S: &str = "github.com/k3s-io/cluster-api-k3s";
 const CONTROLLER_GEN: Module = Module {
     name: "controller-gen",
     package: "sigs.k8s.io/controller-tools/cmd/controller-gen",
@@ -42,6 +43,10 @@ pub enum Peer {
     Aso,
     /// Cluster API Provider Azure.
     Capz,
+    /// The bootstrap provider of cluster-api-k3s.
+    K3sBootstrap,
+    /// The control plane provider of cluster-api-k3s.
+    K3sControlPlane,
 }
 
 /// A Go module that holds one program.
@@ -53,7 +58,7 @@ struct Module {
 }
 
 impl Peer {
-    pub const ALL: [Peer; 2] = [Peer::Aso, Peer::Capz];
+    pub const ALL: [Peer; 4] = [Peer::Aso, Peer::Capz, Peer::K3sBootstrap, Peer::K3sControlPlane];
 
     pub fn name(self) -> &'static str {
         self.module().name
@@ -69,6 +74,7 @@ impl Peer {
         let module = match self {
             Peer::Aso => OPERATOR,
             Peer::Capz => PROVIDER,
+            Peer::K3sBootstrap | Peer::K3sControlPlane => K3S,
         };
         let mut lines = self.module().go_mod.lines();
         lines
@@ -94,6 +100,17 @@ impl Peer {
                 go_mod: include_str!("../../../parts/capz/go.mod"),
                 go_sum: include_str!("../../../parts/capz/go.sum"),
             },
+            Peer::K3sBootstrap => Module {
+                name: "cluster-api-k3s-bootstrap",
+                package: "github.com/k3s-io/cluster-api-k3s/bootstrap",
+                go_mod: include_str!("../../../benches/peers/cluster-api-k3s/go.mod"),
+                go_sum: include_str!("../../../benches/peers/cluster-api-k3s/go.sum"),
+            },
+            Peer::K3sControlPlane => Module {
+                name: "cluster-api-k3s-control-plane",
+                package: "github.com/k3s-io/cluster-api-k3s/controlplane",
+                ..Peer::K3sBootstrap.module()
+            },
         }
     }
 
@@ -102,6 +119,7 @@ impl Peer {
         match self {
             Peer::Aso => format!(" -X {OPERATOR}/internal/version.BuildVersion={}", self.version()),
             Peer::Capz => format!(" -X {PROVIDER}/version.gitVersion={}", self.version()),
+            Peer::K3sBootstrap | Peer::K3sControlPlane => String::new(),
         }
     }
 }
@@ -163,6 +181,8 @@ impl Builder {
                 let module = self.module_directory(&source, PROVIDER)?;
                 manifests::kustomize(parts, &module.join("config/capz"))?
             }
+            Peer::K3sBootstrap => k3s_definitions(&self.module_directory(&source, K3S)?, "bootstrap")?,
+            Peer::K3sControlPlane => k3s_definitions(&self.module_directory(&source, K3S)?, "controlplane")?,
         };
         manifests::write(&built.manifest(), objects)?;
         Ok(built)
@@ -277,6 +297,33 @@ fn finish(object: &mut Value) {
     }
 }
 
+/// The definitions of one half of cluster-api-k3s, labelled as its releases label them. Its webhooks fill in defaults,
+/// which manifests can have, and convert versions; both halves would serve them at one port, so they stay off, and one
+/// version is used.
+fn k3s_definitions(module: &Path, half: &str) -> Result<Vec<Value>, PartsError> {
+    let mut definitions = manifests::files(&module.join(half).join("config/crd/bases"))?;
+    // The control plane's folder has old copies of the bootstrap kinds.
+    definitions.retain(|definition| {
+        let group = definition["spec"]["group"].as_str().unwrap_or_default();
+        group.starts_with(half)
+    });
+    let provider = if half == "bootstrap" {
+        "bootstrap-k3s"
+    } else {
+        "control-plane-k3s"
+    };
+    for definition in &mut definitions {
+        definition["metadata"]["labels"] = json!({
+            "cluster.x-k8s.io/v1beta1": "v1beta1_v1beta2",
+            "cluster.x-k8s.io/provider": provider,
+        });
+        if let Some(spec) = definition["spec"].as_object_mut() {
+            spec.remove("conversion");
+        }
+    }
+    Ok(definitions)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,6 +332,7 @@ mod tests {
     fn versions_are_those_of_the_pins() {
         assert_eq!(Peer::Aso.version(), "v2.13.0");
         assert_eq!(Peer::Capz.version(), "v1.21.0");
+        assert_eq!(Peer::K3sControlPlane.version(), "v0.2.1");
     }
 
     #[test]

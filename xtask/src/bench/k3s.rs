@@ -4,11 +4,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::peers;
 use crate::package::static_build;
 
 const PEER: &str = "cluster-api-k3s";
-const MODULE: &str = "github.com/k3s-io/cluster-api-k3s";
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -49,15 +47,7 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         command.arg("--slipway").arg(builder.build("slipway", "slipway")?);
     }
     if arguments.against == PEER {
-        let program =
-            |part: &str| peers::build_package(PEER, &format!("{MODULE}/{part}"), &format!("{PEER}-{part}"));
-        command
-            .arg("--peer-bootstrap")
-            .arg(program("bootstrap")?)
-            .arg("--peer-control-plane")
-            .arg(program("controlplane")?)
-            .arg("--peer-module")
-            .arg(peers::module_directory(PEER, MODULE)?);
+        command.arg("--peer");
     }
     let output = command
         .stdin(Stdio::null())

@@ -16,29 +16,11 @@ pub fn root() -> &'static Path {
 
 /// Builds one peer with the Go toolchain its module asks for, which Go downloads where it is newer than what is here.
 pub fn build(name: &str) -> Result<PathBuf> {
-    build_package(name, ".", name)
-}
-
-/// Where Go keeps a module that a peer's own module names.
-pub fn module_directory(name: &str, module: &str) -> Result<PathBuf> {
-    let output = Command::new("go")
-        .current_dir(root().join("benches/peers").join(name))
-        .args(["list", "-m", "-f", "{{.Dir}}", module])
-        .output()
-        .context("running go; install Go 1.26 or newer")?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
-}
-
-/// Builds one of a peer's programs by its package.
-pub fn build_package(name: &str, package: &str, program: &str) -> Result<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| env::home_dir().map(|home| home.join(".cache")))
         .context("neither XDG_CACHE_HOME nor HOME says where the cache is")?;
-    let program = cache.join("slipway/peers").join(program);
+    let program = cache.join("slipway/peers").join(name);
     let source = root().join("benches/peers").join(name);
     let module = std::fs::read_to_string(source.join("go.mod"))
         .with_context(|| format!("reading the peer's module in {}", source.display()))?;
@@ -53,7 +35,7 @@ pub fn build_package(name: &str, package: &str, program: &str) -> Result<PathBuf
         .env("GOTOOLCHAIN", format!("go{}+auto", version.trim()))
         .args(["build", "-trimpath", "-o"])
         .arg(&program)
-        .arg(package)
+        .arg(".")
         .status()
         .context("running go; install Go 1.26 or newer")?;
     if !status.success() {

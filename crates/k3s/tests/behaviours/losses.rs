@@ -272,7 +272,7 @@ async fn a_ghost_is_removed_and_its_placeholder_too() {
     assert!(left.iter().all(|node| !node.contains("ghost")), "{left:?}");
 }
 
-/// S-10: a watch that says nothing shows no node of a server that joined: its member is no ghost, and stays.
+/// S-5, S-13: a watch that says nothing shows no node of a server that joined: its member is no ghost, and stays.
 #[tokio::test(start_paused = true)]
 async fn a_member_is_no_ghost_because_a_watch_is_mute() {
     let mut stage = Stage::standing(1, NEW).await;
