@@ -66,24 +66,30 @@ async fn an_upgrade_is_rolled_back_halfway() -> Result<()> {
     let fleet = fleet("k3s-rollback", Simulated::new()).await?;
     fleet.create(3, 0, MINORS[1]).await?;
     fleet.until_settled(3, MINORS[1]).await?;
-    fleet.patch_plane(json!({ "version": MINORS[2] })).await?;
+    goes_back_halfway(&fleet, MINORS[1], MINORS[2]).await?;
+    ensure!(fleet.tier.quorum_losses(&fleet.key()).unwrap_or(0) == 0);
+    Ok(())
+}
+
+/// Upgrades three servers until one is of the next version, and then has them go back.
+pub async fn goes_back_halfway(fleet: &Fleet, present: &str, next: &str) -> Result<()> {
+    fleet.patch_plane(json!({ "version": next })).await?;
     let version = |machine: &DynamicObject| machine.data["spec"]["version"].clone();
     fleet
         .until_servers("be upgraded halfway", |servers| {
-            let upgraded = servers.iter().filter(|one| version(one) == MINORS[2]);
-            servers.iter().any(|one| version(one) == MINORS[1])
+            let upgraded = servers.iter().filter(|one| version(one) == next);
+            servers.iter().any(|one| version(one) == present)
                 && upgraded.filter(|one| is_true(one, "Ready")).count() > 0
         })
         .await?;
-    fleet.patch_plane(json!({ "version": MINORS[1] })).await?;
-    fleet.until_settled(3, MINORS[1]).await?;
+    fleet.patch_plane(json!({ "version": present })).await?;
+    fleet.until_settled(3, present).await?;
     let nodes = fleet.nodes().await?;
     let versions: BTreeSet<&str> = nodes
         .iter()
         .filter_map(|node| Some(node.status.as_ref()?.node_info.as_ref()?.kubelet_version.as_str()))
         .collect();
-    ensure!(versions == BTreeSet::from([MINORS[1]]), "{versions:?}");
-    ensure!(fleet.tier.quorum_losses(&fleet.key()).unwrap_or(0) == 0);
+    ensure!(versions == BTreeSet::from([present]), "{versions:?}");
     ensure!(fleet.tier.ghosts(&fleet.key()).unwrap_or_default().is_empty());
     Ok(())
 }

@@ -22,7 +22,8 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::{
     k3s_fleet::{CORE, Fleet, Simulated, Tier, condition, is_true},
     k3s_lifecycle::{
-        a_deleted_server_is_replaced, deleting_leaves_nothing, servers_are_spread, workers_are_ready,
+        a_deleted_server_is_replaced, deleting_leaves_nothing, goes_back_halfway, servers_are_spread,
+        workers_are_ready,
     },
     k3s_manager,
 };
@@ -274,7 +275,7 @@ async fn three_servers_are_healed() -> Result<()> {
     deleting_leaves_nothing(&fleet).await
 }
 
-/// From one minor version to the next, a server at a time.
+/// From one minor version to the next, a server at a time; before that halfway and back (S-35).
 #[tokio::test]
 async fn three_servers_are_upgraded() -> Result<()> {
     let Some(RealFleet {
@@ -289,6 +290,7 @@ async fn three_servers_are_upgraded() -> Result<()> {
     let (from, to) = (&versions[versions.len() - 2], &versions[versions.len() - 1]);
     fleet.create(3, 0, from).await?;
     fleet.until_settled(3, from).await?;
+    goes_back_halfway(&fleet, from, to).await?;
     let before: BTreeSet<String> = fleet.server_names().await?.into_iter().collect();
     fleet.patch_plane(json!({ "version": to })).await?;
     fleet.until_settled(3, to).await?;
