@@ -447,6 +447,15 @@ fn an_upgrade_ends_the_same_whatever_fails() {
     run(Act::Upgrade, "k3s: one server to the next minor version");
 }
 
+/// S-15: whatever happens while the lock is released, it does not stay behind.
+#[test]
+fn no_lock_is_left_behind() {
+    let scenario: Arc<dyn Scenario> = Journey::of(Act::Upgrade, "k3s: the init lock");
+    let report = sweep(&scenario, Extent::At("DELETE configmaps"));
+    assert!(report.runs > 1, "the lock is released on the way");
+    report.assert_clean();
+}
+
 /// S-14, S-38: an upgrade on the machine that is there.
 #[test]
 fn an_upgrade_in_place_ends_the_same_whatever_fails() {

@@ -232,7 +232,10 @@ pub fn sweep(scenario: &Arc<dyn Scenario>, extent: Extent) -> Report {
         report.failures.push(format!("without any fault: {broken}"));
         return report;
     }
-    let calls = calls_to_fault(&baseline.calls, scenario.first_call());
+    let mut calls = calls_to_fault(&baseline.calls, scenario.first_call());
+    if let Extent::At(beginning) = extent {
+        calls.retain(|call| baseline.calls[*call].line.starts_with(beginning));
+    }
     report.calls = calls.len();
     let only = std::env::var("SLIPWAY_SWEEP").ok();
     if only.as_deref() == Some("calls") {

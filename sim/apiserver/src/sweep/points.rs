@@ -15,6 +15,8 @@ pub enum Extent {
     Share(usize, usize),
     /// Every call with every fault.
     All,
+    /// Every fault at the calls that begin so: what a defect was once found at.
+    At(&'static str),
 }
 
 /// Rest begins this long after the last write, the last change of the apiserver and the start.
@@ -44,7 +46,7 @@ pub fn points(calls: &[usize], extent: Extent, seed: u64) -> Vec<(usize, Fault)>
     }
     match extent {
         Extent::Baseline => Vec::new(),
-        Extent::All => every(calls).collect(),
+        Extent::All | Extent::At(_) => every(calls).collect(),
         Extent::Share(from, step) => every(calls).skip(from).step_by(step.max(1)).collect(),
         Extent::Runs(runs) => sample(calls, runs.max(Fault::ALL.len()), seed),
     }
