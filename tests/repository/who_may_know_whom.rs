@@ -32,8 +32,8 @@ const PROVIDERS: &[&str] = &[
 const NOT_SHIPPED: &[&str] = &[
     "slipway-azure-sim",
     "slipway-k3s-sim",
-    "slipway-memory",
-    "slipway-race",
+    "slipway-apiserver-sim",
+    "slipway-bench-runtime",
     "slipway-testbed",
     "slipway-tests",
     "slipway-xtask",

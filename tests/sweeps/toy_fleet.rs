@@ -11,7 +11,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
-use slipway_memory::{
+use slipway_apiserver_sim::{
     Apiserver,
     sweep::{Extent, Scenario, World, sweep, sweep_sampled},
 };

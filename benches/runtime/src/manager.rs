@@ -8,7 +8,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 use kube::{CustomResourceExt, Resource, ResourceExt, api::ObjectMeta};
-use slipway_race::{Buoy, BuoyStatus};
+use slipway_bench_runtime::{Buoy, BuoyStatus};
 use slipway_runtime::{
     Context, Controller, Informer, Manager, Next, ObjectKey, Package, PackageKind, Provider, Reconciler,
     Scope,

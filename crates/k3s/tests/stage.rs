@@ -8,11 +8,11 @@ use kube::{
     api::{DynamicObject, ListParams},
 };
 use serde_json::{Value, json};
+use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_k3s::{
     api::KThreesControlPlaneStatus, bootstrap::controller::ConfigReconciler,
     control_plane::controller::ControlPlaneReconciler,
 };
-use slipway_memory::{Apiserver, faults::Faults};
 use slipway_runtime::{
     Clock,
     controller::{Context, Reconciler},

@@ -19,6 +19,11 @@ use kube::{
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use slipway_apiserver_sim::{
+    Apiserver,
+    faults::{Fate, Faults},
+    sweep::{Extent, Report, Scenario, World, normalised, play, sweep, sweep_sampled},
+};
 use slipway_capi::{
     hook::HookClient,
     secret::{
@@ -30,11 +35,6 @@ use slipway_capi::{
 use slipway_k3s::{
     bootstrap,
     control_plane::controller::{self, ControlPlaneReconciler},
-};
-use slipway_memory::{
-    Apiserver,
-    faults::{Fate, Faults},
-    sweep::{Extent, Report, Scenario, World, normalised, play, sweep, sweep_sampled},
 };
 use slipway_runtime::{Clock, controller::Registration};
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use slipway_memory::Apiserver;
+use slipway_apiserver_sim::Apiserver;
 
 use crate::{cluster::State, model::REMOVE_ANNOTATION, node};
 

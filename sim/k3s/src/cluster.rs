@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use slipway_memory::Apiserver;
+use slipway_apiserver_sim::Apiserver;
 use slipway_runtime::Clock;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

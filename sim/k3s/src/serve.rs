@@ -13,7 +13,7 @@ use hyper_util::{
     server::conn::auto,
 };
 use serde_json::{Value, json};
-use slipway_memory::ResponseBody;
+use slipway_apiserver_sim::ResponseBody;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use super::peers;
 use crate::package::static_build;
 
-const PACKAGE: &str = "slipway-race";
+const PACKAGE: &str = "slipway-bench-runtime";
 
 #[derive(clap::Args)]
 pub struct Arguments {

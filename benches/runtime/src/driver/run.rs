@@ -9,7 +9,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use slipway_race::{Buoy, BuoySpec};
+use slipway_bench_runtime::{Buoy, BuoySpec};
 use slipway_testbed::{Cluster, WorkloadCluster, audit::Mark};
 use tokio::time::Instant;
 

@@ -9,7 +9,7 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use parking_lot::Mutex;
-use slipway_race::Buoy;
+use slipway_bench_runtime::Buoy;
 use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 
 #[derive(Default)]

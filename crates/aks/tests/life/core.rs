@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use slipway_memory::Apiserver;
+use slipway_apiserver_sim::Apiserver;
 
 use super::world::{CORE, api, merge, remove};
 

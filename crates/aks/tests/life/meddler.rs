@@ -9,7 +9,7 @@ use futures::{FutureExt, future::BoxFuture};
 use http::Method;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use slipway_memory::{
+use slipway_apiserver_sim::{
     Apiserver,
     sweep::{Extent, Scenario, World, sweep},
 };

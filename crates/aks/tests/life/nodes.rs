@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::json;
 use slipway_aks::nodes::Nodes;
-use slipway_memory::Apiserver;
+use slipway_apiserver_sim::Apiserver;
 use slipway_runtime::Clock;
 
 use super::world::{World, apply, manifests, merge, quick};

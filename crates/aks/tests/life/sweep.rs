@@ -17,11 +17,11 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_aks::records;
-use slipway_azure_sim::{Settings, Simulator, State};
-use slipway_memory::{
+use slipway_apiserver_sim::{
     Apiserver, Snapshot,
     sweep::{Scenario, World, normalised, play, sweep_sampled},
 };
+use slipway_azure_sim::{Settings, Simulator, State};
 use slipway_runtime::controller::Registration;
 
 use super::{

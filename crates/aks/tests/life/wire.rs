@@ -7,8 +7,8 @@ use azure_core::http::{
     headers::{HeaderName, HeaderValue, Headers},
 };
 use serde_json::json;
+use slipway_apiserver_sim::faults::{Fate, Faults};
 use slipway_azure_sim::Simulator;
-use slipway_memory::faults::{Fate, Faults};
 
 /// The engine's transport, answered by the simulator in this process; each call may meet a fault.
 pub struct Wire {

@@ -17,9 +17,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_aks::{access::Access, nodes::Nodes, provider};
+use slipway_apiserver_sim::{Apiserver, Kinds, faults::Faults};
 use slipway_azure::{Azure, Cloud, Clouds, Tuning};
 use slipway_azure_sim::{Settings, Simulator, Speed, State};
-use slipway_memory::{Apiserver, Kinds, faults::Faults};
 use slipway_runtime::{
     Clock,
     controller::{Context, Registration},

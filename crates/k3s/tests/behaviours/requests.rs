@@ -1,9 +1,9 @@
 //! What a look asks for.
 
 use serde_json::json;
+use slipway_apiserver_sim::faults::Faults;
 use slipway_capi::view::Machine;
 use slipway_k3s::api::KThreesConfig;
-use slipway_memory::faults::Faults;
 use slipway_runtime::{Informer, Scope, controller::Context};
 
 use crate::{

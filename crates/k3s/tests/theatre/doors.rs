@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
+use slipway_apiserver_sim::faults::{Fate, Faults};
 use slipway_k3s::control_plane::workload::Connector;
-use slipway_memory::faults::{Fate, Faults};
 
 use super::Theatre;
 

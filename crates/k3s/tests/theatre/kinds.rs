@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
+use slipway_apiserver_sim::Kinds;
 use slipway_k3s::provider;
-use slipway_memory::Kinds;
 
 use super::{CORE, INFRASTRUCTURE};
 

@@ -18,8 +18,8 @@ use std::{
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
+use slipway_apiserver_sim::{Apiserver, Snapshot};
 use slipway_k3s_sim::Model;
-use slipway_memory::{Apiserver, Snapshot};
 use slipway_runtime::Clock;
 
 use self::kinds::kinds;

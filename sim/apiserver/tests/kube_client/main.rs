@@ -13,7 +13,7 @@ use kube::{
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use slipway_memory::Apiserver;
+use slipway_apiserver_sim::Apiserver;
 use slipway_runtime::Clock;
 
 /// A custom kind with a status, defaults, a list of conditions and a rule or two.

@@ -12,7 +12,7 @@ use kube::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use slipway_memory::{
+use slipway_apiserver_sim::{
     Apiserver,
     sweep::{Extent, Scenario, World, sweep},
 };

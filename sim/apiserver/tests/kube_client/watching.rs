@@ -7,7 +7,7 @@ use kube::{
     runtime::watcher::{self, Event},
 };
 use serde_json::json;
-use slipway_memory::Held;
+use slipway_apiserver_sim::Held;
 
 use super::{boat, boats, harbour};
 

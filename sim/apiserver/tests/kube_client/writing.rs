@@ -2,7 +2,7 @@
 
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
-use slipway_memory::faults::{Fault, Faults};
+use slipway_apiserver_sim::faults::{Fault, Faults};
 
 use super::{boat, boats, harbour};
 
