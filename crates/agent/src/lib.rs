@@ -1,0 +1,6 @@
+//! The node agent: writes signed images into the inactive slot of a host, arms its boot store, and confirms the new
+//! system or returns to the old one. Decisions are `slipway-slots`'; this crate carries them out.
+
+pub mod boot_store;
+pub mod engine;
+pub mod target;

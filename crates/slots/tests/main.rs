@@ -1,0 +1,3 @@
+//! Tests of the pure half of the node agent.
+
+mod manifest;
