@@ -3,7 +3,7 @@
 //! A chunk that occurs twice is stored once; the later entry says so with a stored length of zero. The index is
 //! stored zstd-compressed; this is its plain form: 36 bytes a chunk, the digest and the stored length (big endian).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::Digest;
 
@@ -63,10 +63,10 @@ impl ChunkIndex {
 
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.entries.len() * ENTRY);
-        let mut stored = HashMap::<Digest, ()>::new();
+        let mut stored = HashSet::new();
         for entry in &self.entries {
             bytes.extend_from_slice(&entry.digest.0);
-            let first = stored.insert(entry.digest, ()).is_none();
+            let first = stored.insert(entry.digest);
             bytes.extend_from_slice(&if first { entry.stored_length } else { 0 }.to_be_bytes());
         }
         bytes
