@@ -17,7 +17,7 @@ pub fn sample() -> Manifest {
         arch: "x86_64".into(),
         epoch: 4,
         created: Timestamp::UNIX_EPOCH,
-        not_after: "2040-01-01T00:00:00Z".parse().unwrap(),
+        not_after: "2040-01-01T00:00:00Z".parse().expect("a time"),
         kubelet_version: Some("v1.34.2+k3s1".into()),
         partitions: vec![PartitionImage {
             name: "root".into(),
