@@ -2,3 +2,4 @@
 
 mod book;
 mod who_may_know_whom;
+mod writes_are_actions;

@@ -8,6 +8,7 @@ pub mod apply;
 pub mod condition;
 pub mod error;
 pub mod finalizer;
+pub mod frame;
 pub mod hook;
 pub mod in_place;
 pub mod marks;

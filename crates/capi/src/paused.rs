@@ -1,9 +1,9 @@
 //! Pausing: by the Cluster or by an annotation on the object itself, and the `Paused` condition that tells it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::{
-    condition::{Report, Status, find, says, says_at_any_generation},
+    condition::{Report, Status},
     marks,
     names::{annotation, condition, reason},
     view::Cluster,
@@ -48,26 +48,11 @@ impl Paused {
             message.join(", "),
         )
     }
-
-    /// Whether the condition has to be stored before anything else is done. A reconcile that goes on writes a mere
-    /// new generation with the rest of its status; one that stops here has no later write.
-    pub fn must_store(self, kind: &str, conditions: &[Condition], generation: Option<i64>) -> bool {
-        let report = self.report(kind);
-        find(conditions, condition::PAUSED).is_none_or(|stored| {
-            if self.is_paused() {
-                !says(stored, &report, generation)
-            } else {
-                !says_at_any_generation(stored, &report)
-            }
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::condition::set;
-    use jiff::Timestamp;
 
     fn cluster(is_paused: bool) -> Cluster {
         let mut cluster = Cluster::default();
@@ -110,39 +95,5 @@ mod tests {
             let report = paused(cluster.as_ref(), &metadata).report("EdgeMachine");
             assert_eq!((report.status, report.message.as_str()), (status, message));
         }
-    }
-
-    #[test]
-    fn the_condition_is_stored_first_but_not_for_a_new_generation_alone() {
-        let running = Paused::default();
-        let stopped = Paused {
-            by_cluster: true,
-            by_annotation: false,
-        };
-        assert!(running.must_store("X", &[], Some(1)));
-        let mut conditions = Vec::new();
-        set(
-            &mut conditions,
-            &running.report("X"),
-            Some(1),
-            Timestamp::UNIX_EPOCH,
-        );
-        assert!(!running.must_store("X", &conditions, Some(1)));
-        assert!(
-            !running.must_store("X", &conditions, Some(2)),
-            "written with the rest"
-        );
-        assert!(stopped.must_store("X", &conditions, Some(1)));
-        set(
-            &mut conditions,
-            &stopped.report("X"),
-            Some(1),
-            Timestamp::UNIX_EPOCH,
-        );
-        assert!(!stopped.must_store("X", &conditions, Some(1)));
-        assert!(
-            stopped.must_store("X", &conditions, Some(2)),
-            "there is no later write"
-        );
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use slipway_capi::{
     Error,
     apply::{self, FieldManagers},
-    condition::{self, says_at_any_generation},
+    condition::{self, says},
     finalizer, owner,
     paused::paused,
     reference,
@@ -287,7 +287,7 @@ async fn our_paused_condition_is_worded_as_core_words_it() {
     assert!(ours.by_cluster && ours.by_annotation);
     let theirs = condition::find(cluster.conditions(), "Paused").unwrap();
     assert!(
-        says_at_any_generation(theirs, &ours.report("Cluster")),
+        says(theirs, &ours.report("Cluster"), theirs.observed_generation),
         "{theirs:?}"
     );
 
@@ -305,9 +305,9 @@ async fn our_paused_condition_is_worded_as_core_words_it() {
         |cluster: Option<&Cluster>| {
             cluster.is_some_and(|cluster| {
                 let report = paused(Some(cluster), &cluster.metadata).report("Cluster");
-                cluster
-                    .condition("Paused")
-                    .is_some_and(|stored| stored.status == "False" && says_at_any_generation(stored, &report))
+                cluster.condition("Paused").is_some_and(|stored| {
+                    stored.status == "False" && says(stored, &report, stored.observed_generation)
+                })
             })
         },
     );

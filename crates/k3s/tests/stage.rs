@@ -129,7 +129,7 @@ impl Stage {
                 else {
                     break;
                 };
-                ConfigReconciler
+                ConfigReconciler::default()
                     .reconcile(Arc::new(config), &self.context)
                     .await
                     .expect("a config reconciles");

@@ -102,7 +102,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn metrics_and_verbosity_are_for_those_whom_the_cluster_allows() {
+async fn metrics_plans_and_verbosity_are_for_those_whom_the_cluster_allows() {
     let cluster = shared("plain").await.expect("the shared cluster runs");
     let namespace = cluster.namespace("diagnostics").await.expect("a namespace");
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), &namespace);
@@ -135,7 +135,8 @@ async fn metrics_and_verbosity_are_for_those_whom_the_cluster_allows() {
     let role = format!("read-metrics-of-{namespace}");
     let objects = [
         serde_json::json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role},
-            "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}, {"nonResourceURLs": ["/debug/*"], "verbs": ["put"]}]}),
+            "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}, {"nonResourceURLs": ["/debug/flags/v"], "verbs": ["put"]},
+                {"nonResourceURLs": ["/debug/plans", "/debug/plans/*"], "verbs": ["get"]}]}),
         serde_json::json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": "allowed", "namespace": namespace}]}),
@@ -183,6 +184,17 @@ async fn metrics_and_verbosity_are_for_those_whom_the_cluster_allows() {
     assert_eq!(status, StatusCode::OK, "{text}");
     let (status, _) = ask(address, Method::PUT, "/debug/flags/v", Some(allowed), "loud").await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+
+    let plan = "/debug/plans/toy.dev/Fleet/default/north";
+    for (token, expected) in [
+        (None, StatusCode::UNAUTHORIZED),
+        (Some(stranger.as_str()), StatusCode::FORBIDDEN),
+        (Some(allowed.as_str()), StatusCode::NOT_FOUND),
+    ] {
+        assert_eq!(ask(address, Method::GET, plan, token, "").await.0, expected);
+    }
+    let (status, text) = ask(address, Method::GET, "/debug/plans", Some(allowed), "").await;
+    assert_eq!((status, text.trim()), (StatusCode::OK, ""), "nothing was planned");
 
     stop.cancel();
     running.await.expect("no panic").expect("an orderly end");

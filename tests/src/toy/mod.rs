@@ -2,18 +2,12 @@
 //! It has two versions with conversion, defaulting, validation, a finalizer, pausing and conditions, and may sail under
 //! a Secret. Annotations make a reconcile misbehave, to show that this harms nobody else and does not go unnoticed.
 
-mod admit;
-pub mod api;
-mod charter;
-mod convert;
 mod fleet;
 mod vessel;
 
-use std::time::Duration;
-
 use kube::{CustomResourceExt, core::crd::merge_crds};
 use slipway_runtime::{
-    Controller, Package, PackageKind, Provider, Rule,
+    Package, PackageKind, Provider, Rule,
     admission::{Admission, Operation},
     conversion::Conversion,
     manager::duration_flag,
@@ -22,7 +16,15 @@ use slipway_runtime::{
 
 pub use self::fleet::{CHARTER, FINALIZER, MISBEHAVE};
 
-use self::api::{Fleet, GROUP, Vessel, v1beta1};
+use self::{
+    api::{Fleet, GROUP, Vessel, v1beta1},
+    fleet::{admit, convert},
+};
+
+/// The kinds.
+pub mod api {
+    pub use super::{fleet::api::*, vessel::api::*};
+}
 
 const RULES: &[Rule] = &[
     Rule::new("", &["secrets"], &["get"]),
@@ -55,16 +57,7 @@ fn storing(version: &str) -> Provider {
         Admission::validating::<Fleet>(&[Operation::Create, Operation::Update], admit::validate),
     ];
     package.conversion = vec![Conversion::new(Fleet::crd_name(), convert::convert)];
-    package.controllers = vec![
-        Controller::new("fleet", fleet::FleetReconciler)
-            .owns::<Vessel>()
-            .watches(fleet::of_cluster)
-            // Short, because a story waits for a reconcile that hangs.
-            .reconcile_timeout(Duration::from_secs(2))
-            .backoff(Duration::from_millis(50), Duration::from_secs(1))
-            .into_registration(),
-        Controller::new("vessel", vessel::VesselReconciler).into_registration(),
-    ];
+    package.controllers = vec![fleet::registration(), vessel::registration()];
     let mut provider = Provider::new("toy");
     provider.packages = vec![package];
     provider.flags = vec![duration_flag(

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub use merge::{Merge, Owned, Owner, Priority, Reasons};
 pub use roll_up::{Aggregate, Fallback, Summary, mirror};
 
-use crate::names::reason;
+use crate::{Error, names::reason};
 
 /// What Cluster API's schemas allow in `status.conditions`.
 pub const MAX_CONDITIONS: usize = 32;
@@ -84,12 +84,8 @@ impl Report {
 
 /// Whether the stored condition already says what the report says, at this generation.
 pub fn says(condition: &Condition, report: &Report, generation: Option<i64>) -> bool {
-    says_at_any_generation(condition, report) && condition.observed_generation == generation
-}
-
-/// Like [`says`], for a caller to whom the generation does not matter.
-pub fn says_at_any_generation(condition: &Condition, report: &Report) -> bool {
-    condition.type_ == report.type_
+    condition.observed_generation == generation
+        && condition.type_ == report.type_
         && condition.status == report.status.as_str()
         && condition.reason == stored_reason(&report.reason)
         && condition.message == stored_message(&report.message)
@@ -147,6 +143,18 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
 
 pub fn is_false(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == "False")
+}
+
+/// Refuses more conditions than Cluster API's schemas allow, before the apiserver does.
+pub fn check_count(conditions: &[Condition]) -> Result<(), Error> {
+    let count = conditions.len();
+    if count > MAX_CONDITIONS {
+        return Err(Error::TooManyConditions {
+            count,
+            max: MAX_CONDITIONS,
+        });
+    }
+    Ok(())
 }
 
 /// Removes a condition; returns whether it was there.

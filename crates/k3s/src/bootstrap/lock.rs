@@ -2,35 +2,26 @@
 //! the cluster is initialised or the holder is gone.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, PostParams, Preconditions},
-};
+use kube::{Api, ResourceExt};
 use serde_json::json;
-use slipway_capi::{
-    names::label,
-    view::{Cluster, Machine},
-};
+use slipway_capi::{names::label, view::Machine};
 use slipway_runtime::controller::Context;
 
 use super::{owner::Owner, plan::Lock};
-use crate::{
-    api::KThreesConfig,
-    error::{Error, unless_exists},
-};
+use crate::{api::KThreesConfig, error::Error};
 
 const LOCK_KEY: &str = "lock-information";
 
-fn lock_name(cluster: &str) -> String {
+pub(super) fn name(cluster: &str) -> String {
     format!("{cluster}-lock")
 }
 
-fn locks(config: &KThreesConfig, context: &Context) -> Api<ConfigMap> {
+pub(super) fn locks(config: &KThreesConfig, context: &Context) -> Api<ConfigMap> {
     Api::namespaced(context.client.clone(), &config.namespace().unwrap_or_default())
 }
 
 pub(super) async fn read(config: &KThreesConfig, owner: &Owner, context: &Context) -> Result<Lock, Error> {
-    let name = lock_name(&owner.cluster);
+    let name = name(&owner.cluster);
     let Some(lock) = locks(config, context)
         .get_opt(&name)
         .await
@@ -58,25 +49,20 @@ pub(super) async fn read(config: &KThreesConfig, owner: &Owner, context: &Contex
     })
 }
 
-pub(super) async fn take(
-    config: &KThreesConfig,
-    owner: &Owner,
-    cluster: &Cluster,
-    context: &Context,
-) -> Result<(), Error> {
-    let name = lock_name(&owner.cluster);
-    let lock: ConfigMap = serde_json::from_value(json!({
+/// The lock in the hands of this owner. It belongs to the Cluster and goes with it.
+pub(super) fn held_by(owner: &Owner, namespace: &str, cluster_uid: &str) -> Result<ConfigMap, Error> {
+    serde_json::from_value(json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": name,
-            "namespace": config.namespace(),
+            "name": name(&owner.cluster),
+            "namespace": namespace,
             "labels": {(label::CLUSTER_NAME): owner.cluster},
             "ownerReferences": [{
                 "apiVersion": "cluster.x-k8s.io/v1beta2",
                 "kind": "Cluster",
                 "name": owner.cluster,
-                "uid": cluster.metadata.uid.clone().unwrap_or_default(),
+                "uid": cluster_uid,
             }],
         },
         "data": {(LOCK_KEY): json!({"machineName": owner.name}).to_string()},
@@ -84,29 +70,5 @@ pub(super) async fn take(
     .map_err(|error| Error::Unusable {
         doing: "making the init lock".into(),
         problem: error.to_string(),
-    })?;
-    // Whoever comes second sees the first on its next look.
-    unless_exists(locks(config, context).create(&PostParams::default(), &lock).await)
-        .map_err(Error::api(format!("taking the init lock {name}")))
-}
-
-pub(super) async fn release(config: &KThreesConfig, cluster: &str, context: &Context) -> Result<(), Error> {
-    let name = lock_name(cluster);
-    let api = locks(config, context);
-    let doing = || format!("releasing the init lock {name}");
-    let Some(lock) = api.get_opt(&name).await.map_err(Error::api(doing()))? else {
-        return Ok(());
-    };
-    let parameters = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: lock.metadata.uid,
-            resource_version: lock.metadata.resource_version,
-        }),
-        ..DeleteParams::default()
-    };
-    match api.delete(&name, &parameters).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        // A conflict too is an error: whoever comes next looks again, and no lock is left behind.
-        other => other.map(|_| ()).map_err(Error::api(doing())),
-    }
+    })
 }

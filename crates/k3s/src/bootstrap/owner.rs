@@ -9,7 +9,8 @@ use slipway_runtime::{ObjectKey, controller::Context};
 use crate::{api::KThreesConfig, error::Error, reads};
 
 /// Who a config belongs to.
-pub(super) struct Owner {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
     pub name: String,
     pub cluster: String,
     pub version: String,

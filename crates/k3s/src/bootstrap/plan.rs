@@ -1,11 +1,93 @@
 //! What to do for one KThreesConfig: pure, from what is known of its owner and its cluster.
 
-use super::render::Role;
+use std::fmt;
+
+use kube::ResourceExt;
+use slipway_capi::frame::Plan;
+use slipway_runtime::Class;
+
+use super::{
+    observe::{Observed, Userdata},
+    render::Role,
+};
 use crate::api::conditions::reason;
 
-/// What is known.
+/// One idempotent call. The userdata itself is not in it: it holds secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Take the init lock, then reconcile again.
+    TakeLock,
+    /// Delete the init lock of a machine that will never initialise, then reconcile again.
+    BreakLock { holder: String },
+    /// Delete the init lock of a cluster that is initialised.
+    ReleaseLock,
+    /// Store the userdata in the data Secret.
+    StoreData { role: Role, secret: String },
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TakeLock => formatter.write_str("take the init lock"),
+            Self::BreakLock { holder } => write!(formatter, "break the init lock of Machine {holder}"),
+            Self::ReleaseLock => formatter.write_str("release the init lock"),
+            Self::StoreData { role, secret } => {
+                let role = match role {
+                    Role::Init => "the first server",
+                    Role::JoinServer => "a further server",
+                    Role::Worker => "a worker",
+                };
+                write!(formatter, "store the bootstrap data of {role} in Secret {secret}")
+            }
+        }
+    }
+}
+
+pub fn plan(observed: &Observed) -> Plan<Action> {
+    let mut plan = Plan::new();
+    if observed.owner.is_none() {
+        return plan;
+    }
+    match decide(&observed.situation) {
+        Decision::Exists { .. } => {}
+        Decision::Wait { reason, message } => {
+            plan.wait(reason, message);
+        }
+        Decision::TakeLock => {
+            plan.then(
+                Action::TakeLock,
+                "the cluster is to be initialised, and nobody does",
+            );
+        }
+        Decision::BreakLock { holder } => {
+            let why = format!("Machine {holder} is gone and will never initialise the cluster");
+            plan.then(Action::BreakLock { holder }, why);
+        }
+        Decision::Render { role, release_lock } => {
+            if release_lock {
+                plan.then(Action::ReleaseLock, "the control plane is initialised");
+            }
+            match &observed.userdata {
+                Userdata::Made(_) => {
+                    let secret = observed.config.name_any();
+                    plan.then(Action::StoreData { role, secret }, "the machine waits for it");
+                }
+                Userdata::Missing(what) => {
+                    plan.wait(reason::DATA_SECRET_GENERATION_FAILED, what);
+                }
+                Userdata::Unusable(why) => {
+                    plan.blocked(reason::DATA_SECRET_GENERATION_FAILED, why, Class::Terminal);
+                }
+                Userdata::Unread => {}
+            }
+        }
+    }
+    plan
+}
+
+/// What is known of the owner, the cluster and the init lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct Situation {
     pub infrastructure_ready: bool,
     pub control_plane_initialized: bool,
     pub endpoint_known: bool,
@@ -34,7 +116,7 @@ pub enum Lock {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The data exists: nothing is ever made anew, whatever the spec says now.
+    /// The data exists: nothing is ever made again, whatever the spec says now.
     Exists {
         secret: String,
     },
@@ -42,9 +124,9 @@ pub enum Decision {
         reason: &'static str,
         message: String,
     },
-    /// Take the lock, then look again.
+    /// Take the lock, then reconcile again.
     TakeLock,
-    /// The holder will never initialise: let it go, then look again.
+    /// The holder will never initialise: let it go, then reconcile again.
     BreakLock {
         holder: String,
     },
@@ -54,21 +136,21 @@ pub enum Decision {
     },
 }
 
-/// Whether it matters who holds the lock: most looks are at data that exists, or wait for something else.
-pub fn turns_on_the_lock(observed: &Observed) -> bool {
-    let free = Observed {
+/// Whether it matters who holds the lock: most reconciles find data that exists, or wait for something else.
+pub fn turns_on_the_lock(situation: &Situation) -> bool {
+    let free = Situation {
         lock: Lock::Free,
-        ..observed.clone()
+        ..situation.clone()
     };
     matches!(decide(&free), Decision::TakeLock | Decision::Render { .. })
 }
 
-pub fn decide(observed: &Observed) -> Decision {
-    if let Some(secret) = observed
+pub fn decide(situation: &Situation) -> Decision {
+    if let Some(secret) = situation
         .data_secret_name
         .clone()
-        .filter(|_| observed.ready)
-        .or_else(|| observed.owners_secret.clone())
+        .filter(|_| situation.ready)
+        .or_else(|| situation.owners_secret.clone())
     {
         return Decision::Exists { secret };
     }
@@ -76,30 +158,30 @@ pub fn decide(observed: &Observed) -> Decision {
         reason,
         message: message.to_owned(),
     };
-    if !observed.infrastructure_ready || !observed.endpoint_known {
+    if !situation.infrastructure_ready || !situation.endpoint_known {
         return wait(
             reason::WAITING_FOR_CLUSTER_INFRASTRUCTURE,
             "waiting for the cluster's infrastructure and its control plane endpoint",
         );
     }
-    if observed.control_plane_initialized {
-        let role = if observed.is_server {
+    if situation.control_plane_initialized {
+        let role = if situation.is_server {
             Role::JoinServer
         } else {
             Role::Worker
         };
         return Decision::Render {
             role,
-            release_lock: observed.lock != Lock::Free,
+            release_lock: situation.lock != Lock::Free,
         };
     }
-    if !observed.is_server {
+    if !situation.is_server {
         return wait(
             reason::WAITING_FOR_CONTROL_PLANE_AVAILABLE,
             "waiting for the first server to answer",
         );
     }
-    match &observed.lock {
+    match &situation.lock {
         Lock::Free => Decision::TakeLock,
         Lock::Ours => Decision::Render {
             role: Role::Init,
@@ -117,14 +199,86 @@ pub fn decide(observed: &Observed) -> Decision {
 
 #[cfg(test)]
 mod tests {
+    use super::super::owner::Owner;
     use super::*;
+    use crate::api::KThreesConfig;
 
-    fn ready() -> Observed {
-        Observed {
+    fn printed(situation: Situation, userdata: Userdata) -> String {
+        let mut config = KThreesConfig::default();
+        config.metadata.name = Some("edge-0".to_owned());
+        let observed = Observed {
+            config,
+            owner: Some(Owner::default()),
+            situation,
+            userdata,
+            ..Observed::default()
+        };
+        plan(&observed).to_string()
+    }
+
+    #[test]
+    fn a_plan_says_why_and_never_what_is_in_the_userdata() {
+        let join = Situation {
+            control_plane_initialized: true,
+            lock: Lock::Abandoned("old".into()),
+            ..ready()
+        };
+        let canary = "canary-8f2a";
+        for (situation, userdata, expected) in [
+            (
+                ready(),
+                Userdata::Unread,
+                "1. take the init lock: the cluster is to be initialised, and nobody does\n",
+            ),
+            (
+                Situation {
+                    lock: Lock::Abandoned("old".into()),
+                    ..ready()
+                },
+                Userdata::Unread,
+                "1. break the init lock of Machine old: Machine old is gone and will never initialise the cluster\n",
+            ),
+            (
+                join.clone(),
+                Userdata::Made(canary.into()),
+                "1. release the init lock: the control plane is initialised\n\
+                 2. store the bootstrap data of a further server in Secret edge-0: the machine waits for it\n",
+            ),
+            (
+                join.clone(),
+                Userdata::Missing("Secret edge-token does not exist".into()),
+                "1. release the init lock: the control plane is initialised\n\
+                 2. wait DataSecretGenerationFailed: Secret edge-token does not exist\n",
+            ),
+            (
+                join.clone(),
+                Userdata::Unusable("no such version".into()),
+                "1. release the init lock: the control plane is initialised\n\
+                 2. blocked DataSecretGenerationFailed (terminal): no such version\n",
+            ),
+            (
+                Situation {
+                    ready: true,
+                    data_secret_name: Some("edge-0".into()),
+                    ..join
+                },
+                Userdata::Unread,
+                "nothing to do\n",
+            ),
+        ] {
+            let shown = printed(situation, userdata);
+            assert_eq!(shown, expected);
+            assert!(!shown.contains(canary));
+        }
+        assert!(!format!("{:?}", Userdata::Made(canary.into())).contains(canary));
+    }
+
+    fn ready() -> Situation {
+        Situation {
             infrastructure_ready: true,
             endpoint_known: true,
             is_server: true,
-            ..Observed::default()
+            ..Situation::default()
         }
     }
 
@@ -132,7 +286,7 @@ mod tests {
     #[test]
     fn one_machine_initialises_under_a_lock_that_dies_with_it() {
         assert_eq!(decide(&ready()), Decision::TakeLock);
-        let held = |lock| decide(&Observed { lock, ..ready() });
+        let held = |lock| decide(&Situation { lock, ..ready() });
         assert!(matches!(
             held(Lock::Ours),
             Decision::Render { role: Role::Init, .. }
@@ -159,7 +313,7 @@ mod tests {
         let (mut asked, mut spared) = (0, 0);
         for bits in 0..64_u32 {
             let flag = |bit: u32| flags[usize::from(bits & (1 << bit) != 0)];
-            let observed = |lock: &Lock| Observed {
+            let observed = |lock: &Lock| Situation {
                 infrastructure_ready: flag(0),
                 control_plane_initialized: flag(1),
                 endpoint_known: flag(2),
@@ -182,7 +336,7 @@ mod tests {
     /// S-17: servers and workers join once the control plane has answered, and release the lock.
     #[test]
     fn joining_waits_for_the_first_server() {
-        let worker = Observed {
+        let worker = Situation {
             is_server: false,
             ..ready()
         };
@@ -193,8 +347,8 @@ mod tests {
                 ..
             }
         ));
-        let initialized = |observed: Observed| {
-            decide(&Observed {
+        let initialized = |observed: Situation| {
+            decide(&Situation {
                 control_plane_initialized: true,
                 lock: Lock::Theirs("a".into()),
                 ..observed
@@ -219,12 +373,12 @@ mod tests {
     /// S-38, S-55, S-58: data that exists is never made anew, also after a move that lost the status.
     #[test]
     fn data_that_exists_stays() {
-        let moved = Observed {
+        let moved = Situation {
             owners_secret: Some("s".into()),
-            ..Observed::default()
+            ..Situation::default()
         };
         assert_eq!(decide(&moved), Decision::Exists { secret: "s".into() });
-        let done = Observed {
+        let done = Situation {
             ready: true,
             data_secret_name: Some("s".into()),
             ..ready()
@@ -234,7 +388,7 @@ mod tests {
 
     #[test]
     fn nothing_starts_before_the_infrastructure() {
-        let early = Observed {
+        let early = Situation {
             infrastructure_ready: false,
             ..ready()
         };

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{run::DynamicWatches, trigger::Trigger};
 use crate::{
-    Clock, Events, Metrics, ObjectKey, Random, Settings,
+    Clock, Events, Metrics, ObjectKey, Plans, Random, Settings,
     informer::{Informers, Object, Scope},
     writes::Writes,
 };
@@ -22,6 +22,8 @@ pub struct Context {
     pub settings: Arc<Settings>,
     pub informers: Informers,
     pub events: Events,
+    /// The last plan of every object, served on the diagnostics port.
+    pub plans: Plans,
     /// Cancelled when the manager stops. A reconcile in work is given time to end.
     pub shutdown: CancellationToken,
     pub(super) writes: Writes,
@@ -45,6 +47,7 @@ impl Context {
             random,
             metrics,
             settings: Arc::new(settings),
+            plans: Plans::default(),
             shutdown,
             writes: Writes::default(),
             watches: None,
@@ -68,6 +71,7 @@ impl Context {
             random,
             metrics,
             settings: Arc::new(Settings::default()),
+            plans: Plans::default(),
             shutdown,
             writes: Writes::default(),
             watches: None,

@@ -18,8 +18,9 @@ pub use self::{
     builder::{Controller, Options},
     context::Context,
     trigger::Trigger,
+    write::Writable,
 };
-use crate::{Classified, Next, informer::Object};
+use crate::{Classified, Next, ObjectKey, informer::Object};
 
 /// Makes one object true. Called with the state the caches show, never twice at once for the same object, and
 /// again on every change, on failure and at the resync.
@@ -32,6 +33,13 @@ pub trait Reconciler: Send + Sync + 'static {
         object: Arc<Self::Object>,
         context: &Context,
     ) -> impl Future<Output = Result<Next, Self::Error>> + Send;
+
+    /// The object is gone, whoever let it go: what is held in memory for it (connections, watches, notes) ends here.
+    /// Called once for every object that was reconciled, never while a reconcile of it runs, also before another object
+    /// of the same name is reconciled for the first time. Must not wait and must not fail.
+    fn forget(&self, key: &ObjectKey, context: &Context) {
+        let _ = (key, context);
+    }
 }
 
 /// Runs one controller until the manager shuts down.

@@ -1,7 +1,13 @@
 //! Runs a controller: feeds the queue from informers, hands objects to the reconciler a bounded number at a time,
 //! and decides by the result when each comes again. A reconcile that panics or hangs harms only its own object.
 
-use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use kube::Resource;
@@ -266,6 +272,8 @@ impl<R: Reconciler> Worker<R> {
     /// Hands out objects until stopped, then waits for those in work.
     async fn dispatch(&self, stopped: &CancellationToken) {
         self.show_zeroes();
+        // What was reconciled, by uid: it is forgotten when it is gone.
+        let mut known: HashMap<ObjectKey, Option<String>> = HashMap::new();
         let concurrency = self.context.settings.concurrency(self.name).max(1);
         self.context
             .metrics
@@ -289,6 +297,9 @@ impl<R: Reconciler> Worker<R> {
             };
             let Some(item) = item else { break };
             let Some(object) = self.informer.get(&item.key) else {
+                if known.remove(&item.key).is_some() {
+                    self.forget(&item.key);
+                }
                 self.ledger.forget(&item.key);
                 self.queue.forget(&item.key);
                 self.queue.done(&item, Duration::ZERO);
@@ -297,6 +308,11 @@ impl<R: Reconciler> Worker<R> {
             if self.is_stale(&item) {
                 self.queue.give_back(&item, STALE_RETRY);
                 continue;
+            }
+            let uid = object.meta().uid.clone();
+            match known.insert(item.key.clone(), uid.clone()) {
+                Some(before) if before != uid => self.forget(&item.key),
+                _ => {}
             }
             let worker = self.clone();
             let abandoned = abandoned.clone();
@@ -312,6 +328,19 @@ impl<R: Reconciler> Worker<R> {
             );
             abandoned.cancel();
             work.wait().await;
+        }
+    }
+
+    /// The queue hands out a key only while it is not in work, so no reconcile of it runs now.
+    fn forget(&self, key: &ObjectKey) {
+        let forget = AssertUnwindSafe(|| self.reconciler.forget(key, &self.context));
+        if catch_unwind(forget).is_err() {
+            self.context
+                .metrics
+                .reconcile_panics
+                .get_or_create(&self.label())
+                .inc();
+            tracing::error!(controller = self.name, object = %key, "Forgetting an object panicked");
         }
     }
 

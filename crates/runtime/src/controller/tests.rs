@@ -76,6 +76,7 @@ type Work = Arc<dyn Fn(Arc<Vessel>, Context) -> BoxFuture<'static, Answer> + Sen
 #[derive(Clone)]
 struct Recorder {
     calls: Arc<Mutex<Vec<(String, Duration)>>>,
+    forgotten: Arc<Mutex<Vec<String>>>,
     start: Instant,
     work: Work,
 }
@@ -87,6 +88,11 @@ impl Reconciler for Recorder {
     async fn reconcile(&self, object: Arc<Vessel>, context: &Context) -> Answer {
         self.calls.lock().push((object.name_any(), self.start.elapsed()));
         (self.work)(object, context.clone()).await
+    }
+
+    fn forget(&self, key: &ObjectKey, _: &Context) {
+        self.forgotten.lock().push(key.name().to_owned());
+        assert_ne!(key.name(), "unforgettable", "told to");
     }
 }
 
@@ -108,6 +114,7 @@ impl Fixture {
             server,
             recorder: Recorder {
                 calls: Arc::default(),
+                forgotten: Arc::default(),
                 start: Instant::now(),
                 work: Arc::new(move |object, context| Box::pin(work(object, context))),
             },
@@ -171,6 +178,48 @@ fn child_of(vessel: &Vessel, name: &str) -> ConfigMap {
 
 async fn fine(_: Arc<Vessel>, _: Context) -> Answer {
     Ok(Next::OnChange)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_gone_is_forgotten_once_and_not_while_it_is_reconciled() {
+    // As long as there is a `busy`, its reconcile takes a minute.
+    let mut fixture = Fixture::new(|vessel, _| async move {
+        if vessel.name_any() == "busy" {
+            sleep(Duration::from_mins(1)).await;
+        }
+        Ok(Next::OnChange)
+    });
+    for name in ["calm", "busy", "again", "unforgettable"] {
+        fixture.put(name, 1);
+    }
+    fixture.start(Controller::owns::<ConfigMap>);
+    fixture.calls().await;
+    let forgotten = Arc::clone(&fixture.recorder.forgotten);
+    let owned_by_nobody = json!({"apiVersion": "fleet.example.com/v1", "kind": "Vessel", "name": "never", "uid": "x", "controller": true});
+    let child =
+        json!({"metadata": {"name": "crew", "namespace": "default", "ownerReferences": [owned_by_nobody]}});
+    fixture.server.put(MAPS, child);
+    for name in ["calm", "busy", "again", "unforgettable"] {
+        fixture.server.remove(VESSELS, Some("default"), name);
+    }
+    fixture.put("again", 2);
+    fixture.calls().await;
+    let mut seen = std::mem::take(&mut *forgotten.lock());
+    seen.sort_unstable();
+    assert_eq!(
+        seen,
+        ["again", "calm", "unforgettable"],
+        "busy is still in work, never was never there"
+    );
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(std::mem::take(&mut *forgotten.lock()), ["busy"]);
+    fixture.put("calm", 3);
+    assert_eq!(
+        fixture.calls().await,
+        counts([("calm", 1)]),
+        "a panic while forgetting stops nobody"
+    );
+    assert_eq!(*forgotten.lock(), [""; 0], "nothing is forgotten twice");
 }
 
 #[tokio::test(start_paused = true)]

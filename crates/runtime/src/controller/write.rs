@@ -72,6 +72,25 @@ impl Context {
         self.patch_dynamic(object, &(), patch).await
     }
 
+    /// A JSON patch of the object itself. Its `test` operations make it fail if the object is not as it was thought.
+    pub async fn patch_json<K: Writable>(
+        &self,
+        object: &K,
+        patch: &json_patch::Patch,
+    ) -> Result<K, kube::Error> {
+        let request = request::<K>(&(), object.meta().namespace.as_deref())
+            .patch(
+                &object.name_any(),
+                &PatchParams::default(),
+                &Patch::<()>::Json(patch.clone()),
+            )
+            .map_err(kube::Error::BuildRequest)?;
+        let written: K = self.client.request(request).await?;
+        self.writes
+            .saw_dynamic(&written, &(), object.meta().resource_version.as_deref());
+        Ok(written)
+    }
+
     /// A merge patch of a kind learnt at run time.
     pub async fn patch_dynamic<K>(
         &self,

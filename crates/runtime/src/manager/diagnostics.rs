@@ -1,5 +1,5 @@
-//! What a kubelet, Prometheus and an operator ask a running manager: health, metrics, verbosity. Metrics and
-//! verbosity are for those whom the cluster allows, unless `--insecure-diagnostics` says otherwise.
+//! What a kubelet, Prometheus and an operator ask a running manager: health, metrics, plans, verbosity. All but health
+//! are for those whom the cluster allows, unless `--insecure-diagnostics` says otherwise.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
-    Metrics,
+    Metrics, Plans,
     health::{Checks, Health},
     logs::Verbosity,
     metrics::CONTENT_TYPE,
@@ -57,10 +57,11 @@ pub fn answer_probe(health: &Health, request: &Request<Incoming>) -> Answer {
     }
 }
 
-/// Metrics, and for those who are allowed the verbosity of the logs.
+/// Metrics, and for those who are allowed the last plans and the verbosity of the logs.
 #[derive(Clone)]
 pub struct Diagnostics {
     pub metrics: Metrics,
+    pub plans: Plans,
     pub verbosity: Verbosity,
     /// Absent with `--insecure-diagnostics`: metrics only, for anybody.
     pub gate: Option<Arc<Gatekeeper>>,
@@ -76,6 +77,9 @@ impl Diagnostics {
             if path == "/debug/flags/v" {
                 return self.set_verbosity(request).await;
             }
+            if let Some(rest) = path.strip_prefix("/debug/plans") {
+                return self.show_plans(request.method(), rest);
+            }
         }
         if path != "/metrics" {
             return text(StatusCode::NOT_FOUND, "404 page not found");
@@ -89,6 +93,26 @@ impl Diagnostics {
             header::HeaderValue::from_static(CONTENT_TYPE),
         );
         answer
+    }
+
+    /// A plan by the path of its object, or the list of those below a path.
+    fn show_plans(&self, method: &Method, path: &str) -> Answer {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "send a GET");
+        }
+        let path = path.trim_matches('/');
+        if let Some(plan) = self.plans.show(path) {
+            return text(StatusCode::OK, plan.trim_end());
+        }
+        let list = self.plans.list(path);
+        if list.is_empty() && !path.is_empty() {
+            let message = format!(
+                "no plan of {path} is kept: the path is <group>/<kind>/<namespace>/<name>, and only the manager that \
+                 leads plans"
+            );
+            return text(StatusCode::NOT_FOUND, &message);
+        }
+        text(StatusCode::OK, list.trim_end())
     }
 
     async fn set_verbosity(self, request: Request<Incoming>) -> Answer {

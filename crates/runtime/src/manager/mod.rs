@@ -27,7 +27,7 @@ pub use self::{
     selection::{lease_name, select},
 };
 use crate::{
-    Clock, Context, Metrics, Package, Provider, Random,
+    Clock, Context, Metrics, Package, Plans, Provider, Random,
     certificates::{self, CertificateError, Certificates, SelfSigned},
     health::Health,
     lease::{ApiServerLease, Campaign, Election, InvalidElection, Leadership},
@@ -320,7 +320,7 @@ impl Bound {
             self.client.clone(),
             &self.metrics,
         ));
-        let servers = self.serve(&health, routes)?;
+        let servers = self.serve(&health, routes, context.plans.clone())?;
 
         let result = work(runs, context, &mut leadership, &stop).await;
         working.cancel();
@@ -334,7 +334,7 @@ impl Bound {
     }
 
     /// Starts every server.
-    fn serve(self, health: &Health, routes: Arc<Routes>) -> Result<Servers, ManagerError> {
+    fn serve(self, health: &Health, routes: Arc<Routes>, plans: Plans) -> Result<Servers, ManagerError> {
         let options = self.manager.options;
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -370,6 +370,7 @@ impl Bound {
             let secure = !options.insecure_diagnostics;
             let diagnostics = Diagnostics {
                 metrics: self.metrics,
+                plans,
                 verbosity: self.verbosity,
                 gate: secure.then(|| Arc::new(Gatekeeper::new(self.client))),
             };

@@ -1,30 +1,99 @@
-//! Every read that userdata is made from: the secrets a config names, its cluster's token and its authorities.
+//! Every read of a config: its owner, the init lock, and what its userdata is made from, which is the secrets it names,
+//! its cluster's token and its CAs. What is made of them is kept where nothing prints it.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use slipway_capi::{
+    frame::Subject,
     secret::{self, Purpose},
     view::Cluster,
 };
 use slipway_runtime::controller::Context;
 
 use super::{
-    owner::Owner,
-    render::{Authorities, Authority, Facts, Role},
+    lock,
+    owner::{Owner, find_owner},
+    plan::{self, Decision, Lock, Situation},
+    render::{self, Authorities, Authority, Facts, Role},
 };
 use crate::{
     api::{FileSource, KThreesConfig},
     error::Error,
 };
 
-pub(super) enum Gathered {
-    Facts(Box<Facts>),
+/// What a plan is made from.
+#[derive(Debug, Default)]
+pub struct Observed {
+    pub config: KThreesConfig,
+    /// `None`: the owner has gone since it was found; it takes the config with it.
+    pub owner: Option<Owner>,
+    /// Of the Cluster, which owns the init lock.
+    pub cluster_uid: String,
+    pub situation: Situation,
+    pub userdata: Userdata,
+}
+
+/// What the host will be told.
+#[derive(Debug, Default)]
+pub enum Userdata {
+    /// Not asked for in this situation.
+    #[default]
+    Unread,
     /// What is not there yet; its creation brings the config back.
+    Missing(String),
+    /// The spec cannot be made into userdata.
+    Unusable(String),
+    Made(SecretString),
+}
+
+pub(super) async fn observe(subject: &Subject<KThreesConfig>, context: &Context) -> Result<Observed, Error> {
+    let config = subject.object.as_ref();
+    let (Some(owner), Some(cluster)) = (find_owner(config, context).await?, &subject.cluster) else {
+        return Ok(Observed {
+            config: config.clone(),
+            ..Observed::default()
+        });
+    };
+    let status = config.status.clone().unwrap_or_default();
+    let mut situation = Situation {
+        infrastructure_ready: cluster.infrastructure_provisioned(),
+        control_plane_initialized: cluster.control_plane_initialized(),
+        endpoint_known: cluster.spec.control_plane_endpoint.is_valid(),
+        is_server: owner.is_server,
+        owners_secret: owner.data_secret_name.clone(),
+        ready: status.ready == Some(true),
+        data_secret_name: status.data_secret_name,
+        lock: Lock::Free,
+    };
+    if plan::turns_on_the_lock(&situation) {
+        situation.lock = lock::read(config, &owner, context).await?;
+    }
+    let userdata = match plan::decide(&situation) {
+        Decision::Render { role, .. } => match gather(config, &owner, cluster, role, context).await? {
+            Gathered::Missing(what) => Userdata::Missing(what),
+            Gathered::Facts(facts) => match render::render(&config.spec, &facts, role) {
+                Ok(text) => Userdata::Made(text.into()),
+                Err(error) => Userdata::Unusable(error.to_string()),
+            },
+        },
+        _ => Userdata::Unread,
+    };
+    Ok(Observed {
+        config: config.clone(),
+        cluster_uid: cluster.metadata.uid.clone().unwrap_or_default(),
+        owner: Some(owner),
+        situation,
+        userdata,
+    })
+}
+
+enum Gathered {
+    Facts(Box<Facts>),
     Missing(String),
 }
 
-pub(super) async fn gather(
+async fn gather(
     config: &KThreesConfig,
     owner: &Owner,
     cluster: &Cluster,

@@ -1,8 +1,8 @@
-//! The kinds. `Fleet` is stored as v1beta2; v1beta1 calls its vessels ships and has no harbour.
+//! Fleet. It is stored as v1beta2; v1beta1 calls its vessels ships and has no harbour.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
@@ -14,6 +14,7 @@ pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
     kind = "Fleet",
     namespaced,
     status = "FleetStatus",
+    derive = "Default",
     derive = "PartialEq",
     label("cluster.x-k8s.io/v1beta2", "v1beta2")
 )]
@@ -61,37 +62,4 @@ pub mod v1beta1 {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ships: Option<i32>,
     }
-}
-
-#[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(
-    group = "infrastructure.cluster.x-k8s.io",
-    version = "v1beta2",
-    kind = "Vessel",
-    namespaced,
-    status = "VesselStatus",
-    derive = "PartialEq"
-)]
-#[serde(rename_all = "camelCase")]
-pub struct VesselSpec {
-    pub number: i32,
-    /// The schema lets anything in, the type does not: this is how a malformed object comes to be stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "anything")]
-    pub cargo: Option<Cargo>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub struct Cargo {
-    pub tonnes: u32,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct VesselStatus {
-    pub afloat: bool,
-}
-
-fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"x-kubernetes-preserve-unknown-fields": true})
 }

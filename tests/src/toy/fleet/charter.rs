@@ -1,4 +1,4 @@
-//! The Secret a fleet sails under. It is read and never told.
+//! The Secret a fleet sails under. It is read, and nothing of it is ever said.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
@@ -46,15 +46,15 @@ pub async fn read(fleet: &Fleet, secret: &str, leak: bool, context: &Context) ->
     let Err(error) = serde_json::from_slice::<Seal>(&seal.0) else {
         return Ok(());
     };
-    let mut told = String::new();
+    let mut leaked = String::new();
     if leak {
-        told = format!(" ({error})");
+        leaked = format!(" ({error})");
         context
             .events
-            .warning(fleet, "BadCharter", "Reading", told.clone());
+            .warning(fleet, "BadCharter", "Reading", leaked.clone());
     }
     Err(CharterError::Seal {
         secret: secret.to_owned(),
-        leak: told,
+        leak: leaked,
     })
 }

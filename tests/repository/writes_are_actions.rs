@@ -1,0 +1,135 @@
+//! A provider writes in the `act` of a kind and nowhere else: what is written is in the plan. The frame and the handlers of
+//! hooks are not in providers' folders, or are named here.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+use regex::Regex;
+
+/// Whose sources are read.
+const PROVIDERS: &[&str] = &[
+    "crates/aks/src",
+    "crates/aso/src",
+    "crates/autoscaler/src",
+    "crates/edge/src",
+    "crates/k3s/src",
+    "tests/src/toy",
+];
+
+/// What still writes elsewhere, and until when. One that is no longer needed fails the test.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("crates/aks/src", "until the AKS controllers are on the frame"),
+    (
+        "crates/k3s/src/control_plane",
+        "until KThreesControlPlane is on the frame",
+    ),
+];
+
+/// A write: the parameters that kube wants for one, the context's writes, those of `slipway-capi`, those of Azure.
+static WRITE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?x)
+        \b(PostParams|PatchParams|DeleteParams)\b
+        | context \s* \. \s* (apply|create|patch|delete)\w* \s* \(
+        | \b(finalizer|apply|store|in_place) :: (ensure|release|create|apply|merge|trigger|perform) \s* \(
+        | \b(step|seen) :: (ensure|delete) \s* \(
+        | \barm \s* \. \s* (ensure|delete) \s* \(
+        | \bclient(\(\))? \s* \. \s* (put|post|patch|delete) \s* \(",
+    )
+    .expect("a pattern")
+});
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Whether everything in the file is an action: `act.rs`, or below a folder `act`.
+fn is_act(path: &Path) -> bool {
+    path.file_stem().is_some_and(|name| name == "act")
+        || path.parent().is_some_and(|folder| folder.ends_with("act"))
+}
+
+/// The writes in a text, without its tests.
+fn writes(text: &str) -> Vec<&str> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    WRITE.find_iter(code).map(|found| found.as_str()).collect()
+}
+
+#[test]
+fn providers_write_in_their_actions_alone() {
+    let mut needed = BTreeSet::new();
+    let mut wrong = Vec::new();
+    let mut acts = 0;
+    for provider in PROVIDERS {
+        let mut files = Vec::new();
+        sources(&root().join(provider), &mut files);
+        for file in files {
+            let text = fs::read_to_string(&file).expect("a source");
+            let found = writes(&text);
+            if found.is_empty() {
+                continue;
+            }
+            if is_act(&file) {
+                acts += 1;
+                continue;
+            }
+            let path = file.strip_prefix(root()).expect("below the root").to_path_buf();
+            match EXCEPTIONS
+                .iter()
+                .find(|(exception, _)| path.starts_with(exception))
+            {
+                Some((exception, _)) => {
+                    needed.insert(*exception);
+                }
+                None => wrong.push(format!("{}: {}", path.display(), found.join(", "))),
+            }
+        }
+    }
+    assert!(acts > 0, "the pattern finds no writes at all");
+    assert!(wrong.is_empty(), "writes outside of `act`:\n{}", wrong.join("\n"));
+    let stale: Vec<_> = EXCEPTIONS
+        .iter()
+        .filter(|(exception, _)| !needed.contains(exception))
+        .collect();
+    assert!(stale.is_empty(), "exceptions nobody needs: {stale:?}");
+}
+
+#[test]
+fn writes_are_recognised() {
+    for text in [
+        "api.create(&PostParams::default(), &object)",
+        "self.context\n    .patch(&object, &patch)",
+        "context.patch_status(object, &status)",
+        "finalizer::ensure(&api, object, FINALIZER)",
+        "arm.delete(&id, version)",
+        "session.arm.client()\n.post(&id)",
+    ] {
+        assert_eq!(writes(text).len(), 1, "{text}");
+    }
+    for text in [
+        "text.replace('a', \"b\")",
+        "context.informers.get(scope)",
+        "api.get_opt(name)",
+        "fine();\n#[cfg(test)]\nmod tests { PostParams }",
+    ] {
+        assert_eq!(writes(text), [""; 0], "{text}");
+    }
+}
