@@ -3,4 +3,5 @@
 
 pub mod boot_store;
 pub mod engine;
+pub mod image;
 pub mod target;

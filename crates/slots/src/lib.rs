@@ -3,8 +3,10 @@
 
 pub mod boot;
 pub mod digest;
+pub mod machine;
 pub mod manifest;
 pub mod slot;
+pub mod write_plan;
 
 pub use digest::Digest;
 pub use slot::{BySlot, Slot};

@@ -1,6 +1,12 @@
 //! Boot stores: a format (`slipway_slots::boot::Codec`) on a medium. Reads survive damage, changes survive a power cut.
 
+mod medium;
+mod stored;
+
 use slipway_slots::boot::{BootChange, BootState, ChangeRefused, CodecError};
+
+pub use medium::{Device, Directory, Medium};
+pub use stored::Stored;
 
 /// What a boot loader reads to choose a slot.
 pub trait BootStore: Send {

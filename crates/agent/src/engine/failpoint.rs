@@ -13,6 +13,7 @@ pub enum Failpoint {
     Flushed,
     ReadBack,
     Verified,
+    Activated,
     Armed,
     RebootRequested,
     TrialStarted,
@@ -24,7 +25,7 @@ pub enum Failpoint {
 }
 
 impl Failpoint {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Accepted,
         Self::MadeUnbootable,
         Self::ChunkWritten,
@@ -34,6 +35,7 @@ impl Failpoint {
         Self::Flushed,
         Self::ReadBack,
         Self::Verified,
+        Self::Activated,
         Self::Armed,
         Self::RebootRequested,
         Self::TrialStarted,

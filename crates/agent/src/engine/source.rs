@@ -1,7 +1,14 @@
 //! Where the stored bytes of an image come from: a directory, a cache, another host, a registry. The engine checks
 //! every chunk, so a source may be anybody.
 
-use slipway_slots::manifest::Blob;
+use slipway_slots::Digest;
+use slipway_slots::manifest::{Blob, ChunkEntry};
+
+use super::progress::{Downloads, Meter};
+use super::write::WriteError;
+
+/// The largest part of a blob asked for at once.
+const PIECE: u64 = 1 << 20;
 
 /// Serves ranges of an image's blobs.
 pub trait ChunkSource: Send {
@@ -23,4 +30,148 @@ pub enum FetchError {
         blob: String,
         reason: String,
     },
+}
+
+/// Sources in the order they are asked. One that failed or gave wrong bytes for a blob is asked last from then on.
+#[derive(Default)]
+pub struct Sources {
+    sources: Vec<Box<dyn ChunkSource>>,
+}
+
+impl Sources {
+    pub fn new(sources: Vec<Box<dyn ChunkSource>>) -> Self {
+        Self { sources }
+    }
+
+    /// Asks one source after the other until `check` accepts what one gave.
+    fn ask<T>(
+        &mut self,
+        blob: &Blob,
+        offset: u64,
+        length: usize,
+        downloads: &Downloads,
+        mut check: impl FnMut(&[u8]) -> Result<T, String>,
+    ) -> Result<T, WriteError> {
+        let mut stored = vec![0; length];
+        let mut reasons = Vec::new();
+        for _ in 0..self.sources.len() {
+            let source = &mut self.sources[0];
+            let reason = match source.read(blob, offset, &mut stored) {
+                Ok(()) => {
+                    downloads.add(length as u64);
+                    match check(&stored) {
+                        Ok(good) => return Ok(good),
+                        Err(problem) => format!("{}: {problem}", source.name()),
+                    }
+                }
+                Err(error) => error.to_string(),
+            };
+            reasons.push(reason);
+            self.sources.rotate_left(1);
+        }
+        if reasons.is_empty() {
+            reasons.push("there are no sources".to_owned());
+        }
+        Err(WriteError::NoSource(reasons.join("; ")))
+    }
+
+    /// A blob small enough to be held in memory.
+    pub(super) fn read_whole(&mut self, blob: &Blob, meter: &Meter) -> Result<Vec<u8>, WriteError> {
+        let expected = blob.digest;
+        self.ask(blob, 0, blob.size as usize, &meter.downloads(), |stored| {
+            if Digest::of(stored) == expected {
+                Ok(stored.to_vec())
+            } else {
+                Err(format!("{} has other bytes", expected.short()))
+            }
+        })
+    }
+
+    /// A run of chunks that lie one after the other. When one of them is wrong, each is asked for alone.
+    #[expect(clippy::too_many_arguments, reason = "a run is described by all of these")]
+    pub(super) fn read_run(
+        &mut self,
+        blob: &Blob,
+        entries: &[ChunkEntry],
+        stored_offset: u64,
+        stored_length: u32,
+        chunk_size: u32,
+        bytes: &mut [u8],
+        meter: &Meter,
+    ) -> Result<(), WriteError> {
+        let chunk_size = chunk_size as usize;
+        let whole = self.ask(
+            blob,
+            stored_offset,
+            stored_length as usize,
+            &meter.downloads(),
+            |stored| {
+                for (entry, into) in entries.iter().zip(bytes.chunks_mut(chunk_size)) {
+                    let at = (entry.stored_offset - stored_offset) as usize;
+                    unpack(entry, &stored[at..at + entry.stored_length as usize], into)?;
+                }
+                Ok(())
+            },
+        );
+        if whole.is_ok() || entries.len() == 1 {
+            return whole;
+        }
+        for (entry, into) in entries.iter().zip(bytes.chunks_mut(chunk_size)) {
+            self.read_chunk(blob, entry, into, meter)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_chunk(
+        &mut self,
+        blob: &Blob,
+        entry: &ChunkEntry,
+        into: &mut [u8],
+        meter: &Meter,
+    ) -> Result<(), WriteError> {
+        self.ask(
+            blob,
+            entry.stored_offset,
+            entry.stored_length as usize,
+            &meter.downloads(),
+            |stored| unpack(entry, stored, into),
+        )
+    }
+
+    /// Bytes that are checked by who asked for them.
+    pub(super) fn read_range(
+        &mut self,
+        blob: &Blob,
+        offset: u64,
+        buffer: &mut [u8],
+        downloads: &Downloads,
+    ) -> Result<(), WriteError> {
+        let mut done = 0;
+        for piece in buffer.chunks_mut(PIECE as usize) {
+            self.ask(blob, offset + done, piece.len(), downloads, |stored| {
+                piece.copy_from_slice(stored);
+                Ok(())
+            })?;
+            done += piece.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// The plain chunk, if it is the one the index names.
+fn unpack(entry: &ChunkEntry, stored: &[u8], into: &mut [u8]) -> Result<(), String> {
+    if stored.len() == into.len() {
+        into.copy_from_slice(stored);
+    } else {
+        let length = zstd::bulk::decompress_to_buffer(stored, into)
+            .map_err(|error| format!("chunk {} cannot be unpacked: {error}", entry.digest.short()))?;
+        if length != into.len() {
+            return Err(format!("chunk {} is too short", entry.digest.short()));
+        }
+    }
+    if Digest::of(into) == entry.digest {
+        Ok(())
+    } else {
+        Err(format!("chunk {} has other bytes", entry.digest.short()))
+    }
 }

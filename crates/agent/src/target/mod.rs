@@ -1,10 +1,14 @@
 //! Where the bytes of a slot's partition live. A file or block device is here; a partition inside a disk image and a
 //! node over SSH are targets like it, and one suite (`tests/target_suite`) holds them all to the same behaviour.
 
+mod file;
+
 use std::io;
 
 use slipway_slots::Digest;
 use slipway_slots::digest::Hasher;
+
+pub use file::LocalTarget;
 
 /// Which bytes a read is to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

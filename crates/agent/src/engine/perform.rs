@@ -1,0 +1,245 @@
+//! One action of the state machine, carried out; each is durable when it returns, or will be done again.
+
+use slipway_slots::Slot;
+use slipway_slots::boot::BootChange;
+use slipway_slots::machine::{Action, Entry, Facts, Operation, Outcome, Progress};
+use slipway_slots::manifest::{LABEL_SIZE, LabelError, Manifest, SignedManifest, decode_label, encode_label};
+
+use super::progress::Meter;
+use super::write::{WriteError, Writing};
+use super::{Engine, EngineError, Failpoint};
+use crate::target::Through;
+
+impl Engine {
+    pub(super) fn perform(&mut self, action: Action, reason: &str, facts: &Facts) -> Result<(), EngineError> {
+        match action {
+            Action::Record(entry) => {
+                let point = failpoint_after(&entry);
+                let now = self.host.clock.now();
+                self.journal.record(entry, reason, now)?;
+                self.reached(point);
+            }
+            Action::Boot(change) => {
+                self.host.store.change(change)?;
+                self.reached(match change {
+                    BootChange::Arm { .. } => Failpoint::Armed,
+                    BootChange::Confirm { .. } => Failpoint::Confirmed,
+                    BootChange::MakeUnbootable(slot) if facts.booted == Some(slot) => Failpoint::SlotGivenUp,
+                    BootChange::MakeUnbootable(_) => Failpoint::MadeUnbootable,
+                });
+            }
+            Action::Write => {
+                let operation = running(facts);
+                let written = self.write(&operation);
+                self.volatile.written = Some(match written {
+                    Ok(()) => Ok(()),
+                    Err(Stopped::Failed(reason)) => Err(reason),
+                    Err(Stopped::Error(error)) => return Err(error),
+                });
+                self.volatile.read_back = None;
+            }
+            Action::Verify => {
+                let operation = running(facts);
+                let verified = self.verify(&operation)?;
+                self.volatile.read_back = Some(verified);
+                self.reached(Failpoint::ReadBack);
+            }
+            Action::CheckHealth => {
+                self.reached(Failpoint::TrialStarted);
+                self.volatile.health = self.host.health.decide();
+                self.reached(Failpoint::HealthDecided);
+            }
+            Action::Reboot => {
+                self.host
+                    .rebooter
+                    .reboot(reason)
+                    .map_err(|source| EngineError::Io {
+                        doing: "rebooting",
+                        place: "the host".to_owned(),
+                        source,
+                    })?;
+                self.volatile.rebooting = true;
+                self.reached(Failpoint::RebootRequested);
+            }
+            Action::Wait | Action::Recover => {}
+        }
+        Ok(())
+    }
+
+    fn reached(&self, point: Failpoint) {
+        self.host.failpoints.reached(point);
+    }
+
+    /// Every partition, then the label. The label comes last so that a slot never claims to be what it is not yet.
+    fn write(&mut self, operation: &Operation) -> Result<(), Stopped> {
+        let target = operation.target;
+        self.check_unused(target).map_err(Stopped::Error)?;
+        let Some(image) = &mut self.image else {
+            return Err(Stopped::Error(EngineError::ImageNeeded {
+                id: operation.id.clone(),
+            }));
+        };
+        let failed = |error: WriteError| Stopped::Failed(error.to_string());
+        let manifest = image
+            .signed
+            .unverified()
+            .map_err(|error| Stopped::Failed(error.to_string()))?;
+        if manifest.id() != operation.image {
+            return Err(Stopped::Failed(
+                "the image is not the one that was accepted".to_owned(),
+            ));
+        }
+        let mut meter = Meter::new(self.watch.clone(), manifest.size());
+        let (targets, seeds) = match target {
+            Slot::A => (&mut self.host.slots.a, &mut self.host.slots.b),
+            Slot::B => (&mut self.host.slots.b, &mut self.host.slots.a),
+        };
+        for (at, partition) in manifest.partitions.iter().enumerate() {
+            let writing = Writing {
+                partition,
+                sources: &mut image.sources,
+                seed: seeds
+                    .get_mut(at)
+                    .map(|seed| &mut *seed.target as &mut dyn crate::target::SlotTarget),
+                limits: self.host.limits,
+                on_delta_failure: self.host.on_delta_failure,
+                resumed: self.resumed,
+                failpoints: &*self.host.failpoints,
+                meter: &mut meter,
+            };
+            writing.run(&mut *targets[at].target).map_err(failed)?;
+        }
+        self.host.failpoints.reached(Failpoint::Written);
+        let label = encode_label(&image.signed).map_err(|error| Stopped::Failed(error.to_string()))?;
+        let first = &mut targets[0].target;
+        let offset = first.size() - LABEL_SIZE as u64;
+        let mut old = vec![0; LABEL_SIZE];
+        let place = first.describe();
+        let read = |source| {
+            failed(WriteError::Read {
+                place: place.clone(),
+                source,
+            })
+        };
+        let write = |source| {
+            failed(WriteError::Write {
+                place: place.clone(),
+                source,
+            })
+        };
+        first.read_at(offset, &mut old, Through::Cache).map_err(read)?;
+        if old != label {
+            first.write_at(offset, &label).map_err(write)?;
+            first.flush().map_err(write)?;
+        }
+        self.host.failpoints.reached(Failpoint::LabelWritten);
+        Ok(())
+    }
+
+    /// Reads the whole slot back from its medium. `Ok(Err(_))` is an answer: the slot is not what it should be.
+    fn verify(&mut self, operation: &Operation) -> Result<Result<(), String>, EngineError> {
+        let slot = operation.target;
+        for partition in &mut self.host.slots[slot] {
+            let target = &mut partition.target;
+            target.flush().map_err(|source| EngineError::Io {
+                doing: "flushing",
+                place: target.describe(),
+                source,
+            })?;
+        }
+        self.reached(Failpoint::Flushed);
+        let (_, manifest) = match self.label(slot)? {
+            Some(label) if label.1.id() == operation.image => label,
+            Some(_) => return Ok(Err(format!("the label of slot {slot} is of another image"))),
+            None => return Ok(Err(format!("slot {slot} has no readable label"))),
+        };
+        for (image, partition) in manifest.partitions.iter().zip(&mut self.host.slots[slot]) {
+            let target = &mut partition.target;
+            match target.digest(0, image.size, Through::Medium) {
+                Ok(digest) if digest == image.digest => {}
+                Ok(digest) => {
+                    return Ok(Err(format!(
+                        "partition {} of slot {slot} was read back as {}: it must be {}",
+                        image.name,
+                        digest.short(),
+                        image.digest.short()
+                    )));
+                }
+                Err(error) => {
+                    return Ok(Err(format!("{} cannot be read back: {error}", target.describe())));
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// The signed manifest at the end of a slot; `None` when there is none that can be read.
+    pub(super) fn label(&mut self, slot: Slot) -> Result<Option<(SignedManifest, Manifest)>, EngineError> {
+        let Some(first) = self.host.slots[slot].first_mut() else {
+            return Ok(None);
+        };
+        let target = &mut first.target;
+        let Some(offset) = target.size().checked_sub(LABEL_SIZE as u64) else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; LABEL_SIZE];
+        target
+            .read_at(offset, &mut bytes, Through::Medium)
+            .map_err(|source| EngineError::Io {
+                doing: "reading the label of",
+                place: target.describe(),
+                source,
+            })?;
+        Ok(decode_label(&bytes)
+            .and_then(|signed| {
+                let manifest = signed
+                    .unverified()
+                    .map_err(|error| LabelError::Unreadable(error.into()))?;
+                Ok((signed, manifest))
+            })
+            .ok())
+    }
+}
+
+/// Why a write did not come to its end.
+enum Stopped {
+    /// The operation ends with this reason.
+    Failed(String),
+    /// The operation stays as it is.
+    Error(EngineError),
+}
+
+fn running(facts: &Facts) -> Operation {
+    facts
+        .ledger
+        .current
+        .as_ref()
+        .map(|current| current.operation.clone())
+        .expect("a slot is written and verified only for an operation")
+}
+
+fn failpoint_after(entry: &Entry) -> Failpoint {
+    match entry {
+        Entry::Accepted(_) => Failpoint::Accepted,
+        Entry::Progressed {
+            progress: Progress::Verified | Progress::Accepted,
+            ..
+        } => Failpoint::Verified,
+        Entry::Progressed {
+            progress: Progress::Activated { .. },
+            ..
+        } => Failpoint::Activated,
+        Entry::Progressed {
+            progress: Progress::RollingBack { .. },
+            ..
+        }
+        | Entry::Returning { .. } => Failpoint::RollbackRecorded,
+        Entry::Ended {
+            outcome:
+                Outcome::Confirmed | Outcome::RolledBack { .. } | Outcome::Failed { .. } | Outcome::Cancelled,
+            ..
+        }
+        | Entry::Summary(_)
+        | Entry::Released { .. } => Failpoint::Finished,
+    }
+}
