@@ -1,56 +1,27 @@
-//! From a control plane's `identityRef` to Azure: the identity, whether this namespace may use it, its secret, and the
-//! engine that requests go through. Every read of credentials happens here.
+//! From a control plane's `identityRef` to a sign-in session: which identity it is, and that it stays while it is used.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::{Namespace as CoreNamespace, Secret},
-};
 use kube::{Api, ResourceExt};
 use sha2::{Digest, Sha224};
 use slipway_azure::{
-    Arm, Azure, Clouds, Identity,
-    arm::Tokens,
-    credential::{AllowedNamespaces, IdentityKind, Namespace, Permission, Principal, SecretName},
+    Clouds, Identity,
+    credential::{AllowedNamespaces, IdentityKind, SecretName},
+    reconcile::Error,
+    session::{Session, Sessions, SignIn},
 };
 use slipway_capi::finalizer;
 use slipway_runtime::{Context, ObjectKey, Scope};
 
-use crate::{
-    api::{AzureClusterIdentity, AzureManagedControlPlane},
-    error::Error,
-};
+use crate::api::{AzureClusterIdentity, AzureManagedControlPlane};
 
 /// What an identity's finalizers for control planes begin with.
 const IDENTITY_FINALIZER: &str = "azuremanagedcontrolplane.infrastructure.cluster.x-k8s.io";
 /// The subscription of control planes that name none.
 const SUBSCRIPTION: &str = "AZURE_SUBSCRIPTION_ID";
 
-/// The door to Azure. Clones share engines.
+/// Azure for control planes. Clones share engines.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    clouds: Clouds,
-}
-
-/// Azure for one control plane.
-pub struct Session {
-    pub arm: Arm,
-    azure: Azure,
-    permission: Permission,
-    principal: Principal,
-}
-
-impl Session {
-    /// Tokens of the same identity for something else than Resource Manager.
-    pub fn tokens(&self, scope: &str) -> Result<Arc<dyn Tokens>, Error> {
-        Ok(self.azure.credentials().tokens(
-            &self.permission,
-            self.principal.clone(),
-            self.azure.cloud(),
-            scope,
-        )?)
-    }
+    sessions: Sessions,
 }
 
 /// The subscription a control plane lives in.
@@ -62,7 +33,12 @@ pub fn subscription(plane: &AzureManagedControlPlane) -> Result<String, Error> {
         .clone()
         .filter(|id| !id.is_empty())
         .or_else(|| std::env::var(SUBSCRIPTION).ok().filter(|id| !id.is_empty()))
-        .ok_or(Error::NoSubscription)
+        .ok_or_else(|| Error::SignIn {
+            code: "NoSubscription",
+            message: format!(
+                "spec.subscriptionID is not set, and the manager has no {SUBSCRIPTION} to use instead"
+            ),
+        })
 }
 
 /// Where a control plane's identity is.
@@ -88,7 +64,9 @@ pub fn identity_finalizer(plane: &AzureManagedControlPlane) -> String {
 
 impl Access {
     pub fn new(clouds: Clouds) -> Self {
-        Self { clouds }
+        Self {
+            sessions: Sessions::new(clouds),
+        }
     }
 
     /// The identity of a control plane.
@@ -122,26 +100,21 @@ impl Access {
         let subscription = subscription(plane)?;
         let found = Self::identity(plane, context)
             .await?
-            .ok_or_else(|| Error::NoIdentity(identity_key(plane).to_string()))?;
-        let identity = facts(&found)?;
-        let namespace = namespace(plane, &identity, context).await?;
-        let permission = identity.may_use(&namespace)?;
-        let secret = match identity.needs_secret() {
-            Some(name) => secret(name, context).await?,
-            None => None,
+            .ok_or_else(|| Error::SignIn {
+                code: "IdentityNotFound",
+                message: format!(
+                    "spec.identityRef names AzureClusterIdentity {}, which does not exist",
+                    identity_key(plane)
+                ),
+            })?;
+        let sign_in = SignIn {
+            identity: &facts(&found)?,
+            namespace: &plane.namespace().unwrap_or_default(),
+            environment: plane.spec.class.azure_environment.as_deref().unwrap_or_default(),
+            subscription: &subscription,
+            cluster: cluster_name,
         };
-        let principal = identity.principal(secret.as_ref(), None)?;
-        let environment = plane.spec.class.azure_environment.as_deref().unwrap_or_default();
-        let azure = self
-            .clouds
-            .engine(environment, &context.settings, context.clock)?;
-        let arm = azure.arm(&permission, principal.clone(), &subscription, cluster_name)?;
-        Ok(Session {
-            arm,
-            azure,
-            permission,
-            principal,
-        })
+        self.sessions.open(&sign_in, context).await
     }
 
     /// Marks the identity as in use, so that it is not deleted before the cluster that needs it to be deleted.
@@ -174,7 +147,7 @@ impl Access {
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            // The list of finalizers changed meanwhile: the next look finds the entry where it is then.
+            // The list of finalizers changed meanwhile: the next reconcile finds the entry where it is then.
             Err(kube::Error::Api(status)) if status.code == 422 => Err(slipway_capi::Error::Changed {
                 doing: format!("releasing AzureClusterIdentity {name}"),
             }
@@ -220,39 +193,6 @@ fn facts(object: &AzureClusterIdentity) -> Result<Identity, Error> {
         namespace,
         name,
     })
-}
-
-/// The namespace that wants to use the identity; its labels only where the identity asks for them.
-async fn namespace(
-    plane: &AzureManagedControlPlane,
-    identity: &Identity,
-    context: &Context,
-) -> Result<Namespace, Error> {
-    let name = plane.namespace().unwrap_or_default();
-    let by_label = identity
-        .allowed_namespaces
-        .as_ref()
-        .is_some_and(|allowed| allowed.selector.is_some());
-    let labels = if by_label {
-        Api::<CoreNamespace>::all(context.client.clone())
-            .get(&name)
-            .await
-            .map_err(Error::api(format!("reading Namespace {name}")))?
-            .metadata
-            .labels
-            .unwrap_or_default()
-    } else {
-        BTreeMap::new()
-    };
-    Ok(Namespace { name, labels })
-}
-
-async fn secret(name: &SecretName, context: &Context) -> Result<Option<BTreeMap<String, ByteString>>, Error> {
-    let found = Api::<Secret>::namespaced(context.client.clone(), &name.namespace)
-        .get_opt(&name.name)
-        .await
-        .map_err(Error::api(format!("reading Secret {name}")))?;
-    Ok(found.map(|secret| secret.data.unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use serde_json::json;
+use slipway_azure::reconcile::Error;
 use slipway_capi::{
     condition::{self, Report, Status},
     marks,
@@ -24,7 +25,6 @@ use crate::{
     },
     caches::Caches,
     control_plane::controller::prepared,
-    error::Error,
 };
 
 const KIND: &str = "AzureManagedCluster";

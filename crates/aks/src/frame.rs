@@ -6,17 +6,16 @@ use std::{fmt::Debug, time::Duration};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt, core::object::HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
+use slipway_azure::{
+    reconcile::{Error, Records, StepResult, step::requeue},
+    takeover::{Progress, Takeover},
+};
 use slipway_capi::{condition, finalizer, marks, paused, view::Cluster};
 use slipway_runtime::{Class, Classified, Next, Outcome, controller::Context};
 
 use crate::{
     api::{AzureManagedControlPlane, AzureManagedMachinePool, NewerConditions},
-    control_plane,
-    error::Error,
-    pool,
-    records::Records,
-    seen::{Taken, look_again},
-    takeover::{Progress, Takeover},
+    control_plane, pool,
 };
 
 /// After a write that the next look builds on: the caches hold that look back until they show it.
@@ -151,15 +150,15 @@ pub fn was_ready(ready: Option<bool>, observed_generation: Option<i64>, object: 
 /// Writes the status, if it differs.
 pub async fn write_status<K: Framed>(
     object: &K,
-    wanted: K::Status,
+    desired: K::Status,
     cluster: Option<&Cluster>,
     context: &Context,
 ) -> Result<(), Error> {
     let held = paused::paused(cluster, object.meta());
-    let wanted = with_paused(object, wanted, held, context);
+    let desired = with_paused(object, desired, held, context);
     let doing = || format!("writing the status of {} {}", K::KIND, object.name_any());
     context
-        .patch_status(object, &wanted)
+        .patch_status(object, &desired)
         .await
         .map_err(Error::api(doing()))?;
     Ok(())
@@ -173,7 +172,7 @@ pub fn conclude<K: Framed>(
     context: &Context,
 ) -> Result<Next, Error> {
     let Some(error) = error else {
-        return Ok(next.earlier(look_again(object.meta())));
+        return Ok(next.earlier(requeue(object.meta())));
     };
     if matches!(error.class(), Class::Terminal | Class::Denied) {
         context
@@ -184,8 +183,8 @@ pub fn conclude<K: Framed>(
 }
 
 /// Tells what was sent to Azure, if anything was.
-pub fn tell_sent<K: Framed>(object: &K, what: &str, id: &str, taken: &Taken, context: &Context) {
-    let Some(differences) = &taken.sent else { return };
+pub fn tell_sent<K: Framed>(object: &K, what: &str, id: &str, result: &StepResult, context: &Context) {
+    let Some(differences) = &result.sent else { return };
     let reason = if differences.is_empty() {
         "Creating"
     } else {

@@ -1,6 +1,6 @@
 //! The registration: what this provider brings to the manager and to its manifests.
 
-use slipway_azure::setup;
+use slipway_azure::{setup, workload::nodes::Nodes};
 use slipway_runtime::{Lent, Package, PackageKind, Provider, Rule, controller::Registration};
 
 use crate::{
@@ -9,9 +9,7 @@ use crate::{
     api::{GROUP, crd::crds},
     cluster,
     control_plane::{self, controller::POOL_WAIT_FLAG},
-    example,
-    nodes::Nodes,
-    pool,
+    example, pool,
 };
 
 const PATCH: &[&str] = &["list", "watch", "patch"];

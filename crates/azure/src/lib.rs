@@ -1,7 +1,8 @@
 //! Azure Resource Manager for Slipway's providers.
 //!
-//! Pure cores (`resource`, `diff`, `budget::model`, `view::plan`, `arm::operation`, `arm::error`) are data in, data
-//! out; the shells around them hold the connections. No other crate names the Azure SDK.
+//! Pure cores (`resource`, `diff`, `budget::model`, `view::index`, `arm::operation`, `arm::error`, most of `reconcile`)
+//! are data in, data out; the shells around them hold the connections. `session`, `takeover` and `workload` also read and
+//! write Kubernetes. No other crate names the Azure SDK, and no provider is known here.
 
 pub mod arm;
 pub mod budget;
@@ -9,11 +10,15 @@ pub mod cloud;
 pub mod credential;
 pub mod diff;
 pub mod engine;
+pub mod reconcile;
 pub mod resource;
+pub mod session;
 pub mod setup;
+pub mod takeover;
 pub mod transport;
 pub mod tuning;
 pub mod view;
+pub mod workload;
 
 pub use arm::{Answer, ArmError, Client, ResourceId};
 pub use budget::{Budget, Priority};

@@ -6,7 +6,11 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{ResourceExt, api::ApiResource};
-use slipway_azure::setup::Clouds;
+use slipway_azure::{
+    reconcile::{Error, OperationStatus, ResourceKind, StepResult, StepStatus},
+    setup::Clouds,
+    takeover::Takeover,
+};
 use slipway_capi::{
     finalizer, marks, owner, paused,
     view::{Cluster, MachinePool},
@@ -18,19 +22,16 @@ use slipway_runtime::{
 
 use super::{
     FINALIZER,
-    act::{Hands, group},
+    act::{Executor, group},
     observe,
 };
 use crate::{
     access::Access,
     api::{AzureClusterIdentity, AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool},
     caches::Caches,
-    error::Error,
     frame::{self, ASK_AGAIN, Framed, SOON, TAKING_OVER},
-    plan::{Action, Part, Waiting, control_plane as planning},
-    seen::{Motion, Taken, part_of},
-    status::{self, Step, worse},
-    takeover::Takeover,
+    plan::{Action, Waiting, control_plane as planning},
+    status::{self, worse},
 };
 
 /// How long a control plane waits for a system pool before it is given a default one.
@@ -44,10 +45,10 @@ pub struct ControlPlaneReconciler {
     takeover: Takeover,
 }
 
-/// What the actions of one round came to.
+/// What the actions of one reconcile came to.
 #[derive(Default)]
-struct Round {
-    steps: BTreeMap<Part, Step>,
+struct ReconcileResult {
+    steps: BTreeMap<ResourceKind, StepStatus>,
     kubeconfig_written: bool,
     next: Option<Next>,
     error: Option<Error>,
@@ -56,13 +57,13 @@ struct Round {
     removes_finalizer: bool,
 }
 
-impl Round {
-    fn tell(&mut self, part: Part, step: Step) {
-        let step = match self.steps.remove(&part) {
+impl ReconcileResult {
+    fn tell(&mut self, kind: ResourceKind, step: StepStatus) {
+        let step = match self.steps.remove(&kind) {
             Some(before) => worse(before, step),
             None => step,
         };
-        self.steps.insert(part, step);
+        self.steps.insert(kind, step);
     }
 
     fn again(&mut self, next: Next) {
@@ -70,12 +71,12 @@ impl Round {
     }
 
     /// Whether the action is over and well.
-    fn take(&mut self, part: Part, taken: Taken) -> bool {
-        let done = taken.is_done();
-        self.tell(part, taken.step);
-        self.throttled |= matches!(taken.outcome, Outcome::Throttled(_));
-        self.again(taken.outcome.next());
-        if let Some(error) = taken.error {
+    fn take(&mut self, kind: ResourceKind, result: StepResult) -> bool {
+        let done = result.is_done();
+        self.tell(kind, result.status);
+        self.throttled |= matches!(result.outcome, Outcome::Throttled(_));
+        self.again(result.outcome.next());
+        if let Some(error) = result.error {
             self.fail(error);
         }
         done
@@ -193,97 +194,103 @@ impl ControlPlaneReconciler {
         cluster: Option<&Cluster>,
         context: &Context,
     ) -> Result<Next, Error> {
-        let patience = context
+        let pool_timeout = context
             .settings
             .flags
             .duration(POOL_WAIT_FLAG)
             .unwrap_or(POOL_WAIT);
-        let seen = match observe::known(object, cluster_name, cluster, patience, &self.caches, context) {
+        let seen = match observe::known(object, cluster_name, cluster, pool_timeout, &self.caches, context) {
             Ok(known) => observe::observe(known, &self.access, context).await,
             Err(error) => Err(error),
         };
-        let scene = match seen {
-            Ok(scene) => scene,
+        let reconcile = match seen {
+            Ok(reconcile) => reconcile,
             Err(error) => return tell_unseen(object, cluster_name, error, context).await,
         };
         let now = context.clock.now();
-        let plan = planning::plan(&scene.observed, now);
+        let plan = planning::plan(&reconcile.observed, now);
         tracing::debug!(
             control_plane = %object.name_any(),
             plan = plan.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
             "Planned"
         );
-        let mut hands = Hands { scene, context };
-        hands.intend(&plan).await?;
-        let mut round = Round::default();
-        let came_up = hands.scene.observed.has_come_up();
-        perform(&mut hands, &plan, &mut round, now).await;
-        hands.store_records().await?;
-        if round.removes_finalizer {
-            return release(&hands.scene.observed.plane, context).await;
+        let mut executor = Executor { reconcile, context };
+        executor.intend(&plan).await?;
+        let mut total = ReconcileResult::default();
+        let came_up = executor.reconcile.observed.has_come_up();
+        perform(&mut executor, &plan, &mut total, now).await;
+        executor.store_records().await?;
+        if total.removes_finalizer {
+            return release(&executor.reconcile.observed.plane, context).await;
         }
-        hands.scene.observed.sights = hands.scene.seen.sights.clone();
-        if !came_up && hands.scene.observed.has_come_up() {
-            round.again(Next::After(SOON));
+        executor.reconcile.observed.states = executor.reconcile.observations.states.clone();
+        if !came_up && executor.reconcile.observed.has_come_up() {
+            total.again(Next::After(SOON));
         }
-        finish(&hands.scene.observed, cluster, round, context).await
+        finish(&executor.reconcile.observed, cluster, total, context).await
     }
 }
 
-async fn perform(hands: &mut Hands<'_>, plan: &[Action], round: &mut Round, now: Timestamp) {
+async fn perform(executor: &mut Executor<'_>, plan: &[Action], total: &mut ReconcileResult, now: Timestamp) {
     // What is not over holds up everything of a later group.
     let mut held_by = None;
     for action in plan {
-        let part = match action {
-            Action::Ensure(wanted) => Some(wanted.part),
-            Action::Delete { part, .. } => Some(*part),
-            Action::Wait(Waiting::ForAzure { id }) => part_of(id),
+        let kind = match action {
+            Action::Ensure(desired) => Some(desired.kind),
+            Action::Delete { kind, .. } => Some(*kind),
+            Action::Wait(Waiting::ForAzure { id }) => ResourceKind::of(id),
             _ => None,
         };
-        if let (Some(held), Some(part)) = (held_by, part)
-            && held != group(part)
+        if let (Some(held), Some(kind)) = (held_by, kind)
+            && held != group(kind)
         {
             return;
         }
         let done = match action {
-            Action::Ensure(wanted) => {
-                let taken = hands.ensure(wanted).await;
-                round.take(wanted.part, taken)
+            Action::Ensure(desired) => {
+                let result = executor.ensure(desired).await;
+                total.take(desired.kind, result)
             }
-            Action::Delete { part, id } => {
-                let taken = hands.delete(*part, id).await;
-                let removed = hands.scene.observed.plane.metadata.deletion_timestamp.is_none();
-                let step = match &taken.step {
-                    // Taken away because the spec no longer names it: the rest of the part is what counts.
-                    Step::Deleted if removed => Step::Done,
+            Action::Delete { kind, id } => {
+                let result = executor.delete(*kind, id).await;
+                let removed = executor
+                    .reconcile
+                    .observed
+                    .plane
+                    .metadata
+                    .deletion_timestamp
+                    .is_none();
+                let step = match &result.status {
+                    // StepResult away because the spec no longer names it: the rest of the kind is what counts.
+                    StepStatus::Deleted if removed => StepStatus::Done,
                     other => other.clone(),
                 };
-                round.take(*part, Taken { step, ..taken })
+                total.take(*kind, StepResult { status, ..result })
             }
             Action::SetEndpoint { host, port } => {
-                if let Err(error) = hands.set_endpoint(host, *port).await {
-                    round.fail(error);
+                if let Err(error) = executor.set_endpoint(host, *port).await {
+                    total.fail(error);
                 }
                 true
             }
             Action::WriteKubeconfigs => {
-                match hands.write_kubeconfigs(now).await {
+                match executor.write_kubeconfigs(now).await {
                     Ok(written) => {
-                        round.kubeconfig_written = written.administrator;
+                        total.kubeconfig_written = written.administrator;
                         if let Some(renew) = written.renew {
                             let after = Duration::try_from(renew.duration_since(now)).unwrap_or_default();
-                            round.again(Next::After(after.max(SOON)));
+                            total.again(Next::After(after.max(SOON)));
                         }
                     }
                     Err(error) => {
-                        round.tell(Part::ManagedCluster, error.step());
-                        round.fail(error);
+                        total.tell(ResourceKind::ManagedCluster, error.status());
+                        total.fail(error);
                     }
                 }
                 true
             }
             Action::Wait(waiting) => {
-                wait(hands, waiting, round, now);
+                wait(executor, waiting, total, now);
                 false
             }
             // The first follows from everything being gone, the others are a pool's own.
@@ -293,43 +300,49 @@ async fn perform(hands: &mut Hands<'_>, plan: &[Action], round: &mut Round, now:
             | Action::ListNodes => true,
         };
         if !done && held_by.is_none() {
-            held_by = part.map(group);
+            held_by = kind.map(group);
             if held_by.is_none() {
                 return;
             }
         }
     }
-    let deleting = hands.scene.observed.plane.metadata.deletion_timestamp.is_some();
-    round.removes_finalizer |= deleting && held_by.is_none() && round.error.is_none();
+    let deleting = executor
+        .reconcile
+        .observed
+        .plane
+        .metadata
+        .deletion_timestamp
+        .is_some();
+    total.removes_finalizer |= deleting && held_by.is_none() && total.error.is_none();
 }
 
-fn wait(hands: &mut Hands<'_>, waiting: &Waiting, round: &mut Round, now: Timestamp) {
+fn wait(executor: &mut Executor<'_>, waiting: &Waiting, total: &mut ReconcileResult, now: Timestamp) {
     match waiting {
         Waiting::ForAzure { id } => {
-            let part = part_of(id).unwrap_or(Part::ManagedCluster);
-            let taken = match hands.scene.seen.take_motion(id) {
-                Some(Motion::Failed(error)) => Taken::failed(error),
-                Some(Motion::Busy { progress, outcome }) => Taken::waiting(
-                    Step::Waiting {
+            let kind = ResourceKind::of(id).unwrap_or(ResourceKind::ManagedCluster);
+            let result = match executor.reconcile.observations.take_operation(id) {
+                Some(OperationStatus::Failed(error)) => StepResult::failed(error),
+                Some(OperationStatus::Busy { progress, outcome }) => StepResult::waiting(
+                    StepStatus::Waiting {
                         reason: "WaitingForAzure",
                         message: progress.unwrap_or_default(),
                     },
                     outcome,
                 ),
-                None => Taken::waiting(status::waiting(waiting), Outcome::InProgress(ASK_AGAIN)),
+                None => StepResult::waiting(status::waiting(waiting), Outcome::InProgress(ASK_AGAIN)),
             };
-            round.take(part, taken);
+            total.take(kind, result);
         }
         Waiting::ForSystemPool { until } => {
-            round.tell(Part::ManagedCluster, status::waiting(waiting));
+            total.tell(ResourceKind::ManagedCluster, status::waiting(waiting));
             let after = Duration::try_from(until.duration_since(now)).unwrap_or_default();
-            round.again(Next::After(after.max(SOON)));
+            total.again(Next::After(after.max(SOON)));
         }
         Waiting::ForTheUser(error) => {
             let error = Error::from(error.clone());
-            round.take(Part::ManagedCluster, Taken::failed(error));
+            total.take(ResourceKind::ManagedCluster, StepResult::failed(error));
         }
-        other => round.tell(Part::ManagedCluster, status::waiting(other)),
+        other => total.tell(ResourceKind::ManagedCluster, status::waiting(other)),
     }
 }
 
@@ -340,14 +353,14 @@ async fn tell_unseen(
     error: Error,
     context: &Context,
 ) -> Result<Next, Error> {
-    let mut round = Round::default();
-    round.take(Part::ResourceGroup, Taken::failed(error));
+    let mut total = ReconcileResult::default();
+    total.take(ResourceKind::ResourceGroup, StepResult::failed(error));
     let observed = planning::Observed {
         plane: object.clone(),
         cluster_name: cluster_name.to_owned(),
         ..planning::Observed::default()
     };
-    finish(&observed, None, round, context).await
+    finish(&observed, None, total, context).await
 }
 
 /// Nothing is left in Azure: identity and object may go.
@@ -362,7 +375,7 @@ async fn release(object: &AzureManagedControlPlane, context: &Context) -> Result
 async fn finish(
     observed: &planning::Observed,
     cluster: Option<&Cluster>,
-    round: Round,
+    total: ReconcileResult,
     context: &Context,
 ) -> Result<Next, Error> {
     let object = &observed.plane;
@@ -370,16 +383,16 @@ async fn finish(
         .status
         .as_ref()
         .is_some_and(|status| frame::was_ready(status.ready, status.observed_generation, object));
-    let passes = round.throttled || round.error.as_ref().is_some_and(Error::is_passing);
+    let passes = total.throttled || total.error.as_ref().is_some_and(Error::is_passing);
     // One question that Azure did not answer, or was not asked, does not make a working cluster unready. A change that
     // does not get through is told.
     if !(passes && was_ready) {
         let progress = status::control_plane::Progress {
-            steps: round.steps,
-            kubeconfig_written: round.kubeconfig_written,
+            steps: total.steps,
+            kubeconfig_written: total.kubeconfig_written,
         };
-        let wanted = status::control_plane::status(observed, &progress, context.clock.now());
-        frame::write_status(object, wanted, cluster, context).await?;
+        let desired = status::control_plane::status(observed, &progress, context.clock.now());
+        frame::write_status(object, desired, cluster, context).await?;
     }
-    frame::conclude(object, round.next.unwrap_or(Next::OnChange), round.error, context)
+    frame::conclude(object, total.next.unwrap_or(Next::OnChange), total.error, context)
 }

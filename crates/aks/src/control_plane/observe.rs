@@ -6,40 +6,41 @@ use std::{collections::BTreeMap, time::Duration};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use serde_json::json;
+use slipway_azure::{
+    reconcile::{
+        Absence, Error, Observations, Records, ResourceKind, ResourceState,
+        step::{self, read_age},
+    },
+    session::Session,
+    workload::kubeconfig::KubeconfigKind,
+};
 use slipway_capi::{secret::Purpose, view::Cluster};
 use slipway_runtime::{Context, ObjectKey};
 
 use crate::{
-    access::{Access, Session, subscription},
+    access::{Access, subscription},
     api::{AzureManagedCluster, AzureManagedControlPlane},
     caches::Caches,
-    error::Error,
-    kubeconfig::Person,
-    plan::{
-        Sight,
-        control_plane::{Observed, id_of, resources},
-    },
-    records::Records,
+    plan::control_plane::{Observed, id_of, resources},
     render::{self, ids},
-    seen::{self, Absence, Seen, part_of},
 };
 
 /// Everything a reconcile works with.
-pub struct Scene {
+pub struct ReconcileContext {
     pub observed: Observed,
-    pub seen: Seen,
+    pub observations: Observations,
     pub records: Records,
     pub session: Session,
     pub administrator: Option<Secret>,
     pub user: Option<Secret>,
-    pub authority: Option<Secret>,
+    pub ca: Option<Secret>,
     /// The version of Azure's API for each resource, by id in lower case.
     pub api_versions: BTreeMap<String, String>,
     pub max_age: Option<Duration>,
 }
 
 /// Whether people sign in to the cluster with Entra, and whether nobody else can.
-pub fn sign_in(cluster: &Sight) -> (bool, bool) {
+pub fn sign_in(cluster: &ResourceState) -> (bool, bool) {
     let flag = |pointer: &str| {
         cluster
             .body()
@@ -57,7 +58,7 @@ pub fn known(
     plane: &AzureManagedControlPlane,
     cluster_name: &str,
     cluster: Option<&Cluster>,
-    patience: Duration,
+    pool_timeout: Duration,
     caches: &Caches,
     context: &Context,
 ) -> Result<Observed, Error> {
@@ -72,23 +73,27 @@ pub fn known(
         infrastructure: infrastructure.map(|found| AzureManagedCluster::clone(&found)),
         pools: caches.pool_objects(context, &ObjectKey::new(namespace, cluster_name)),
         plane: plane.clone(),
-        patience,
+        pool_timeout,
         ..Observed::default()
     })
 }
 
-/// Looks at everything.
-pub async fn observe(mut observed: Observed, access: &Access, context: &Context) -> Result<Scene, Error> {
+/// Observes everything.
+pub async fn observe(
+    mut observed: Observed,
+    access: &Access,
+    context: &Context,
+) -> Result<ReconcileContext, Error> {
     let session = access
         .open(&observed.plane, &observed.cluster_name, context)
         .await?;
     let records = Records::of(&observed.plane.metadata);
-    let max_age = seen::read_age(&observed.plane.metadata);
+    let max_age = read_age(&observed.plane.metadata);
     let deleting = observed.plane.metadata.deletion_timestamp.is_some();
     let facts = observed.facts();
-    let mut wanted: Vec<(String, String)> = Vec::new();
+    let mut desired: Vec<(String, String)> = Vec::new();
     for (_, manifest) in resources(&facts) {
-        wanted.push((id_of(&facts, &manifest), seen::api_version(&manifest)?));
+        desired.push((id_of(&facts, &manifest), step::api_version(&manifest)?));
     }
     let cluster = json!({
         "apiVersion": render::api_version(&observed.plane),
@@ -96,47 +101,49 @@ pub async fn observe(mut observed: Observed, access: &Access, context: &Context)
         "metadata": {"name": observed.plane.name_any()},
     });
     let cluster_id = ids::managed_cluster(&facts);
-    wanted.push((cluster_id.clone(), seen::api_version(&cluster)?));
-    wanted.extend(
+    desired.push((cluster_id.clone(), step::api_version(&cluster)?));
+    desired.extend(
         records
             .made()
             .map(|(id, api_version)| (id.to_owned(), api_version.to_owned())),
     );
-    let mut seen = Seen::default();
+    let mut observations = Observations::default();
     let mut api_versions = BTreeMap::new();
-    for (id, api_version) in wanted {
+    for (id, api_version) in desired {
         // What is to be made must not be somebody's already, and nothing is to be left behind.
         let absence = if deleting || records.get(&id).is_none() {
             Absence::Certain
         } else {
             Absence::Listed
         };
-        seen.look(&session.arm, &id, &api_version, absence, max_age).await;
+        observations
+            .observe(&session.arm, &id, &api_version, absence, max_age)
+            .await;
         api_versions.entry(id.to_lowercase()).or_insert(api_version);
     }
-    observed.sights = seen.sights.clone();
+    observed.states = observations.states.clone();
     observed.made = records
         .made()
-        .filter_map(|(id, _)| Some((id.to_owned(), part_of(id)?)))
+        .filter_map(|(id, _)| Some((id.to_owned(), ResourceKind::of(id)?)))
         .collect();
-    let (mut administrator, mut user, mut authority) = (None, None, None);
+    let (mut administrator, mut user, mut ca) = (None, None, None);
     if observed.has_come_up() && !deleting {
-        let name = |person: Person| person.secret_name(&observed.cluster_name);
-        administrator = secret(&observed, name(Person::Administrator), context).await?;
-        if sign_in(observed.cluster_sight()).0 {
-            user = secret(&observed, name(Person::User), context).await?;
+        let name = |kind: KubeconfigKind| kind.secret_name(&observed.cluster_name);
+        administrator = secret(&observed, name(KubeconfigKind::Administrator), context).await?;
+        if sign_in(observed.cluster_state()).0 {
+            user = secret(&observed, name(KubeconfigKind::User), context).await?;
         }
         let name = Purpose::ClusterCa.secret_name(&observed.cluster_name);
-        authority = secret(&observed, name, context).await?;
+        ca = secret(&observed, name, context).await?;
     }
-    Ok(Scene {
+    Ok(ReconcileContext {
         observed,
-        seen,
+        observations,
         records,
         session,
         administrator,
         user,
-        authority,
+        ca,
         api_versions,
         max_age,
     })

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use slipway_azure::reconcile::{ResourceKind, ResourceState, state_of};
 use slipway_capi::{marks::is_deleted_for_move, view::MachinePool};
 
-use super::{Action, Part, Plan, Sight, Waiting, Wanted, sight};
+use super::{Action, DesiredResource, Plan, Waiting};
 use crate::{
     admit::cluster::DEFAULT_POOL_NAME,
     api::{AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool, MODE_SYSTEM, PoolClass},
@@ -37,11 +38,11 @@ pub struct Observed {
     pub infrastructure: Option<AzureManagedCluster>,
     pub pools: Vec<PoolObject>,
     /// What is in Azure, by id in lower case.
-    pub sights: BTreeMap<String, Sight>,
+    pub states: BTreeMap<String, ResourceState>,
     /// What we made in Azure, by id in lower case.
-    pub made: BTreeMap<String, Part>,
+    pub made: BTreeMap<String, ResourceKind>,
     /// How long to wait for a pool object before a default pool is made.
-    pub patience: Duration,
+    pub pool_timeout: Duration,
 }
 
 impl Observed {
@@ -55,12 +56,12 @@ impl Observed {
         }
     }
 
-    pub fn cluster_sight(&self) -> &Sight {
-        sight(&self.sights, &ids::managed_cluster(&self.facts()))
+    pub fn cluster_state(&self) -> &ResourceState {
+        state_of(&self.states, &ids::managed_cluster(&self.facts()))
     }
 
     fn is_ours(&self, id: &str) -> bool {
-        tags::is_owned(&sight(&self.sights, id).tags(), &self.cluster_name)
+        tags::is_owned(&state_of(&self.states, id).tags(), &self.cluster_name)
     }
 
     fn made_by_us(&self, id: &str) -> bool {
@@ -69,7 +70,7 @@ impl Observed {
 
     /// Whether AKS has ever brought the cluster up: it says so, or it said so when the endpoint was stored.
     pub fn has_come_up(&self) -> bool {
-        let found = self.cluster_sight();
+        let found = self.cluster_state();
         found.body().is_some()
             && (self.plane.spec.control_plane_endpoint.is_some()
                 || found.provisioning_state() == Some("Succeeded"))
@@ -77,7 +78,7 @@ impl Observed {
 }
 
 /// The name under which AKS shows the API server: the private one where there is no public one.
-pub fn endpoint(plane: &AzureManagedControlPlane, cluster: &Sight) -> Option<(String, i32)> {
+pub fn endpoint(plane: &AzureManagedControlPlane, cluster: &ResourceState) -> Option<(String, i32)> {
     let profile = plane.spec.class.api_server_access_profile.as_ref();
     let private = profile.is_some_and(|profile| {
         profile.enable_private_cluster == Some(true)
@@ -98,13 +99,13 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     }
     let facts = observed.facts();
     let mut plan = Plan::new();
-    let below = |part: Part, manifest: Value| -> Wanted {
+    let below = |kind: ResourceKind, manifest: Value| -> DesiredResource {
         let id = id_of(&facts, &manifest);
-        Wanted { part, id, manifest }
+        DesiredResource { kind, id, manifest }
     };
     // Who runs the cluster's workloads keeps its kubeconfig, whatever becomes of the next change.
     if observed.has_come_up()
-        && let Some((host, port)) = endpoint(&observed.plane, observed.cluster_sight())
+        && let Some((host, port)) = endpoint(&observed.plane, observed.cluster_state())
     {
         let known = observed.plane.spec.control_plane_endpoint.as_ref();
         if known.is_none_or(|known| known.host != host || known.port != port) {
@@ -113,19 +114,24 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         plan.push(Action::WriteKubeconfigs);
     }
     for group in network::resource_groups(&facts) {
-        push_if_ours(observed, &mut plan, below(Part::ResourceGroup, group), false);
+        push_if_ours(
+            observed,
+            &mut plan,
+            below(ResourceKind::ResourceGroup, group),
+            false,
+        );
     }
-    let network = below(Part::VirtualNetwork, network::virtual_network(&facts));
+    let network = below(ResourceKind::VirtualNetwork, network::virtual_network(&facts));
     let network_is_brought =
-        sight(&observed.sights, &network.id).body().is_some() && !observed.is_ours(&network.id);
+        state_of(&observed.states, &network.id).body().is_some() && !observed.is_ours(&network.id);
     push_if_ours(observed, &mut plan, network, false);
-    let subnet = below(Part::Subnet, network::subnet(&facts));
-    let subnet_is_absent = sight(&observed.sights, &subnet.id).is_absent();
+    let subnet = below(ResourceKind::Subnet, network::subnet(&facts));
+    let subnet_is_absent = state_of(&observed.states, &subnet.id).is_absent();
     if !network_is_brought || subnet_is_absent || observed.made_by_us(&subnet.id) {
         plan.push(Action::Ensure(subnet));
     }
-    let cluster = match wanted_cluster(observed, now) {
-        Ok(manifest) => below(Part::ManagedCluster, manifest),
+    let cluster = match desired_cluster(observed, now) {
+        Ok(manifest) => below(ResourceKind::ManagedCluster, manifest),
         Err(waiting) => {
             // Nothing below the cluster can be, and what is above it need not wait.
             plan.push(Action::Wait(waiting));
@@ -133,84 +139,95 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         }
     };
     push_if_ours(observed, &mut plan, cluster, true);
-    let mut wanted = Vec::new();
-    for (part, manifest) in optional(&facts) {
-        let resource = below(part, manifest);
-        wanted.push(resource.id.to_lowercase());
+    let mut desired = Vec::new();
+    for (kind, manifest) in optional(&facts) {
+        let resource = below(kind, manifest);
+        desired.push(resource.id.to_lowercase());
         // An endpoint that somebody else made is used as it is; the others can only be this cluster's.
-        push_if_ours(observed, &mut plan, resource, part != Part::PrivateEndpoint);
+        push_if_ours(
+            observed,
+            &mut plan,
+            resource,
+            kind != ResourceKind::PrivateEndpoint,
+        );
     }
     // What the spec no longer names goes, if we made it.
-    for (id, part) in &observed.made {
-        if OPTIONAL.contains(part) && !wanted.contains(id) {
-            push_deletion(observed, &mut plan, *part, id.clone(), true);
+    for (id, kind) in &observed.made {
+        if OPTIONAL.contains(kind) && !desired.contains(id) {
+            push_deletion(observed, &mut plan, *kind, id.clone(), true);
         }
     }
     plan
 }
 
 /// What a cluster may have or not have.
-pub const OPTIONAL: [Part; 3] = [Part::PrivateEndpoint, Part::FleetMember, Part::Extension];
+pub const OPTIONAL: [ResourceKind; 3] = [
+    ResourceKind::PrivateEndpoint,
+    ResourceKind::FleetMember,
+    ResourceKind::Extension,
+];
 
-/// Whether the spec names any of an optional part, or one that we made is still to go.
-pub fn has(observed: &Observed, part: Part) -> bool {
-    let made = observed.made.values().any(|made| *made == part);
+/// Whether the spec names any of an optional kind, or one that we made is still to go.
+pub fn has(observed: &Observed, kind: ResourceKind) -> bool {
+    let made = observed.made.values().any(|made| *made == kind);
     made || optional(&observed.facts())
         .iter()
-        .any(|(named, _)| *named == part)
+        .any(|(named, _)| *named == kind)
 }
 
 /// What a cluster may have besides itself: private endpoints, a place in a fleet, extensions.
-fn optional(facts: &Facts<'_>) -> Vec<(Part, Value)> {
+fn optional(facts: &Facts<'_>) -> Vec<(ResourceKind, Value)> {
     let endpoints = network::private_endpoints(facts)
         .into_iter()
-        .map(|value| (Part::PrivateEndpoint, value));
-    let member = addons::fleet_member(facts).map(|value| (Part::FleetMember, value));
+        .map(|value| (ResourceKind::PrivateEndpoint, value));
+    let member = addons::fleet_member(facts).map(|value| (ResourceKind::FleetMember, value));
     let extensions = addons::extensions(facts)
         .into_iter()
-        .map(|value| (Part::Extension, value));
+        .map(|value| (ResourceKind::Extension, value));
     endpoints.chain(member).chain(extensions).collect()
 }
 
 /// Every resource a control plane asks about, but the cluster itself.
-pub fn resources(facts: &Facts<'_>) -> Vec<(Part, Value)> {
+pub fn resources(facts: &Facts<'_>) -> Vec<(ResourceKind, Value)> {
     network::resource_groups(facts)
         .into_iter()
-        .map(|group| (Part::ResourceGroup, group))
+        .map(|group| (ResourceKind::ResourceGroup, group))
         .chain([
-            (Part::VirtualNetwork, network::virtual_network(facts)),
-            (Part::Subnet, network::subnet(facts)),
+            (ResourceKind::VirtualNetwork, network::virtual_network(facts)),
+            (ResourceKind::Subnet, network::subnet(facts)),
         ])
         .chain(optional(facts))
         .collect()
 }
 
-fn push_deletion(observed: &Observed, plan: &mut Plan, part: Part, id: String, ours: bool) {
-    match sight(&observed.sights, &id) {
-        Sight::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id })),
-        Sight::Present(_) if ours => plan.push(Action::Delete { part, id }),
+fn push_deletion(observed: &Observed, plan: &mut Plan, kind: ResourceKind, id: String, ours: bool) {
+    match state_of(&observed.states, &id) {
+        ResourceState::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id })),
+        ResourceState::Present(_) if ours => plan.push(Action::Delete { kind, id }),
         // Gone, but still on our list: deleting it again takes it off.
-        Sight::Absent if observed.plane.metadata.deletion_timestamp.is_none() && ours => {
-            plan.push(Action::Delete { part, id });
+        ResourceState::Absent if observed.plane.metadata.deletion_timestamp.is_none() && ours => {
+            plan.push(Action::Delete { kind, id });
         }
-        Sight::Absent | Sight::Present(_) => {}
+        ResourceState::Absent | ResourceState::Present(_) => {}
     }
 }
 
 /// A resource that exists and is not marked as ours is used as it is, unless it can only be ours.
-fn push_if_ours(observed: &Observed, plan: &mut Plan, wanted: Wanted, always_ours: bool) {
-    match sight(&observed.sights, &wanted.id) {
-        Sight::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id: wanted.id })),
-        Sight::Absent => plan.push(Action::Ensure(wanted)),
-        Sight::Present(_) if always_ours || observed.is_ours(&wanted.id) => plan.push(Action::Ensure(wanted)),
-        Sight::Present(_) => {}
+fn push_if_ours(observed: &Observed, plan: &mut Plan, desired: DesiredResource, always_ours: bool) {
+    match state_of(&observed.states, &desired.id) {
+        ResourceState::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id: desired.id })),
+        ResourceState::Absent => plan.push(Action::Ensure(desired)),
+        ResourceState::Present(_) if always_ours || observed.is_ours(&desired.id) => {
+            plan.push(Action::Ensure(desired))
+        }
+        ResourceState::Present(_) => {}
     }
 }
 
 /// The cluster to ask for, with pools if it does not exist yet.
-fn wanted_cluster(observed: &Observed, now: Timestamp) -> Result<Value, Waiting> {
+fn desired_cluster(observed: &Observed, now: Timestamp) -> Result<Value, Waiting> {
     let facts = observed.facts();
-    let found = observed.cluster_sight();
+    let found = observed.cluster_state();
     let render = |pools: Option<&[PoolFacts<'_>]>| {
         managed_cluster(&facts, found.property("currentKubernetesVersion"), pools)
             .map_err(Waiting::ForTheUser)
@@ -256,7 +273,9 @@ fn wanted_cluster(observed: &Observed, now: Timestamp) -> Result<Value, Waiting>
                 .creation_timestamp
                 .as_ref()
                 .map_or(now, |time| time.0);
-            let until = created.checked_add(observed.patience).unwrap_or(Timestamp::MAX);
+            let until = created
+                .checked_add(observed.pool_timeout)
+                .unwrap_or(Timestamp::MAX);
             if now < until {
                 return Err(Waiting::ForSystemPool { until });
             }
@@ -301,28 +320,32 @@ fn delete(observed: &Observed) -> Plan {
     }
     let facts = observed.facts();
     let mut plan = Plan::new();
-    let mut steps: Vec<(Part, String, bool)> = resources(&facts)
+    let mut steps: Vec<(ResourceKind, String, bool)> = resources(&facts)
         .into_iter()
-        .map(|(part, manifest)| {
+        .map(|(kind, manifest)| {
             let id = id_of(&facts, &manifest);
-            let ours = match part {
-                Part::ResourceGroup | Part::VirtualNetwork | Part::PrivateEndpoint => observed.is_ours(&id),
-                Part::Subnet => observed.made_by_us(&id) || observed.is_ours(&ids::virtual_network(&facts)),
+            let ours = match kind {
+                ResourceKind::ResourceGroup
+                | ResourceKind::VirtualNetwork
+                | ResourceKind::PrivateEndpoint => observed.is_ours(&id),
+                ResourceKind::Subnet => {
+                    observed.made_by_us(&id) || observed.is_ours(&ids::virtual_network(&facts))
+                }
                 _ => true,
             };
-            (part, id, ours)
+            (kind, id, ours)
         })
         .collect();
-    for (id, part) in &observed.made {
-        if OPTIONAL.contains(part) && !steps.iter().any(|(_, known, _)| known.eq_ignore_ascii_case(id)) {
-            steps.push((*part, id.clone(), true));
+    for (id, kind) in &observed.made {
+        if OPTIONAL.contains(kind) && !steps.iter().any(|(_, known, _)| known.eq_ignore_ascii_case(id)) {
+            steps.push((*kind, id.clone(), true));
         }
     }
     // A manifest that cannot be made must not keep the cluster from being deleted: only its id is needed.
-    steps.push((Part::ManagedCluster, ids::managed_cluster(&facts), true));
-    steps.sort_by_key(|(part, ..)| *part);
-    for (part, id, ours) in steps.into_iter().rev() {
-        push_deletion(observed, &mut plan, part, id, ours);
+    steps.push((ResourceKind::ManagedCluster, ids::managed_cluster(&facts), true));
+    steps.sort_by_key(|(kind, ..)| *kind);
+    for (kind, id, ours) in steps.into_iter().rev() {
+        push_deletion(observed, &mut plan, kind, id, ours);
     }
     if plan.is_empty() {
         plan.push(Action::RemoveFinalizer);

@@ -1,80 +1,23 @@
 //! What to do next, decided from what was observed. A plan is a list of actions that can be printed; each is one
-//! idempotent step, taken in order until one is not done at once.
+//! idempotent step, result in order until one is not done at once.
 
 pub mod control_plane;
 pub mod pool;
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use slipway_azure::reconcile::ResourceKind;
 
 use crate::render::RenderError;
 
-/// What a resource looked like.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Sight {
-    /// Azure did not tell, or has not been asked.
-    #[default]
-    Unknown,
-    Absent,
-    /// As Azure shows it.
-    Present(Value),
-}
-
-impl Sight {
-    pub fn body(&self) -> Option<&Value> {
-        match self {
-            Self::Present(body) => Some(body),
-            _ => None,
-        }
-    }
-
-    pub fn is_absent(&self) -> bool {
-        *self == Self::Absent
-    }
-
-    /// A text of the resource's properties.
-    pub fn property(&self, name: &str) -> Option<&str> {
-        let value = self.body()?.get("properties")?.get(name)?.as_str()?;
-        (!value.is_empty()).then_some(value)
-    }
-
-    pub fn provisioning_state(&self) -> Option<&str> {
-        self.property("provisioningState")
-    }
-
-    pub fn tags(&self) -> BTreeMap<String, String> {
-        let tags = self
-            .body()
-            .and_then(|body| body.get("tags"))
-            .and_then(Value::as_object);
-        tags.into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect()
-    }
-}
-
-/// One resource in Azure: where it is, and how it should be.
+/// The desired state of one resource in Azure, and where it is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
-    pub part: Part,
+pub struct DesiredResource {
+    pub kind: ResourceKind,
     pub id: String,
     pub manifest: Value,
-}
-
-/// The parts of a cluster, in the order in which they are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    ResourceGroup,
-    VirtualNetwork,
-    Subnet,
-    ManagedCluster,
-    PrivateEndpoint,
-    FleetMember,
-    Extension,
-    AgentPool,
 }
 
 /// Why nothing is done for now. None of these is an error; what is waited for is watched, or the time is known.
@@ -107,9 +50,9 @@ pub enum Waiting {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Compare with Azure and send what differs.
-    Ensure(Wanted),
+    Ensure(DesiredResource),
     Delete {
-        part: Part,
+        kind: ResourceKind,
         id: String,
     },
     /// Write where the API server answers.
@@ -123,7 +66,7 @@ pub enum Action {
     FollowReplicas {
         count: i32,
     },
-    /// AKS no longer scales the pool: take the mark off the MachinePool.
+    /// AKS no longer scales the pool: take the annotation off the MachinePool.
     StopFollowingReplicas,
     /// Look up the pool's nodes and write their provider ids.
     ListNodes,
@@ -134,8 +77,8 @@ pub enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ensure(wanted) => write!(formatter, "ensure {:?} {}", wanted.part, wanted.id),
-            Self::Delete { part, id } => write!(formatter, "delete {part:?} {id}"),
+            Self::Ensure(desired) => write!(formatter, "ensure {:?} {}", desired.kind, desired.id),
+            Self::Delete { kind, id } => write!(formatter, "delete {kind:?} {id}"),
             Self::SetEndpoint { host, port } => write!(formatter, "set endpoint {host}:{port}"),
             Self::WriteKubeconfigs => formatter.write_str("write kubeconfigs"),
             Self::FollowReplicas { count } => write!(formatter, "follow replicas {count}"),
@@ -149,9 +92,3 @@ impl fmt::Display for Action {
 
 /// Steps in order.
 pub type Plan = Vec<Action>;
-
-/// What of the sights of Azure belongs to an id. Azure's ids differ in case from time to time.
-pub fn sight<'a>(sights: &'a BTreeMap<String, Sight>, id: &str) -> &'a Sight {
-    static UNKNOWN: Sight = Sight::Unknown;
-    sights.get(&id.to_lowercase()).unwrap_or(&UNKNOWN)
-}

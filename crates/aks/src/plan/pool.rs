@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
+use slipway_azure::reconcile::{ResourceKind, ResourceState};
 use slipway_capi::{marks::is_deleted_for_move, view::MachinePool};
 
-use super::{Action, Part, Plan, Sight, Waiting, Wanted, control_plane::id_of};
+use super::{Action, DesiredResource, Plan, Waiting, control_plane::id_of};
 use crate::{
     api::{AzureManagedControlPlane, AzureManagedMachinePool, MODE_SYSTEM},
     render::{Facts, PoolFacts, agent_pool},
@@ -21,20 +22,20 @@ pub struct Observed {
     pub cluster_is_deleted: bool,
     pub subscription: String,
     /// This pool in AKS.
-    pub sight: Sight,
+    pub state: ResourceState,
     /// Every pool of the cluster, as AKS shows them; `None` if it did not tell.
     pub all_pools: Option<Vec<Value>>,
 }
 
 /// How many nodes AKS says the pool has.
-pub fn count(sight: &Sight) -> Option<i32> {
-    let count = sight.body()?.pointer("/properties/count")?.as_i64()?;
+pub fn count(state: &ResourceState) -> Option<i32> {
+    let count = state.body()?.pointer("/properties/count")?.as_i64()?;
     i32::try_from(count).ok()
 }
 
 /// Whether AKS scales the pool.
-pub fn scales(sight: &Sight) -> bool {
-    sight
+pub fn scales(state: &ResourceState) -> bool {
+    state
         .body()
         .and_then(|body| body.pointer("/properties/enableAutoScaling"))
         .is_some_and(|value| value == true)
@@ -65,9 +66,9 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Plan {
         azure_name: observed.pool.azure_name(),
         replicas: machine_pool.spec.replicas.unwrap_or(1),
         version: Some(machine_pool.spec.template.spec.version.as_str()).filter(|version| !version.is_empty()),
-        existing: observed.sight.body(),
+        existing: observed.state.body(),
     };
-    if observed.sight == Sight::Unknown {
+    if observed.state == ResourceState::Unknown {
         let id = agent_pool_id(&facts, observed);
         return vec![Action::Wait(Waiting::ForAzure { id })];
     }
@@ -75,13 +76,13 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Plan {
         Ok(manifest) => manifest,
         Err(error) => return vec![Action::Wait(error.into())],
     };
-    let mut plan = vec![Action::Ensure(Wanted {
-        part: Part::AgentPool,
+    let mut plan = vec![Action::Ensure(DesiredResource {
+        kind: ResourceKind::AgentPool,
         id: id_of(&facts, &manifest),
         manifest,
     })];
-    if observed.sight.body().is_some() {
-        match (scales(&observed.sight), count(&observed.sight)) {
+    if observed.state.body().is_some() {
+        match (scales(&observed.state), count(&observed.state)) {
             (true, Some(count))
                 if !machine_pool.replicas_are_managed_externally()
                     || machine_pool.spec.replicas != Some(count) =>
@@ -130,14 +131,14 @@ fn delete(observed: &Observed) -> Plan {
         return vec![Action::RemoveFinalizer];
     };
     let id = agent_pool_id(&facts(observed, plane), observed);
-    match &observed.sight {
-        Sight::Absent => vec![Action::RemoveFinalizer],
-        Sight::Unknown => vec![Action::Wait(Waiting::ForAzure { id })],
-        Sight::Present(_) if is_last_system_pool(observed) => {
+    match &observed.state {
+        ResourceState::Absent => vec![Action::RemoveFinalizer],
+        ResourceState::Unknown => vec![Action::Wait(Waiting::ForAzure { id })],
+        ResourceState::Present(_) if is_last_system_pool(observed) => {
             vec![Action::Wait(Waiting::ForAnotherSystemPool)]
         }
-        Sight::Present(_) => vec![Action::Delete {
-            part: Part::AgentPool,
+        ResourceState::Present(_) => vec![Action::Delete {
+            kind: ResourceKind::AgentPool,
             id,
         }],
     }
@@ -149,7 +150,7 @@ fn is_last_system_pool(observed: &Observed) -> bool {
         body.pointer("/properties/mode")
             .is_some_and(|mode| mode == MODE_SYSTEM)
     };
-    if !observed.sight.body().is_some_and(is_system) {
+    if !observed.state.body().is_some_and(is_system) {
         return false;
     }
     let stays = |body: &&Value| {

@@ -11,6 +11,10 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
+use slipway_azure::{
+    reconcile::{Error, StepResult, StepStatus, step},
+    workload::nodes::{NodeListing, Nodes, from_scale_sets},
+};
 use slipway_capi::{
     names::annotation,
     secret::{Purpose, VALUE_KEY},
@@ -21,15 +25,12 @@ use tokio::time::Instant;
 
 use super::{
     controller::{Listing, Machines},
-    observe::{Scene, machines_key},
+    observe::{ReconcileContext, machines_key},
 };
 use crate::{
     api::AzureManagedMachinePool,
-    error::Error,
     frame,
-    nodes::{Nodes, Told, from_scale_sets},
-    plan::{Wanted, pool::scales},
-    seen::{self, Taken},
+    plan::{DesiredResource, pool::scales},
 };
 
 /// How the machines of a pool that AKS scales are looked up again where its nodes cannot be watched: a machine that
@@ -38,8 +39,8 @@ const RELIST_SCALED: Duration = Duration::from_hours(1);
 /// What the annotation on a MachinePool says when AKS decides its replicas. The value is the one clusters already have.
 const MANAGED: &str = "true";
 
-pub struct Hands<'a> {
-    pub scene: Scene,
+pub struct Executor<'a> {
+    pub reconcile: ReconcileContext,
     pub context: &'a Context,
     pub nodes: &'a Nodes,
     pub machines: &'a Machines,
@@ -51,70 +52,70 @@ fn hash(ids: &[String]) -> u64 {
     hasher.finish()
 }
 
-impl Hands<'_> {
-    pub async fn intend(&mut self, wanted: &Wanted) -> Result<(), Error> {
-        let sight = self.scene.seen.sight(&wanted.id);
-        self.scene
+impl Executor<'_> {
+    pub async fn intend(&mut self, desired: &DesiredResource) -> Result<(), Error> {
+        let state = self.reconcile.observations.state_of(&desired.id);
+        self.reconcile
             .records
-            .intend(&wanted.id, &self.scene.api_version, sight);
+            .intend(&desired.id, &self.reconcile.api_version, state);
         self.store_records().await
     }
 
     pub async fn store_records(&mut self) -> Result<(), Error> {
-        if let Some(patch) = self.scene.records.patch() {
+        if let Some(patch) = self.reconcile.records.patch() {
             let stored = self
                 .patch_pool(&patch, "storing what was applied to Azure")
                 .await?;
-            self.scene.observed.pool.metadata = stored.metadata;
-            self.scene.records.stored();
+            self.reconcile.observed.pool.metadata = stored.metadata;
+            self.reconcile.records.stored();
         }
         Ok(())
     }
 
     async fn patch_pool(&self, patch: &Value, doing: &str) -> Result<AzureManagedMachinePool, Error> {
         self.context
-            .patch(&self.scene.observed.pool, patch)
+            .patch(&self.reconcile.observed.pool, patch)
             .await
             .map_err(Error::api(doing))
     }
 
-    pub async fn ensure(&mut self, wanted: &Wanted) -> Taken {
-        let Some(session) = &self.scene.session else {
-            return Taken::done(crate::status::Step::Done);
+    pub async fn ensure(&mut self, desired: &DesiredResource) -> StepResult {
+        let Some(session) = &self.reconcile.session else {
+            return StepResult::done(StepStatus::Done);
         };
-        let taken = seen::ensure(
+        let result = step::ensure(
             &session.arm,
-            &wanted.id,
-            &wanted.manifest,
-            &mut self.scene.seen,
-            &mut self.scene.records,
-            self.scene.max_age,
+            &desired.id,
+            &desired.manifest,
+            &mut self.reconcile.observations,
+            &mut self.reconcile.records,
+            self.reconcile.max_age,
         )
         .await;
-        let pool = &self.scene.observed.pool;
-        frame::tell_sent(pool, "node pool", &wanted.id, &taken, self.context);
-        self.scene.observed.sight = self.scene.seen.sight(&wanted.id).clone();
-        taken
+        let pool = &self.reconcile.observed.pool;
+        frame::tell_sent(pool, "node pool", &desired.id, &result, self.context);
+        self.reconcile.observed.state = self.reconcile.observations.state_of(&desired.id).clone();
+        result
     }
 
-    pub async fn delete(&mut self, id: &str) -> Taken {
-        let Some(session) = &self.scene.session else {
-            return Taken::done(crate::status::Step::Deleted);
+    pub async fn delete(&mut self, id: &str) -> StepResult {
+        let Some(session) = &self.reconcile.session else {
+            return StepResult::done(StepStatus::Deleted);
         };
-        let version = self.scene.api_version.clone();
-        seen::delete(
+        let version = self.reconcile.api_version.clone();
+        step::delete(
             &session.arm,
             id,
             &version,
-            &mut self.scene.seen,
-            &mut self.scene.records,
+            &mut self.reconcile.observations,
+            &mut self.reconcile.records,
         )
         .await
     }
 
     /// AKS scales the pool: the MachinePool says so and carries AKS's count.
     pub async fn follow_replicas(&self, count: i32) -> Result<(), Error> {
-        let Some(pool) = &self.scene.observed.machine_pool else {
+        let Some(pool) = &self.reconcile.observed.machine_pool else {
             return Ok(());
         };
         let patch = json!({
@@ -125,7 +126,7 @@ impl Hands<'_> {
     }
 
     pub async fn stop_following(&self) -> Result<(), Error> {
-        let Some(pool) = &self.scene.observed.machine_pool else {
+        let Some(pool) = &self.reconcile.observed.machine_pool else {
             return Ok(());
         };
         let patch = json!({"metadata": {"annotations": {(annotation::REPLICAS_MANAGED_BY): null}}});
@@ -149,35 +150,35 @@ impl Hands<'_> {
         let Some(ids) = self.provider_ids().await? else {
             return Ok(());
         };
-        if ids == self.scene.observed.pool.spec.provider_id_list {
+        if ids == self.reconcile.observed.pool.spec.provider_id_list {
             return Ok(());
         }
         let patch = json!({"spec": {"providerIDList": ids}});
         let stored = self
             .patch_pool(&patch, "writing the provider ids of the nodes")
             .await?;
-        self.scene.observed.pool.metadata = stored.metadata;
-        self.scene.observed.pool.spec = stored.spec;
+        self.reconcile.observed.pool.metadata = stored.metadata;
+        self.reconcile.observed.pool.spec = stored.spec;
         Ok(())
     }
 
     async fn provider_ids(&self) -> Result<Option<Vec<String>>, Error> {
-        let pool = &self.scene.observed.pool;
+        let pool = &self.reconcile.observed.pool;
         let key = ObjectKey::of(pool);
         match self.told(&key).await? {
-            Told::Nodes(ids) => return Ok(Some(ids)),
-            Told::NotYet => return Ok(None),
-            Told::Unreachable => {}
+            NodeListing::Nodes(ids) => return Ok(Some(ids)),
+            NodeListing::Pending => return Ok(None),
+            NodeListing::Unreachable => {}
         }
-        let (Some(session), Some(group)) = (&self.scene.session, &self.scene.node_group) else {
+        let (Some(session), Some(group)) = (&self.reconcile.session, &self.reconcile.node_group) else {
             return Ok(None);
         };
         // While AKS still works on the pool its machines come and go: they are listed when it is done.
-        if self.scene.observed.sight.provisioning_state() != Some("Succeeded") {
+        if self.reconcile.observed.state.provisioning_state() != Some("Succeeded") {
             return Ok(None);
         }
-        let state = machines_key(&self.scene.observed.sight);
-        let scaled = scales(&self.scene.observed.sight);
+        let state = machines_key(&self.reconcile.observed.state);
+        let scaled = scales(&self.reconcile.observed.state);
         let listed = self.machines.lock().get(&key).cloned();
         // A list that is no longer ours was emptied, or the pool is another of the same name.
         let current = listed.is_some_and(|listing| {
@@ -201,8 +202,8 @@ impl Hands<'_> {
     }
 
     /// What the workload cluster says of the pool's nodes.
-    async fn told(&self, key: &ObjectKey) -> Result<Told, Error> {
-        let observed = &self.scene.observed;
+    async fn told(&self, key: &ObjectKey) -> Result<NodeListing, Error> {
+        let observed = &self.reconcile.observed;
         let namespace = observed.pool.meta().namespace.clone().unwrap_or_default();
         let name = Purpose::Kubeconfig.secret_name(&observed.cluster_name);
         let secret = Api::<Secret>::namespaced(self.context.client.clone(), &namespace)
@@ -214,10 +215,10 @@ impl Hands<'_> {
             .and_then(|secret| secret.data.as_ref()?.get(VALUE_KEY))
             .and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
         let Some(text) = text else {
-            return Ok(Told::Unreachable);
+            return Ok(NodeListing::Unreachable);
         };
         let cluster = ObjectKey::namespaced(&namespace, &observed.cluster_name);
-        let group = self.scene.node_group.as_deref();
+        let group = self.reconcile.node_group.as_deref();
         let pool = observed.pool.azure_name();
         Ok(self.nodes.of_pool(&cluster, text, pool, group, key, self.context))
     }

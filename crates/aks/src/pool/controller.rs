@@ -4,6 +4,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use kube::ResourceExt;
 use parking_lot::Mutex;
+use slipway_azure::{
+    reconcile::{Error, OperationStatus, StepResult, StepStatus},
+    takeover::Takeover,
+    workload::nodes::Nodes,
+};
 use slipway_capi::{
     finalizer, owner, paused,
     view::{Cluster, MachinePool},
@@ -14,19 +19,15 @@ use slipway_runtime::{
 };
 use tokio::time::Instant;
 
-use super::{FINALIZER, act::Hands, observe};
+use super::{FINALIZER, act::Executor, observe};
 use crate::{
     access::Access,
     api::{AzureClusterIdentity, AzureManagedControlPlane, AzureManagedMachinePool, GROUP},
     caches::Caches,
     control_plane::controller::prepared,
-    error::Error,
     frame::{self, ASK_AGAIN, Framed, SOON, TAKING_OVER},
-    nodes::Nodes,
     plan::{Action, Waiting, pool as planning},
-    seen::{Motion, Taken},
-    status::{self, Step},
-    takeover::Takeover,
+    status,
 };
 
 /// A listing of a pool's machines.
@@ -135,9 +136,9 @@ impl Reconciler for PoolReconciler {
     }
 }
 
-/// What the actions of one round came to.
-struct Round {
-    step: Step,
+/// What the actions of one reconcile came to.
+struct ReconcileResult {
+    step: StepStatus,
     next: Next,
     error: Option<Error>,
     /// Something was not asked, because of a request limit.
@@ -145,13 +146,13 @@ struct Round {
     removes_finalizer: bool,
 }
 
-impl Round {
-    fn take(&mut self, taken: Taken) -> bool {
-        let done = taken.is_done();
-        self.step = taken.step;
-        self.throttled |= matches!(taken.outcome, Outcome::Throttled(_));
-        self.next = self.next.earlier(taken.outcome.next());
-        self.error = self.error.take().or(taken.error);
+impl ReconcileResult {
+    fn take(&mut self, result: StepResult) -> bool {
+        let done = result.is_done();
+        self.step = result.status;
+        self.throttled |= matches!(result.outcome, Outcome::Throttled(_));
+        self.next = self.next.earlier(result.outcome.next());
+        self.error = self.error.take().or(result.error);
         done
     }
 
@@ -171,103 +172,103 @@ impl PoolReconciler {
         cluster: Option<&Cluster>,
         context: &Context,
     ) -> Result<Next, Error> {
-        let mut round = Round {
-            step: Step::Done,
+        let mut total = ReconcileResult {
+            step: StepStatus::Done,
             next: Next::OnChange,
             error: None,
             throttled: false,
             removes_finalizer: false,
         };
-        let scene =
+        let reconcile =
             observe::observe(object, cluster, cluster_name, &self.access, &self.caches, context).await;
-        let scene = match scene {
-            Ok(scene) => scene,
+        let reconcile = match reconcile {
+            Ok(reconcile) => reconcile,
             Err(error) => {
-                round.take(Taken::failed(error));
+                total.take(StepResult::failed(error));
                 let observed = planning::Observed {
                     pool: object.clone(),
                     ..planning::Observed::default()
                 };
-                return finish(&observed, cluster, round, context).await;
+                return finish(&observed, cluster, total, context).await;
             }
         };
-        let plan = planning::plan(&scene.observed, context.clock.now());
+        let plan = planning::plan(&reconcile.observed, context.clock.now());
         tracing::debug!(
             pool = %object.name_any(),
             plan = plan.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
             "Planned"
         );
-        let mut hands = Hands {
-            scene,
+        let mut executor = Executor {
+            reconcile,
             context,
             nodes: &self.nodes,
             machines: &self.machines,
         };
-        if let Some(Action::Ensure(wanted)) = plan.first() {
-            hands.intend(wanted).await?;
+        if let Some(Action::Ensure(desired)) = plan.first() {
+            executor.intend(desired).await?;
         }
-        perform(&mut hands, &plan, &mut round).await;
-        hands.store_records().await?;
-        if round.removes_finalizer {
+        perform(&mut executor, &plan, &mut total).await;
+        executor.store_records().await?;
+        if total.removes_finalizer {
             let key = ObjectKey::of(object);
             self.machines.lock().remove(&key);
             self.nodes.forget(&key.sibling(cluster_name), &key);
-            return frame::release(&hands.scene.observed.pool, context).await;
+            return frame::release(&executor.reconcile.observed.pool, context).await;
         }
-        finish(&hands.scene.observed, cluster, round, context).await
+        finish(&executor.reconcile.observed, cluster, total, context).await
     }
 }
 
-async fn perform(hands: &mut Hands<'_>, plan: &[Action], round: &mut Round) {
+async fn perform(executor: &mut Executor<'_>, plan: &[Action], total: &mut ReconcileResult) {
     for action in plan {
         match action {
-            Action::Ensure(wanted) => {
-                let taken = hands.ensure(wanted).await;
+            Action::Ensure(desired) => {
+                let result = executor.ensure(desired).await;
                 // AKS's count is followed, and its nodes are told, while it works on something else.
-                round.take(taken);
+                total.take(result);
             }
             Action::Delete { id, .. } => {
-                let taken = hands.delete(id).await;
-                round.removes_finalizer = round.take(taken);
+                let result = executor.delete(id).await;
+                total.removes_finalizer = total.take(result);
             }
-            Action::FollowReplicas { count } => round.note(hands.follow_replicas(*count).await),
-            Action::StopFollowingReplicas => round.note(hands.stop_following().await),
-            Action::ListNodes => round.note(hands.list_nodes().await),
-            Action::RemoveFinalizer => round.removes_finalizer = true,
-            Action::Wait(waiting) => wait(hands, waiting, round),
+            Action::FollowReplicas { count } => total.note(executor.follow_replicas(*count).await),
+            Action::StopFollowingReplicas => total.note(executor.stop_following().await),
+            Action::ListNodes => total.note(executor.list_nodes().await),
+            Action::RemoveFinalizer => total.removes_finalizer = true,
+            Action::Wait(waiting) => wait(executor, waiting, total),
             // A control plane's own.
             Action::SetEndpoint { .. } | Action::WriteKubeconfigs => {}
         }
     }
 }
 
-fn wait(hands: &mut Hands<'_>, waiting: &Waiting, round: &mut Round) {
-    let taken = match waiting {
-        Waiting::ForAzure { id } => match hands.scene.seen.take_motion(id) {
-            Some(Motion::Failed(error)) => Taken::failed(error),
-            Some(Motion::Busy { progress, outcome }) => Taken::waiting(
-                Step::Waiting {
+fn wait(executor: &mut Executor<'_>, waiting: &Waiting, total: &mut ReconcileResult) {
+    let result = match waiting {
+        Waiting::ForAzure { id } => match executor.reconcile.observations.take_operation(id) {
+            Some(OperationStatus::Failed(error)) => StepResult::failed(error),
+            Some(OperationStatus::Busy { progress, outcome }) => StepResult::waiting(
+                StepStatus::Waiting {
                     reason: "WaitingForAzure",
                     message: progress.unwrap_or_default(),
                 },
                 outcome,
             ),
-            None => Taken::waiting(status::waiting(waiting), Outcome::InProgress(ASK_AGAIN)),
+            None => StepResult::waiting(status::waiting(waiting), Outcome::InProgress(ASK_AGAIN)),
         },
-        Waiting::ForTheUser(error) => Taken::failed(error.clone().into()),
+        Waiting::ForTheUser(error) => StepResult::failed(error.clone().into()),
         // AKS tells of another system pool only when asked.
         Waiting::ForAnotherSystemPool => {
-            Taken::waiting(status::waiting(waiting), Outcome::InProgress(ASK_AGAIN))
+            StepResult::waiting(status::waiting(waiting), Outcome::InProgress(ASK_AGAIN))
         }
-        other => Taken::done(status::waiting(other)),
+        other => StepResult::done(status::waiting(other)),
     };
-    round.take(taken);
+    total.take(result);
 }
 
 async fn finish(
     observed: &planning::Observed,
     cluster: Option<&Cluster>,
-    round: Round,
+    total: ReconcileResult,
     context: &Context,
 ) -> Result<Next, Error> {
     let object = &observed.pool;
@@ -275,13 +276,13 @@ async fn finish(
         .status
         .as_ref()
         .is_some_and(|status| frame::was_ready(status.ready, status.observed_generation, object));
-    let passes = round.error.as_ref().is_some_and(Error::is_passing);
-    let unanswered = round.throttled || (passes && matches!(round.step, Step::Failed { .. }));
+    let passes = total.error.as_ref().is_some_and(Error::is_passing);
+    let unanswered = total.throttled || (passes && matches!(total.step, StepStatus::Failed { .. }));
     // One question that Azure did not answer, or was not asked, does not make a working pool unready. A change that does
     // not get through is told.
     if !(unanswered && was_ready) {
-        let wanted = status::pool::status(observed, &round.step, context.clock.now());
-        frame::write_status(object, wanted, cluster, context).await?;
+        let desired = status::pool::status(observed, &total.step, context.clock.now());
+        frame::write_status(object, desired, cluster, context).await?;
     }
-    frame::conclude(object, round.next, round.error, context)
+    frame::conclude(object, total.next, total.error, context)
 }

@@ -3,29 +3,33 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use slipway_azure::{
+    reconcile::{
+        Absence, Error, Observations, Records, ResourceState,
+        step::{self, read_age},
+    },
+    session::Session,
+};
 use slipway_capi::view::{Cluster, MachinePool};
 use slipway_runtime::Context;
 
 use crate::{
-    access::{Access, Session, subscription},
+    access::{Access, subscription},
     api::{AzureManagedControlPlane, AzureManagedMachinePool},
     caches::Caches,
-    error::Error,
-    plan::{Sight, pool::Observed},
-    records::Records,
+    plan::pool::Observed,
     render::{self, Facts, ids},
-    seen::{self, Absence, Seen},
 };
 
 /// Everything a reconcile works with.
-pub struct Scene {
+pub struct ReconcileContext {
     pub observed: Observed,
     /// The pool's id in Azure.
     pub id: String,
     pub api_version: String,
     /// Where the nodes' machines are.
     pub node_group: Option<String>,
-    pub seen: Seen,
+    pub observations: Observations,
     pub records: Records,
     /// `None`: nothing is asked of Azure in this state.
     pub session: Option<Session>,
@@ -46,10 +50,10 @@ pub async fn observe(
     access: &Access,
     caches: &Caches,
     context: &Context,
-) -> Result<Scene, Error> {
+) -> Result<ReconcileContext, Error> {
     let plane = cluster.and_then(|cluster| caches.plane(&context.informers, cluster));
     let machine_pool = caches.machine_pool(&context.informers, pool);
-    let mut scene = Scene {
+    let mut reconcile = ReconcileContext {
         observed: Observed {
             machine_pool: machine_pool.map(|found| MachinePool::clone(&found)),
             plane: plane.map(|found| AzureManagedControlPlane::clone(&found)),
@@ -61,16 +65,16 @@ pub async fn observe(
         id: String::new(),
         api_version: String::new(),
         node_group: None,
-        seen: Seen::default(),
+        observations: Observations::default(),
         records: Records::of(&pool.metadata),
         session: None,
-        max_age: seen::read_age(&pool.metadata),
+        max_age: read_age(&pool.metadata),
     };
     let deleting = pool.metadata.deletion_timestamp.is_some();
     let goes_along =
-        scene.observed.cluster_is_deleted || slipway_capi::marks::is_deleted_for_move(&pool.metadata);
-    let Some(plane) = scene.observed.plane.clone() else {
-        return Ok(scene);
+        reconcile.observed.cluster_is_deleted || slipway_capi::marks::is_deleted_for_move(&pool.metadata);
+    let Some(plane) = reconcile.observed.plane.clone() else {
+        return Ok(reconcile);
     };
     let asks = if deleting {
         !goes_along && plane.metadata.deletion_timestamp.is_none()
@@ -78,53 +82,53 @@ pub async fn observe(
         initialized(&plane) && plane.metadata.deletion_timestamp.is_none()
     };
     if !asks {
-        return Ok(scene);
+        return Ok(reconcile);
     }
-    scene.observed.subscription = subscription(&plane)?;
+    reconcile.observed.subscription = subscription(&plane)?;
     let session = access.open(&plane, cluster_name, context).await?;
     let facts = Facts {
         plane: &plane,
         cluster_name,
-        subscription: &scene.observed.subscription,
+        subscription: &reconcile.observed.subscription,
         services: None,
         pods: None,
     };
     let aks = ids::managed_cluster(&facts);
-    scene.id = format!("{aks}/agentPools/{}", pool.azure_name());
+    reconcile.id = format!("{aks}/agentPools/{}", pool.azure_name());
     let kind = json!({
         "apiVersion": render::api_version(&plane),
         "kind": "ManagedClustersAgentPool",
         "metadata": {"name": pool.azure_name()},
     });
-    scene.api_version = seen::api_version(&kind)?;
+    reconcile.api_version = step::api_version(&kind)?;
     // A pool that is to be made, or is said to be gone, is asked for by itself.
-    let absence = if deleting || scene.records.get(&scene.id).is_none() {
+    let absence = if deleting || reconcile.records.get(&reconcile.id).is_none() {
         Absence::Certain
     } else {
         Absence::Listed
     };
-    let (arm, version) = (&session.arm, scene.api_version.as_str());
-    scene
-        .seen
-        .look(arm, &scene.id, version, absence, scene.max_age)
+    let (arm, version) = (&session.arm, reconcile.api_version.as_str());
+    reconcile
+        .observations
+        .observe(arm, &reconcile.id, version, absence, reconcile.max_age)
         .await;
-    scene
-        .seen
-        .look(arm, &aks, version, Absence::Listed, scene.max_age)
+    reconcile
+        .observations
+        .observe(arm, &aks, version, Absence::Listed, reconcile.max_age)
         .await;
-    scene.observed.sight = scene.seen.sight(&scene.id).clone();
-    let body = scene.seen.sight(&aks).body();
-    scene.node_group = scene
-        .seen
-        .sight(&aks)
+    reconcile.observed.state = reconcile.observations.state_of(&reconcile.id).clone();
+    let body = reconcile.observations.state_of(&aks).body();
+    reconcile.node_group = reconcile
+        .observations
+        .state_of(&aks)
         .property("nodeResourceGroup")
         .map(str::to_owned);
-    scene.observed.all_pools = body
+    reconcile.observed.all_pools = body
         .and_then(|body| body.pointer("/properties/agentPoolProfiles"))
         .and_then(Value::as_array)
         .map(|profiles| profiles.iter().map(as_resource).collect());
-    scene.session = Some(session);
-    Ok(scene)
+    reconcile.session = Some(session);
+    Ok(reconcile)
 }
 
 /// A profile in a cluster's body, in the form of a resource of its own.
@@ -133,9 +137,9 @@ fn as_resource(profile: &Value) -> Value {
 }
 
 /// What of a pool decides which machines it has: while it stays, its machines do too.
-pub fn machines_key(sight: &Sight) -> Option<String> {
-    let properties = sight.body()?.get("properties")?;
-    let part = |name: &str| properties.get(name).map(Value::to_string).unwrap_or_default();
+pub fn machines_key(state: &ResourceState) -> Option<String> {
+    let properties = state.body()?.get("properties")?;
+    let kind = |name: &str| properties.get(name).map(Value::to_string).unwrap_or_default();
     Some(
         [
             "count",
@@ -144,7 +148,7 @@ pub fn machines_key(sight: &Sight) -> Option<String> {
             "powerState",
             "eTag",
         ]
-        .map(part)
+        .map(kind)
         .join("|"),
     )
 }

@@ -43,6 +43,12 @@ pub enum RenderError {
     },
 }
 
+impl From<RenderError> for slipway_azure::reconcile::Error {
+    fn from(error: RenderError) -> Self {
+        Self::InvalidSpec(error.to_string())
+    }
+}
+
 /// What a control plane's resources need from elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {

@@ -4,26 +4,24 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use slipway_azure::reconcile::{ResourceKind, StepStatus};
 use slipway_capi::condition::{self, Report, Status};
 
-use super::{Step, condition_of, set_both, set_ready};
+use super::{condition_of, set_both, set_ready};
 use crate::{
     api::{
         AzureManagedControlPlaneStatus, ControlPlaneInitialization, NewerConditions, OidcIssuerStatus,
         ReplicaVersion,
     },
-    plan::{
-        Part,
-        control_plane::{self as planning, Observed},
-    },
+    plan::control_plane::{self as planning, Observed},
     version::{self, with_v},
 };
 
-/// How the steps of this round went.
+/// How the steps of this reconcile went.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// By part; a part with several resources has its worst.
-    pub steps: BTreeMap<Part, Step>,
+    /// By kind; a kind with several resources has its worst.
+    pub steps: BTreeMap<ResourceKind, StepStatus>,
     /// Whether the kubeconfig Secrets are written.
     pub kubeconfig_written: bool,
 }
@@ -32,39 +30,39 @@ pub fn status(observed: &Observed, progress: &Progress, now: Timestamp) -> Azure
     let mut status = observed.plane.status.clone().unwrap_or_default();
     let generation = observed.plane.metadata.generation;
     let deleting = observed.plane.metadata.deletion_timestamp.is_some();
-    let cluster = observed.cluster_sight();
+    let cluster = observed.cluster_state();
     let mut newer = status.newer.take().unwrap_or_default().conditions;
-    for (part, step) in &progress.steps {
+    for (kind, step) in &progress.steps {
         set_both(
             &mut status.conditions,
             &mut newer,
-            condition_of(*part),
+            condition_of(*kind),
             step,
             generation,
             now,
         );
     }
-    // The last of a part may have gone in a round whose status was never stored: then no step speaks of it any more.
-    for part in planning::OPTIONAL {
-        let type_ = condition_of(part);
+    // The last of a kind may have gone in a reconcile whose status was never stored: then no step speaks of it any more.
+    for kind in planning::OPTIONAL {
+        let type_ = condition_of(kind);
         let is_told = status.conditions.iter().any(|told| told.type_ == type_);
-        if is_told && !deleting && !progress.steps.contains_key(&part) && !planning::has(observed, part) {
+        if is_told && !deleting && !progress.steps.contains_key(&kind) && !planning::has(observed, kind) {
             set_both(
                 &mut status.conditions,
                 &mut newer,
                 type_,
-                &Step::Done,
+                &StepStatus::Done,
                 generation,
                 now,
             );
         }
     }
-    let parts: Vec<(&str, &Step)> = progress
+    let kinds: Vec<(&str, &StepStatus)> = progress
         .steps
         .iter()
-        .map(|(part, step)| (condition_of(*part), step))
+        .map(|(kind, step)| (condition_of(*kind), step))
         .collect();
-    let all_done = set_ready(&mut status.conditions, &mut newer, &parts, generation, now);
+    let all_done = set_ready(&mut status.conditions, &mut newer, &kinds, generation, now);
     let answers = cluster
         .property("fqdn")
         .or_else(|| cluster.property("privateFQDN"))

@@ -5,58 +5,37 @@ pub mod pool;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use slipway_azure::reconcile::{ResourceKind, StepStatus};
 use slipway_capi::condition::{
     self, Report, Status,
     legacy::{self, LegacyCondition, LegacyReport, Severity},
 };
 
-use crate::plan::{Part, Waiting};
+use crate::plan::Waiting;
 
-/// How a step went.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    Done,
-    /// Under way, with Azure's word for it.
-    Creating(String),
-    Updating(String),
-    Deleting(String),
-    Deleted,
-    /// Refused, with Azure's error code and message; terminal if only a change of the objects helps.
-    Failed {
-        code: String,
-        message: String,
-        terminal: bool,
-    },
-    /// Something else must come first.
-    Waiting {
-        reason: &'static str,
-        message: String,
-    },
-}
-
-/// The old-form condition a part reports in, as dashboards know it.
-pub fn condition_of(part: Part) -> &'static str {
-    match part {
-        Part::ResourceGroup => "ResourceGroupReady",
-        Part::VirtualNetwork => "VNetReady",
-        Part::Subnet => "SubnetsReady",
-        Part::ManagedCluster => "ManagedClusterRunning",
-        Part::PrivateEndpoint => "PrivateEndpointsReady",
-        Part::FleetMember => "FleetReady",
-        Part::Extension => "AKSExtensionsReady",
-        Part::AgentPool => "AgentPoolsReady",
+/// The v1beta1 condition a kind of resource reports in, as dashboards know it.
+pub fn condition_of(kind: ResourceKind) -> &'static str {
+    match kind {
+        ResourceKind::ResourceGroup => "ResourceGroupReady",
+        ResourceKind::VirtualNetwork => "VNetReady",
+        ResourceKind::Subnet => "SubnetsReady",
+        ResourceKind::ManagedCluster => "ManagedClusterRunning",
+        ResourceKind::PrivateEndpoint => "PrivateEndpointsReady",
+        ResourceKind::FleetMember => "FleetReady",
+        ResourceKind::Extension => "AKSExtensionsReady",
+        ResourceKind::AgentPool => "AgentPoolsReady",
     }
 }
 
 /// Status, severity, reason and message of a step.
-fn words(step: &Step) -> (bool, Severity, &str, &str) {
+fn words(step: &StepStatus) -> (bool, Severity, &str, &str) {
     match step {
-        Step::Done => (true, Severity::None, "Succeeded", ""),
-        Step::Creating(progress) => (false, Severity::Info, "Creating", progress),
-        Step::Updating(progress) => (false, Severity::Info, "Updating", progress),
-        Step::Deleting(progress) => (false, Severity::Info, "Deleting", progress),
-        Step::Deleted => (false, Severity::Info, "Deleted", ""),
-        Step::Failed {
+        StepStatus::Done => (true, Severity::None, "Succeeded", ""),
+        StepStatus::Creating(progress) => (false, Severity::Info, "Creating", progress),
+        StepStatus::Updating(progress) => (false, Severity::Info, "Updating", progress),
+        StepStatus::Deleting(progress) => (false, Severity::Info, "Deleting", progress),
+        StepStatus::Deleted => (false, Severity::Info, "Deleted", ""),
+        StepStatus::Failed {
             code,
             message,
             terminal,
@@ -73,7 +52,7 @@ fn words(step: &Step) -> (bool, Severity, &str, &str) {
                 message,
             )
         }
-        Step::Waiting { reason, message } => (false, Severity::Info, reason, message),
+        StepStatus::Waiting { reason, message } => (false, Severity::Info, reason, message),
     }
 }
 
@@ -82,7 +61,7 @@ fn set_both(
     old: &mut Vec<LegacyCondition>,
     new: &mut Vec<Condition>,
     type_: &str,
-    step: &Step,
+    step: &StepStatus,
     generation: Option<i64>,
     now: Timestamp,
 ) {
@@ -101,40 +80,40 @@ fn set_both(
     );
 }
 
-/// Sums the parts up in `Ready`: the worst first, in the order in which they are made.
+/// Sums the kinds up in `Ready`: the worst first, in the order in which they are made.
 fn set_ready(
     old: &mut Vec<LegacyCondition>,
     new: &mut Vec<Condition>,
-    parts: &[(&str, &Step)],
+    kinds: &[(&str, &StepStatus)],
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
-    let worst = parts
+    let worst = kinds
         .iter()
         .min_by_key(|(_, step)| rank(step))
-        .map_or(&Step::Done, |(_, step)| *step);
+        .map_or(&StepStatus::Done, |(_, step)| *step);
     set_both(old, new, "Ready", worst, generation, now);
-    *worst == Step::Done
+    *worst == StepStatus::Done
 }
 
 /// How bad a step is; the least is the worst.
-fn rank(step: &Step) -> u8 {
+fn rank(step: &StepStatus) -> u8 {
     match step {
-        Step::Failed { terminal: true, .. } => 0,
-        Step::Failed { .. } => 1,
-        Step::Deleted => 3,
-        Step::Done => 4,
+        StepStatus::Failed { terminal: true, .. } => 0,
+        StepStatus::Failed { .. } => 1,
+        StepStatus::Deleted => 3,
+        StepStatus::Done => 4,
         _ => 2,
     }
 }
 
-/// The worse of two steps of one part.
-pub fn worse(left: Step, right: Step) -> Step {
+/// The worse of two steps of one kind.
+pub fn worse(left: StepStatus, right: StepStatus) -> StepStatus {
     if rank(&right) < rank(&left) { right } else { left }
 }
 
 /// How waiting for something is told.
-pub fn waiting(waiting: &Waiting) -> Step {
+pub fn waiting(waiting: &Waiting) -> StepStatus {
     let (reason, message) = match waiting {
         Waiting::ForSystemPool { until } => (
             "WaitingForSystemPool",
@@ -163,5 +142,5 @@ pub fn waiting(waiting: &Waiting) -> Step {
         Waiting::ForAzure { id } => ("WaitingForAzure", format!("Azure has not told yet about {id}")),
         Waiting::ForTheUser(error) => ("InvalidSpec", error.to_string()),
     };
-    Step::Waiting { reason, message }
+    StepStatus::Waiting { reason, message }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use slipway_aks::seen;
+use slipway_azure::reconcile::step;
 
 use crate::completeness::{leaves, manifests, sample, spec_schema};
 
@@ -214,7 +214,7 @@ fn patched(kind: &str, field: &Field, without: &[Value]) -> Result<(), String> {
         pool["asoManagedClustersAgentPoolPatches"] = json!([patch]);
     }
     let with = manifests(&plane, &pool);
-    let sent = |all: &[Value]| seen::put(manifest_of(all, kind), "sub").map(|put| put.body);
+    let sent = |all: &[Value]| step::put(manifest_of(all, kind), "sub").map(|put| put.body);
     let before = sent(without).map_err(|error| error.to_string())?;
     let after = sent(&with).map_err(|error| error.to_string())?;
     if before == after {

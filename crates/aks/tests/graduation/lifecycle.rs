@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use slipway_aks::plan::Part;
+use slipway_azure::reconcile::ResourceKind;
 
 struct Primitive {
     name: &'static str,
-    /// The part of our plans it is, if it is one.
-    part: Option<Part>,
+    /// The kind of our plans it is, if it is one.
+    kind: Option<ResourceKind>,
     create: &'static str,
     read: &'static str,
     update: &'static str,
@@ -18,7 +18,7 @@ struct Primitive {
 const PRIMITIVES: &[Primitive] = &[
     Primitive {
         name: "resource group",
-        part: Some(Part::ResourceGroup),
+        kind: Some(ResourceKind::ResourceGroup),
         create: "enforced",
         read: "one LIST",
         update: "enforced: tags, if tagged as ours",
@@ -27,7 +27,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "virtual network",
-        part: Some(Part::VirtualNetwork),
+        kind: Some(ResourceKind::VirtualNetwork),
         create: "enforced",
         read: "one LIST",
         update: "enforced if tagged as ours; a brought one is left to its owner",
@@ -36,7 +36,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "subnet",
-        part: Some(Part::Subnet),
+        kind: Some(ResourceKind::Subnet),
         create: "enforced, also in a brought network",
         read: "from the network's LIST",
         update: "enforced if we made it: service endpoints",
@@ -45,7 +45,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "managed cluster",
-        part: Some(Part::ManagedCluster),
+        kind: Some(ResourceKind::ManagedCluster),
         create: "enforced, with the system pools there are; one that exists is adopted",
         read: "one LIST",
         update: "enforced field by field; what nobody names stays as it is",
@@ -54,7 +54,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "Kubernetes version of the control plane",
-        part: None,
+        kind: None,
         create: "enforced",
         read: "status.version is what AKS runs",
         update: "enforced upwards; delegated to AKS where its automatic upgrade went further",
@@ -63,7 +63,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "node pool",
-        part: Some(Part::AgentPool),
+        kind: Some(ResourceKind::AgentPool),
         create: "enforced; one that exists under the name is adopted",
         read: "from the cluster's LIST",
         update: "enforced field by field",
@@ -72,7 +72,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "node count",
-        part: None,
+        kind: None,
         create: "enforced: the MachinePool's replicas",
         read: "status.replicas",
         update: "enforced without scaling; with scaling delegated to AKS's autoscaler, which the MachinePool follows; never below one in a system pool",
@@ -81,7 +81,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "node (virtual machine)",
-        part: None,
+        kind: None,
         create: "delegated to AKS",
         read: "Nodes of the workload cluster by a watch; its scale sets where it is not reached",
         update: "delegated to AKS (image upgrades, repair)",
@@ -90,7 +90,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "node resource group",
-        part: None,
+        kind: None,
         create: "delegated to AKS; its name is enforced at creation",
         read: "AKS names it",
         update: "delegated to AKS",
@@ -99,7 +99,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "private endpoint",
-        part: Some(Part::PrivateEndpoint),
+        kind: Some(ResourceKind::PrivateEndpoint),
         create: "enforced",
         read: "one LIST",
         update: "enforced if tagged as ours",
@@ -108,7 +108,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "fleet",
-        part: None,
+        kind: None,
         create: "delegated to its owner",
         read: "-",
         update: "delegated to its owner",
@@ -117,7 +117,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "fleet membership",
-        part: Some(Part::FleetMember),
+        kind: Some(ResourceKind::FleetMember),
         create: "enforced",
         read: "one GET per --azure-child-read-age",
         update: "enforced: group; another fleet is another membership",
@@ -126,7 +126,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "extension",
-        part: Some(Part::Extension),
+        kind: Some(ResourceKind::Extension),
         create: "enforced",
         read: "one GET per --azure-child-read-age",
         update: "enforced; its version is delegated to Azure with autoUpgradeMinorVersion",
@@ -135,7 +135,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "add-on",
-        part: None,
+        kind: None,
         create: "enforced: spec.addonProfiles",
         read: "with the cluster",
         update: "enforced",
@@ -144,7 +144,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "credentials of the cluster",
-        part: None,
+        kind: None,
         create: "delegated to AKS (certificates) and Entra (tokens); written to Secrets",
         read: "one POST when a Secret has to be written",
         update: "enforced: another API server, a certificate near its end, a token at half its life",
@@ -153,7 +153,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "identities, role assignments, key vaults, public addresses, DNS zones",
-        part: None,
+        kind: None,
         create: "delegated to their owner, and named by id",
         read: "-",
         update: "delegated to their owner",
@@ -162,7 +162,7 @@ const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         name: "maintenance windows, snapshots, trusted access",
-        part: None,
+        kind: None,
         create: "delegated: Azure's own tools, or the kinds of Azure Service Operator",
         read: "-",
         update: "delegated",
@@ -174,20 +174,20 @@ const PRIMITIVES: &[Primitive] = &[
 #[test]
 fn the_page_tells_the_life_of_every_primitive() {
     super::check_evidence("lifecycle.md", PRIMITIVES.iter().map(|row| row.shown_by));
-    let told: BTreeSet<Part> = PRIMITIVES.iter().filter_map(|row| row.part).collect();
+    let told: BTreeSet<ResourceKind> = PRIMITIVES.iter().filter_map(|row| row.kind).collect();
     let all = BTreeSet::from([
-        Part::ResourceGroup,
-        Part::VirtualNetwork,
-        Part::Subnet,
-        Part::ManagedCluster,
-        Part::PrivateEndpoint,
-        Part::FleetMember,
-        Part::Extension,
-        Part::AgentPool,
+        ResourceKind::ResourceGroup,
+        ResourceKind::VirtualNetwork,
+        ResourceKind::Subnet,
+        ResourceKind::ManagedCluster,
+        ResourceKind::PrivateEndpoint,
+        ResourceKind::FleetMember,
+        ResourceKind::Extension,
+        ResourceKind::AgentPool,
     ]);
-    assert_eq!(told, all, "every part of a plan is a primitive with a life");
+    assert_eq!(told, all, "every kind of a plan is a primitive with a life");
     let mut page = String::from(
-        "# Who enforces what\n\nRendered from `crates/aks/tests/graduation/lifecycle.rs`; a test keeps them equal, and checks that every part of a plan is\n\
+        "# Who enforces what\n\nRendered from `crates/aks/tests/graduation/lifecycle.rs`; a test keeps them equal, and checks that every kind of a plan is\n\
          here and that the tests it names are there. *Enforced*: this provider makes it so and puts it right. *Delegated*: who\n\
          else decides, and this provider does not fight it.\n\n\
          | primitive | create | read | update | delete | shown by |\n|---|---|---|---|---|---|\n",

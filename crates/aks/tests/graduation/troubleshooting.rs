@@ -1,10 +1,11 @@
 //! The page for people in trouble knows every condition and every reason of ours.
 
 use slipway_aks::{
-    plan::{Part, Waiting},
+    plan::Waiting,
     render::RenderError,
-    status::{Step, condition_of, waiting},
+    status::{condition_of, waiting},
 };
+use slipway_azure::reconcile::{ResourceKind, StepStatus};
 
 const PAGE: &str = include_str!("../../../../docs/aks/troubleshooting.md");
 
@@ -26,17 +27,17 @@ fn quoted(text: &str, name: &str) -> Vec<String> {
 #[test]
 fn every_condition_and_reason_is_on_the_page() {
     let mut words: Vec<String> = [
-        Part::ResourceGroup,
-        Part::VirtualNetwork,
-        Part::Subnet,
-        Part::ManagedCluster,
-        Part::PrivateEndpoint,
-        Part::FleetMember,
-        Part::Extension,
-        Part::AgentPool,
+        ResourceKind::ResourceGroup,
+        ResourceKind::VirtualNetwork,
+        ResourceKind::Subnet,
+        ResourceKind::ManagedCluster,
+        ResourceKind::PrivateEndpoint,
+        ResourceKind::FleetMember,
+        ResourceKind::Extension,
+        ResourceKind::AgentPool,
     ]
     .into_iter()
-    .map(|part| condition_of(part).to_owned())
+    .map(|kind| condition_of(kind).to_owned())
     .collect();
     let pool = "pool".to_owned();
     for reason in [
@@ -50,11 +51,15 @@ fn every_condition_and_reason_is_on_the_page() {
         Waiting::ForAzure { id: String::new() },
         Waiting::ForTheUser(RenderError::SshKey),
     ] {
-        if let Step::Waiting { reason, .. } = waiting(&reason) {
+        if let StepStatus::Waiting { reason, .. } = waiting(&reason) {
             words.push(reason.to_owned());
         }
     }
-    words.extend(quoted(include_str!("../../src/error.rs"), "pub fn code(&self)"));
+    words.extend(quoted(
+        include_str!("../../../azure/src/reconcile/error.rs"),
+        "pub fn code(&self)",
+    ));
+    words.extend(["IdentityNotFound", "NoSubscription"].map(str::to_owned));
     words.extend(quoted(
         include_str!("../../../azure/src/credential/error.rs"),
         "pub fn code(&self)",

@@ -8,8 +8,8 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::json;
-use slipway_aks::nodes::Nodes;
 use slipway_apiserver_sim::Apiserver;
+use slipway_azure::workload::nodes::Nodes;
 use slipway_runtime::Clock;
 
 use super::world::{World, apply, manifests, merge, quick};

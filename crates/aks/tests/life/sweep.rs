@@ -16,11 +16,11 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use slipway_aks::records;
 use slipway_apiserver_sim::{
     Apiserver, Snapshot,
     sweep::{Scenario, World, normalised, play, sweep_sampled},
 };
+use slipway_azure::reconcile::records;
 use slipway_azure_sim::{Settings, Simulator, State};
 use slipway_runtime::controller::Registration;
 

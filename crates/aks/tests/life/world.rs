@@ -16,9 +16,9 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use slipway_aks::{access::Access, nodes::Nodes, provider};
+use slipway_aks::{access::Access, provider};
 use slipway_apiserver_sim::{Apiserver, Kinds, faults::Faults};
-use slipway_azure::{Azure, Cloud, Clouds, Tuning};
+use slipway_azure::{Azure, Cloud, Clouds, Tuning, workload::nodes::Nodes};
 use slipway_azure_sim::{Settings, Simulator, Speed, State};
 use slipway_runtime::{
     Clock,

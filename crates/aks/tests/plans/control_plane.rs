@@ -5,15 +5,13 @@ use std::{collections::BTreeMap, time::Duration};
 use serde_json::{Value, json};
 use slipway_aks::{
     plan::{
-        Action, Part, Sight, Waiting,
+        Action, Waiting,
         control_plane::{Observed, PoolObject, endpoint, plan},
     },
     render::RenderError,
-    status::{
-        Step,
-        control_plane::{Progress, status},
-    },
+    status::control_plane::{Progress, status},
 };
+use slipway_azure::reconcile::{ResourceKind, ResourceState, StepStatus};
 
 use super::{CLUSTER, GROUP, NETWORK, machine_pool, now, plane, pool, printed};
 
@@ -23,15 +21,15 @@ fn owned() -> Value {
     json!({"tags": {"sigs.k8s.io_cluster-api-provider-azure_cluster_fleet": "owned"}})
 }
 
-fn observed(sights: &[(&str, Option<Value>)]) -> Observed {
-    let mut all: BTreeMap<String, Sight> = [GROUP, NETWORK, SUBNET, CLUSTER]
+fn observed(states: &[(&str, Option<Value>)]) -> Observed {
+    let mut all: BTreeMap<String, ResourceState> = [GROUP, NETWORK, SUBNET, CLUSTER]
         .iter()
-        .map(|id| (id.to_lowercase(), Sight::Absent))
+        .map(|id| (id.to_lowercase(), ResourceState::Absent))
         .collect();
-    for (id, body) in sights {
+    for (id, body) in states {
         all.insert(
             id.to_lowercase(),
-            body.clone().map_or(Sight::Absent, Sight::Present),
+            body.clone().map_or(ResourceState::Absent, ResourceState::Present),
         );
     }
     Observed {
@@ -42,8 +40,8 @@ fn observed(sights: &[(&str, Option<Value>)]) -> Observed {
             pool: pool(&json!({}), &json!({})),
             machine_pool: Some(machine_pool(&json!({}))),
         }],
-        sights: all,
-        patience: Duration::from_mins(5),
+        states: all,
+        pool_timeout: Duration::from_mins(5),
         ..Observed::default()
     }
 }
@@ -54,7 +52,7 @@ fn running() -> Value {
 
 fn cluster_manifest(observed: &Observed) -> Option<Value> {
     plan(observed, now()).into_iter().find_map(|action| match action {
-        Action::Ensure(wanted) if wanted.part == Part::ManagedCluster => Some(wanted.manifest),
+        Action::Ensure(desired) if desired.kind == ResourceKind::ManagedCluster => Some(desired.manifest),
         _ => None,
     })
 }
@@ -132,16 +130,18 @@ fn what_the_spec_no_longer_names_goes_if_we_made_it() {
         (kept.as_str(), Some(json!({}))),
         (extension("theirs").as_str(), Some(json!({}))),
     ]);
-    observed.sights.insert(gone.to_lowercase(), Sight::Absent);
+    observed.states.insert(gone.to_lowercase(), ResourceState::Absent);
     observed.plane = plane(
         &json!({}),
         &json!({"extensions": [{"name": "kept", "extensionType": "t"}]}),
         &Value::Null,
     );
     observed.made = [&ours, &kept, &gone]
-        .map(|id| (id.to_lowercase(), Part::Extension))
+        .map(|id| (id.to_lowercase(), ResourceKind::Extension))
         .into();
-    observed.made.insert(GROUP.to_lowercase(), Part::ResourceGroup);
+    observed
+        .made
+        .insert(GROUP.to_lowercase(), ResourceKind::ResourceGroup);
     let deletions: Vec<String> = printed(&plan(&observed, now()))
         .into_iter()
         .filter(|line| line.starts_with("delete"))
@@ -171,7 +171,7 @@ fn what_is_brought_is_left_alone() {
 #[test]
 fn nothing_is_made_while_azure_does_not_tell() {
     let mut observed = observed(&[]);
-    observed.sights.remove(&GROUP.to_lowercase());
+    observed.states.remove(&GROUP.to_lowercase());
     let first = plan(&observed, now()).into_iter().next();
     assert_eq!(first, Some(Action::Wait(Waiting::ForAzure { id: GROUP.into() })));
 }
@@ -280,7 +280,9 @@ fn the_first_pool_comes_from_where_it_is_described() {
             Err(waiting) => assert_eq!(actions.last(), Some(&Action::Wait(waiting)), "{why}"),
             Ok(pools) => {
                 let manifest = actions.iter().find_map(|action| match action {
-                    Action::Ensure(wanted) if wanted.part == Part::ManagedCluster => Some(&wanted.manifest),
+                    Action::Ensure(desired) if desired.kind == ResourceKind::ManagedCluster => {
+                        Some(&desired.manifest)
+                    }
                     _ => None,
                 });
                 assert_eq!(pools_of(manifest.expect(why)), pools, "{why}");
@@ -349,7 +351,7 @@ fn deletion_goes_the_other_way_and_spares_what_is_brought() {
     assert_eq!(printed(&plan(&gone, now())), ["remove finalizer"]);
     let mut unknown = observed(&[]);
     unknown.plane = plane(&deleted, &json!({}), &Value::Null);
-    unknown.sights.remove(&CLUSTER.to_lowercase());
+    unknown.states.remove(&CLUSTER.to_lowercase());
     assert_eq!(
         plan(&unknown, now()),
         [Action::Wait(Waiting::ForAzure { id: CLUSTER.into() })],
@@ -370,7 +372,7 @@ fn deletion_goes_the_other_way_and_spares_what_is_brought() {
 
 #[test]
 fn the_endpoint_is_private_where_there_is_no_public_one() {
-    let both = Sight::Present(json!({"properties": {"fqdn": "public", "privateFQDN": "private"}}));
+    let both = ResourceState::Present(json!({"properties": {"fqdn": "public", "privateFQDN": "private"}}));
     for (profile, expected) in [
         (json!(null), "public"),
         (json!({"enablePrivateCluster": true}), "private"),
@@ -387,12 +389,12 @@ fn the_endpoint_is_private_where_there_is_no_public_one() {
         assert_eq!(endpoint(&plane, &both), Some((expected.to_owned(), 443)));
     }
     let plane = plane(&json!({}), &json!({}), &Value::Null);
-    assert_eq!(endpoint(&plane, &Sight::Absent), None);
+    assert_eq!(endpoint(&plane, &ResourceState::Absent), None);
 }
 
 #[test]
 fn nothing_is_ready_before_aks_has_answered() {
-    let made = |endpoint: bool, body: Option<Value>, written: bool, step: Step| {
+    let made = |endpoint: bool, body: Option<Value>, written: bool, step: StepStatus| {
         let mut observed = observed(&[(CLUSTER, body)]);
         if endpoint {
             observed.plane.spec.control_plane_endpoint = Some(slipway_aks::api::Endpoint {
@@ -401,7 +403,7 @@ fn nothing_is_ready_before_aks_has_answered() {
             });
         }
         let progress = Progress {
-            steps: BTreeMap::from([(Part::ManagedCluster, step)]),
+            steps: BTreeMap::from([(ResourceKind::ManagedCluster, step)]),
             kubeconfig_written: written,
         };
         status(&observed, &progress, now())
@@ -410,7 +412,7 @@ fn nothing_is_ready_before_aks_has_answered() {
         false,
         None,
         false,
-        Step::Creating("ProvisioningControlPlane".into()),
+        StepStatus::Creating("ProvisioningControlPlane".into()),
     );
     assert_eq!(
         (creating.ready, creating.initialized, creating.version.as_deref()),
@@ -426,10 +428,10 @@ fn nothing_is_ready_before_aks_has_answered() {
         ("Creating", "ProvisioningControlPlane")
     );
     for (endpoint, written) in [(false, true), (true, false)] {
-        let partly = made(endpoint, Some(running()), written, Step::Done);
+        let partly = made(endpoint, Some(running()), written, StepStatus::Done);
         assert_eq!((partly.ready, partly.initialized), (Some(false), Some(false)));
     }
-    let done = made(true, Some(running()), true, Step::Done);
+    let done = made(true, Some(running()), true, StepStatus::Done);
     assert_eq!(
         (done.ready, done.initialized, done.version.as_deref()),
         (Some(true), Some(true), Some("v1.31.0"))
@@ -460,13 +462,16 @@ fn versions_tell_the_truth_and_what_is_initialized_stays_so() {
     )]);
     observed.plane.status =
         Some(serde_json::from_value(json!({"initialized": true, "ready": true})).expect("a status"));
-    let failed = Step::Failed {
+    let failed = StepStatus::Failed {
         code: "QuotaExceeded".into(),
         message: "no cores left".into(),
         terminal: true,
     };
     let progress = Progress {
-        steps: BTreeMap::from([(Part::ManagedCluster, failed), (Part::ResourceGroup, Step::Done)]),
+        steps: BTreeMap::from([
+            (ResourceKind::ManagedCluster, failed),
+            (ResourceKind::ResourceGroup, StepStatus::Done),
+        ]),
         kubeconfig_written: true,
     };
     let status = status(&observed, &progress, now());

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 use slipway_aks::{
     plan::{
-        Action, Part, Sight, Waiting,
+        Action, Waiting,
         pool::{Observed, plan},
     },
-    status::{Step, pool::status},
+    status::pool::status,
 };
+use slipway_azure::reconcile::{ResourceKind, ResourceState, StepStatus};
 
 use super::{CLUSTER, machine_pool, now, plane, pool, printed};
 
@@ -17,7 +18,7 @@ fn body(patch: &Value) -> Value {
     body
 }
 
-fn observed(sight: Sight) -> Observed {
+fn observed(state: ResourceState) -> Observed {
     Observed {
         pool: pool(&json!({}), &json!({})),
         machine_pool: Some(machine_pool(&json!({}))),
@@ -25,7 +26,7 @@ fn observed(sight: Sight) -> Observed {
         cluster_name: "fleet".into(),
         subscription: "sub".into(),
         all_pools: Some(vec![body(&json!({}))]),
-        sight,
+        state,
         ..Observed::default()
     }
 }
@@ -36,7 +37,7 @@ fn id() -> String {
 
 #[test]
 fn a_pool_waits_for_what_it_needs() {
-    let mut lonely = observed(Sight::Absent);
+    let mut lonely = observed(ResourceState::Absent);
     lonely.machine_pool = None;
     assert_eq!(
         plan(&lonely, now()),
@@ -51,12 +52,12 @@ fn a_pool_waits_for_what_it_needs() {
             &json!({"initialized": true}),
         )),
     ] {
-        let mut early = observed(Sight::Absent);
+        let mut early = observed(ResourceState::Absent);
         early.plane = plane;
         assert_eq!(plan(&early, now()), [Action::Wait(Waiting::ForControlPlane)]);
     }
     assert_eq!(
-        plan(&observed(Sight::Unknown), now()),
+        plan(&observed(ResourceState::Unknown), now()),
         [Action::Wait(Waiting::ForAzure { id: id() })]
     );
 }
@@ -64,31 +65,31 @@ fn a_pool_waits_for_what_it_needs() {
 #[test]
 fn a_pool_is_made_scaled_and_upgraded_by_one_step() {
     assert_eq!(
-        printed(&plan(&observed(Sight::Absent), now())),
+        printed(&plan(&observed(ResourceState::Absent), now())),
         [format!("ensure AgentPool {}", id())]
     );
-    let mut grown = observed(Sight::Present(body(&json!({}))));
+    let mut grown = observed(ResourceState::Present(body(&json!({}))));
     grown.machine_pool = Some(machine_pool(&json!({"spec": {"replicas": 5}})));
     let actions = plan(&grown, now());
     assert_eq!(
         printed(&actions),
         [format!("ensure AgentPool {}", id()), "list nodes".to_owned()]
     );
-    let Action::Ensure(wanted) = &actions[0] else {
+    let Action::Ensure(desired) = &actions[0] else {
         panic!("{actions:?}")
     };
-    assert_eq!(wanted.part, Part::AgentPool);
-    assert_eq!(wanted.manifest["spec"]["count"], 5);
-    let mut emptied = observed(Sight::Present(body(&json!({}))));
+    assert_eq!(desired.kind, ResourceKind::AgentPool);
+    assert_eq!(desired.manifest["spec"]["count"], 5);
+    let mut emptied = observed(ResourceState::Present(body(&json!({}))));
     emptied.machine_pool = Some(machine_pool(&json!({"spec": {"replicas": 0}})));
-    let Some(Action::Ensure(wanted)) = plan(&emptied, now()).into_iter().next() else {
+    let Some(Action::Ensure(desired)) = plan(&emptied, now()).into_iter().next() else {
         panic!()
     };
     assert_eq!(
-        wanted.manifest["spec"]["count"], 1,
+        desired.manifest["spec"]["count"], 1,
         "the last node of a system pool stays"
     );
-    let mut above = observed(Sight::Absent);
+    let mut above = observed(ResourceState::Absent);
     above.machine_pool = Some(machine_pool(
         &json!({"spec": {"template": {"spec": {"version": "v1.33.0"}}}}),
     ));
@@ -102,7 +103,7 @@ fn a_pool_is_made_scaled_and_upgraded_by_one_step() {
 fn replicas_follow_aks_where_aks_scales() {
     let managed = json!({"metadata": {"annotations": {"cluster.x-k8s.io/replicas-managed-by": "true"}}, "spec": {"replicas": 3}});
     let scaling = json!({"properties": {"enableAutoScaling": true, "count": 7}});
-    for (sight, machine, spec, expected) in [
+    for (state, machine, spec, expected) in [
         (
             &scaling,
             json!({}),
@@ -118,14 +119,14 @@ fn replicas_follow_aks_where_aks_scales() {
         (&json!({}), managed, json!({}), Some("stop following replicas")),
         (&json!({}), json!({}), json!({}), None),
     ] {
-        let mut observed = observed(Sight::Present(body(sight)));
+        let mut observed = observed(ResourceState::Present(body(state)));
         observed.machine_pool = Some(machine_pool(&machine));
         observed.pool = pool(&json!({}), &spec);
         let actions = printed(&plan(&observed, now()));
-        let mut wanted = vec![format!("ensure AgentPool {}", id())];
-        wanted.extend(expected.map(str::to_owned));
-        wanted.push("list nodes".into());
-        assert_eq!(actions, wanted);
+        let mut desired = vec![format!("ensure AgentPool {}", id())];
+        desired.extend(expected.map(str::to_owned));
+        desired.push("list nodes".into());
+        assert_eq!(actions, desired);
     }
 }
 
@@ -137,16 +138,16 @@ fn the_last_system_pool_is_never_deleted_while_the_cluster_lives() {
         other["name"] = json!("other");
         other
     };
-    let here = || Sight::Present(body(&json!({})));
-    let base = |sight: Sight, pools: Option<Vec<Value>>| {
-        let mut observed = observed(sight);
+    let here = || ResourceState::Present(body(&json!({})));
+    let base = |state: ResourceState, pools: Option<Vec<Value>>| {
+        let mut observed = observed(state);
         observed.pool = pool(&deleted, &json!({}));
         observed.all_pools = pools;
         observed
     };
     let wait = vec![Action::Wait(Waiting::ForAnotherSystemPool)];
     let delete = vec![Action::Delete {
-        part: Part::AgentPool,
+        kind: ResourceKind::AgentPool,
         id: id(),
     }];
     let done = vec![Action::RemoveFinalizer];
@@ -185,12 +186,12 @@ fn the_last_system_pool_is_never_deleted_while_the_cluster_lives() {
         (
             "a user pool",
             base(
-                Sight::Present(body(&json!({"properties": {"mode": "User"}}))),
+                ResourceState::Present(body(&json!({"properties": {"mode": "User"}}))),
                 Some(vec![]),
             ),
             &delete,
         ),
-        ("gone already", base(Sight::Absent, None), &done),
+        ("gone already", base(ResourceState::Absent, None), &done),
         ("the Cluster goes", cluster_goes, &done),
         ("no control plane", no_plane, &done),
         ("moved", moved, &done),
@@ -201,26 +202,26 @@ fn the_last_system_pool_is_never_deleted_while_the_cluster_lives() {
 
 #[test]
 fn a_pool_is_ready_when_aks_has_its_nodes() {
-    for (why, sight, step, ready, replicas) in [
-        ("done", body(&json!({})), Step::Done, true, Some(3)),
+    for (why, state, step, ready, replicas) in [
+        ("done", body(&json!({})), StepStatus::Done, true, Some(3)),
         (
             "too few",
             body(&json!({"properties": {"count": 2}})),
-            Step::Done,
+            StepStatus::Done,
             false,
             Some(2),
         ),
         (
             "moving",
             body(&json!({"properties": {"provisioningState": "Scaling"}})),
-            Step::Done,
+            StepStatus::Done,
             false,
             Some(3),
         ),
         (
             "failed",
             body(&json!({})),
-            Step::Failed {
+            StepStatus::Failed {
                 code: "SkuNotAvailable".into(),
                 message: "none".into(),
                 terminal: true,
@@ -229,20 +230,20 @@ fn a_pool_is_ready_when_aks_has_its_nodes() {
             Some(3),
         ),
     ] {
-        let status = status(&observed(Sight::Present(sight)), &step, now());
+        let status = status(&observed(ResourceState::Present(state)), &step, now());
         assert_eq!((status.ready, status.replicas), (Some(ready), replicas), "{why}");
         let provisioned = status
             .initialization
             .and_then(|initialization| initialization.provisioned);
         assert_eq!(provisioned, ready.then_some(true), "{why}");
     }
-    let mut scaling = observed(Sight::Present(body(
+    let mut scaling = observed(ResourceState::Present(body(
         &json!({"properties": {"enableAutoScaling": true, "count": 8}}),
     )));
     scaling.pool = pool(&json!({}), &json!({"scaling": {"minSize": 1, "maxSize": 9}}));
     assert_eq!(
-        status(&scaling, &Step::Done, now()).ready,
+        status(&scaling, &StepStatus::Done, now()).ready,
         Some(true),
-        "AKS's own count is what is wanted"
+        "AKS's own count is what is desired"
     );
 }

@@ -1,5 +1,5 @@
-//! The nodes of a pool: from the workload cluster where it can be reached, with a watch that brings the pool back, and
-//! from the pool's scale set where it cannot.
+//! The nodes of a pool: from the workload cluster where it can be reached, with a watch that requeues the pool, and from
+//! the pool's scale set where it cannot.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{Node, NodeSpec};
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::Value;
-use slipway_azure::{Arm, ArmError, Priority, ResourceId};
 use slipway_runtime::{
     Context, Informer, ObjectKey, Scope,
     controller::Trigger,
@@ -18,7 +17,8 @@ use slipway_runtime::{
     workload::{Connector, Reachable, WorkloadCluster, WorkloadClusters},
 };
 
-use crate::{error::Error, joining};
+use super::joining;
+use crate::{Arm, ArmError, Priority, ResourceId, reconcile::Error};
 
 /// Names a node's pool in AKS.
 const POOL: &str = "kubernetes.azure.com/agentpool";
@@ -30,11 +30,11 @@ const SCALE_SET_TAGS: &[&str] = &["aks-managed-poolName", "poolName"];
 /// What Azure calls the scale sets and machines of a resource group is the same in every version we could ask for.
 const COMPUTE: &str = "2023-09-01";
 
-/// What the workload cluster says.
+/// The nodes of a pool, as far as the workload cluster lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum NodeListing {
     /// It has not been asked yet, or its nodes are still being listed; an event follows.
-    NotYet,
+    Pending,
     /// The provider ids of the pool's nodes, sorted.
     Nodes(Vec<String>),
     Unreachable,
@@ -116,7 +116,7 @@ impl Nodes {
         })
     }
 
-    /// The nodes of a pool as the workload cluster shows them. From here on their changes bring `object` back.
+    /// The nodes of a pool as the workload cluster shows them. From here on their changes requeue `object`.
     pub fn of_pool(
         &self,
         cluster: &ObjectKey,
@@ -125,12 +125,12 @@ impl Nodes {
         group: Option<&str>,
         object: &ObjectKey,
         context: &Context,
-    ) -> Told {
+    ) -> NodeListing {
         let connected = match self.clusters(context).connect(cluster, kubeconfig) {
             Ok(connected) => connected,
             Err(error) => {
                 tracing::debug!(%cluster, %error, "The workload cluster cannot be connected to");
-                return Told::Unreachable;
+                return NodeListing::Unreachable;
             }
         };
         let mut all = self.watched.lock();
@@ -144,7 +144,7 @@ impl Nodes {
                 cluster: Arc::clone(&connected),
             };
             if let Some(trigger) = context.trigger() {
-                tokio::spawn(wake(
+                tokio::spawn(requeue(
                     connected.watch_health(),
                     watched.nodes.clone(),
                     Arc::clone(&watched.interest),
@@ -155,11 +155,11 @@ impl Nodes {
             all.insert(cluster.clone(), watched);
         }
         let Some(watched) = all.get(cluster) else {
-            return Told::NotYet;
+            return NodeListing::Pending;
         };
         watched.interest.lock().insert(pool.to_owned(), object.clone());
         match connected.health().reachable {
-            Reachable::No { .. } => Told::Unreachable,
+            Reachable::No { .. } => NodeListing::Unreachable,
             Reachable::Yes if watched.nodes.is_synced() => {
                 let mut ids: Vec<String> = watched
                     .nodes
@@ -170,9 +170,9 @@ impl Nodes {
                     .filter(|id| !id.is_empty())
                     .collect();
                 ids.sort();
-                Told::Nodes(ids)
+                NodeListing::Nodes(ids)
             }
-            Reachable::Yes | Reachable::Unknown => Told::NotYet,
+            Reachable::Yes | Reachable::Unknown => NodeListing::Pending,
         }
     }
 
@@ -221,8 +221,8 @@ async fn publish(cluster: Arc<WorkloadCluster>, kubeconfig: String) {
     }
 }
 
-/// Brings pools back when their nodes change, and all of them when the cluster comes or goes. Ends with the connection.
-async fn wake(
+/// Requeues pools when their nodes change, and all of them when the cluster comes or goes. Ends with the connection.
+async fn requeue(
     mut health: tokio::sync::watch::Receiver<slipway_runtime::workload::Health>,
     nodes: Informer<Node>,
     interest: Interest,

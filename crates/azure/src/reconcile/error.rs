@@ -1,11 +1,11 @@
 //! What can go wrong in the controllers, with the class that decides what happens next. No message holds a secret.
 
-use slipway_azure::{
-    ArmError, CredentialError, engine::SetupError, resource::ResourceError, setup::ConfigurationError,
-};
 use slipway_runtime::{Class, Classified};
 
-use crate::{render::RenderError, status::Step};
+use super::step::StepStatus;
+use crate::{
+    ArmError, CredentialError, engine::SetupError, resource::ResourceError, setup::ConfigurationError,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -25,12 +25,12 @@ pub enum Error {
     Configuration(#[from] ConfigurationError),
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    #[error(transparent)]
-    Render(#[from] RenderError),
-    #[error("spec.identityRef names AzureClusterIdentity {0}, which does not exist")]
-    NoIdentity(String),
-    #[error("spec.subscriptionID is not set, and the manager has no AZURE_SUBSCRIPTION_ID to use instead")]
-    NoSubscription,
+    /// The objects ask for something that cannot be made: only a change of them helps.
+    #[error("{0}")]
+    InvalidSpec(String),
+    /// What is needed to sign in is missing: somebody creates the identity or restarts the manager.
+    #[error("{message}")]
+    SignIn { code: &'static str, message: String },
     #[error("AKS answered {action} without a kubeconfig that can be read")]
     NoKubeconfig { action: &'static str },
 }
@@ -49,28 +49,27 @@ impl Error {
             Self::Resource(error) => error.reason(),
             Self::Api { .. } | Self::ClusterApi(_) => "KubernetesError",
             Self::Configuration(_) => "InvalidConfiguration",
-            Self::Render(_) => "InvalidSpec",
-            Self::NoIdentity(_) => "IdentityNotFound",
-            Self::NoSubscription => "NoSubscription",
+            Self::InvalidSpec(_) => "InvalidSpec",
+            Self::SignIn { code, .. } => code,
             Self::NoKubeconfig { .. } => "UnexpectedAnswer",
         }
     }
 
-    /// How a step that ended so is told.
-    pub fn step(&self) -> Step {
+    /// The status of a step that ended with this error.
+    pub fn status(&self) -> StepStatus {
         let message = match self {
             // The code is the condition's reason, and the resource is the condition's subject.
             Self::Azure(ArmError::Refused { refusal, .. }) => refusal.message.clone(),
             other => other.to_string(),
         };
-        Step::Failed {
+        StepStatus::Failed {
             code: reason(self.code()),
             message,
             terminal: matches!(self.class(), Class::Terminal | Class::Denied),
         }
     }
 
-    /// Whether it is likely over before anybody looks: what was told before stands.
+    /// Whether it is likely over with the next retry: what the conditions said before stands.
     pub fn is_passing(&self) -> bool {
         matches!(
             self.class(),
@@ -109,9 +108,8 @@ impl Classified for Error {
             Self::Azure(error) => error.class(),
             Self::Credential(error) => error.class(),
             Self::Resource(error) => error.class(),
-            Self::Configuration(_) | Self::Render(_) => Class::Terminal,
-            // Somebody creates the identity or restarts the manager; the identity is watched.
-            Self::NoIdentity(_) | Self::NoSubscription => Class::Denied,
+            Self::Configuration(_) | Self::InvalidSpec(_) => Class::Terminal,
+            Self::SignIn { .. } => Class::Denied,
             Self::NoKubeconfig { .. } => Class::Transient,
         }
     }

@@ -17,28 +17,29 @@ use slipway_capi::{
     secret::{self, Purpose, SECRET_TYPE, VALUE_KEY, kubeconfig},
 };
 
-use crate::{error::Error, joining};
+use super::joining;
+use crate::{Answer, ArmError, ResourceId, reconcile::Error, session::Session};
 
-/// The API server the kubeconfig was fetched for: when AKS shows another, it is fetched anew.
+/// The API server the kubeconfig was fetched for: when AKS shows another, it is fetched again.
 const ENDPOINT: &str = "slipway.dev/aks-endpoint";
 /// When the token in it is renewed.
 const RENEW: &str = "slipway.dev/renew-after";
-/// A client certificate is fetched anew this long before it ends.
+/// A client certificate is fetched again this long before it ends.
 const CERTIFICATE_MARGIN: Duration = Duration::from_hours(30 * 24);
 /// A token is used no longer than this, however long Entra would let it live.
 const LONGEST_TOKEN: jiff::SignedDuration = jiff::SignedDuration::from_mins(30);
 /// The Entra application that every AKS API server trusts.
-pub const SERVER_SCOPE: &str = "6dae42f8-4368-4678-94ff-3960e28e3630/.default";
+const SERVER_SCOPE: &str = "6dae42f8-4368-4678-94ff-3960e28e3630/.default";
 
-/// Whose kubeconfig it is.
+/// Which of a cluster's kubeconfigs it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Person {
+pub enum KubeconfigKind {
     Administrator,
     /// People who sign in with Entra.
     User,
 }
 
-impl Person {
+impl KubeconfigKind {
     pub fn secret_name(self, cluster: &str) -> String {
         let name = Purpose::Kubeconfig.secret_name(cluster);
         match self {
@@ -57,7 +58,7 @@ pub enum Verdict {
     Foreign,
     /// To be fetched and written.
     Write,
-    /// Its type cannot be changed: it is made anew.
+    /// Its type cannot be changed: it is deleted and created.
     Replace,
 }
 
@@ -98,23 +99,23 @@ pub fn judge(
     Verdict::Good(renew)
 }
 
-/// The certificate authority in a Secret's kubeconfig, as PEM.
-pub fn authority(secret: &Secret) -> Option<Vec<u8>> {
+/// The CA certificate in a Secret's kubeconfig, as PEM.
+pub fn ca(secret: &Secret) -> Option<Vec<u8>> {
     let bytes = secret.data.as_ref()?.get(VALUE_KEY)?;
-    joining::authority(std::str::from_utf8(&bytes.0).ok()?)
+    joining::ca(std::str::from_utf8(&bytes.0).ok()?)
 }
 
 /// A token and when it ends.
 pub struct Token {
-    pub secret: SecretString,
-    pub expires: Timestamp,
+    secret: SecretString,
+    expires: Timestamp,
 }
 
 /// The Secret for what AKS handed out, with a token in place of the sign-in where there is one.
 pub fn make(
     namespace: &str,
     cluster: &str,
-    person: Person,
+    kind: KubeconfigKind,
     controller: OwnerReference,
     endpoint: &str,
     text: &str,
@@ -130,7 +131,7 @@ pub fn make(
     let mut made = secret::cluster_secret(
         namespace,
         cluster,
-        &person.secret_name(cluster),
+        &kind.secret_name(cluster),
         Some(controller),
         [(VALUE_KEY, text.into_bytes())],
     );
@@ -152,8 +153,60 @@ pub fn patch(made: &Secret, cluster: &str) -> Value {
     })
 }
 
+/// A kubeconfig as AKS handed it out, with the token to put into it where nothing else signs in.
+pub struct Fetched {
+    pub text: String,
+    pub token: Option<Token>,
+}
+
+/// Asks AKS for a kubeconfig, and Entra for a token where nothing else signs in.
+pub async fn fetch(
+    session: &Session,
+    cluster: &str,
+    api_version: &str,
+    kind: KubeconfigKind,
+    with_token: bool,
+) -> Result<Fetched, Error> {
+    let action = if kind == KubeconfigKind::Administrator && !with_token {
+        "listClusterAdminCredential"
+    } else {
+        "listClusterUserCredential"
+    };
+    let id = ResourceId::parse(cluster).map_err(ArmError::from)?;
+    let answer = match session.arm.client().post(&id, action, api_version, None).await? {
+        Answer::Done(answer) => answer,
+        Answer::Throttled(after) | Answer::Busy { after, .. } | Answer::Accepted { after, .. } => {
+            return Err(ArmError::Budget {
+                doing: "asking",
+                target: cluster.to_owned(),
+                after,
+            }
+            .into());
+        }
+        Answer::NotFound => return Err(Error::NoKubeconfig { action }),
+    };
+    let text = from_answer(&answer, action)?;
+    let token = if with_token {
+        Some(whole_token(session).await?)
+    } else {
+        None
+    };
+    Ok(Fetched { text, token })
+}
+
+/// A token that has its whole life before it.
+async fn whole_token(session: &Session) -> Result<Token, Error> {
+    let tokens = session.tokens(SERVER_SCOPE)?;
+    tokens.refused();
+    let token = tokens.token().await?;
+    Ok(Token {
+        secret: SecretString::clone(&token.secret),
+        expires: token.expires,
+    })
+}
+
 /// The kubeconfig out of AKS's answer.
-pub fn from_answer(answer: &Value, action: &'static str) -> Result<String, Error> {
+fn from_answer(answer: &Value, action: &'static str) -> Result<String, Error> {
     answer
         .pointer("/kubeconfigs/0/value")
         .and_then(Value::as_str)
@@ -197,7 +250,7 @@ mod tests {
         make(
             "team",
             "fleet",
-            Person::Administrator,
+            KubeconfigKind::Administrator,
             controller,
             "a:443",
             TEXT,

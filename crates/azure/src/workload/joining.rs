@@ -1,5 +1,5 @@
-//! What nodes that are not AKS's own need to join a cluster with kubeadm: its certificate authority in a Secret, and
-//! `cluster-info` in the cluster itself. AKS keeps the authority's key, so nothing can be signed with it here.
+//! What nodes that are not AKS's own need to join a cluster with kubeadm: its CA in a Secret, and `cluster-info` in the
+//! cluster itself. AKS keeps the CA's key, so nothing can be signed with it here.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::{
@@ -18,9 +18,9 @@ use slipway_capi::{
     secret::{self, Purpose, SECRET_TYPE, TLS_CERTIFICATE_KEY, TLS_PRIVATE_KEY_KEY},
 };
 
-use crate::kubeconfig::Verdict;
+use super::kubeconfig::Verdict;
 
-/// Where kubeadm looks for a cluster's address and authority.
+/// Where kubeadm looks for a cluster's address and CA.
 const NAMESPACE: &str = "kube-public";
 const CLUSTER_INFO: &str = "cluster-info";
 const KUBECONFIG: &str = "kubeconfig";
@@ -39,29 +39,29 @@ fn cluster_of(kubeconfig: &str) -> Option<Cluster> {
         .clone()
 }
 
-/// The certificate authority of a kubeconfig's cluster, as PEM.
-pub fn authority(kubeconfig: &str) -> Option<Vec<u8>> {
+/// The CA certificate of a kubeconfig's cluster, as PEM.
+pub fn ca(kubeconfig: &str) -> Option<Vec<u8>> {
     STANDARD
         .decode(cluster_of(kubeconfig)?.certificate_authority_data?)
         .ok()
 }
 
-/// The Secret of the certificate authority.
-pub fn make(namespace: &str, cluster: &str, controller: OwnerReference, authority: &[u8]) -> Secret {
+/// The Secret of the CA.
+pub fn make(namespace: &str, cluster: &str, controller: OwnerReference, ca: &[u8]) -> Secret {
     secret::cluster_secret(
         namespace,
         cluster,
         &Purpose::ClusterCa.secret_name(cluster),
         Some(controller),
         [
-            (TLS_CERTIFICATE_KEY, authority.to_vec()),
+            (TLS_CERTIFICATE_KEY, ca.to_vec()),
             (TLS_PRIVATE_KEY_KEY, NO_KEY.as_bytes().to_vec()),
         ],
     )
 }
 
 /// What is to be done about the Secret that was found.
-pub fn judge(found: Option<&Secret>, plane: &ObjectMeta, cluster: &str, authority: &[u8]) -> Verdict {
+pub fn judge(found: Option<&Secret>, plane: &ObjectMeta, cluster: &str, ca: &[u8]) -> Verdict {
     let Some(found) = found else {
         return Verdict::Write;
     };
@@ -75,7 +75,7 @@ pub fn judge(found: Option<&Secret>, plane: &ObjectMeta, cluster: &str, authorit
         .data
         .as_ref()
         .and_then(|data| data.get(TLS_CERTIFICATE_KEY))
-        .is_some_and(|bytes| bytes.0 == authority);
+        .is_some_and(|bytes| bytes.0 == ca);
     if holds && owner::labelled_cluster_name(&found.metadata) == Some(cluster) {
         Verdict::Good(None)
     } else {
@@ -88,7 +88,7 @@ pub fn patch(made: &Secret, cluster: &str) -> Value {
     json!({"metadata": {"labels": {(label::CLUSTER_NAME): cluster}}, "data": made.data})
 }
 
-/// `cluster-info` for the cluster of a kubeconfig: its address and authority, and nothing that signs in.
+/// `cluster-info` for the cluster of a kubeconfig: its address and CA, and nothing that signs in.
 fn cluster_info(kubeconfig: &str) -> Option<String> {
     let cluster = cluster_of(kubeconfig)?;
     let document = json!({
@@ -120,7 +120,7 @@ pub async fn publish(client: Client, kubeconfig: &str) -> Result<(), kube::Error
         return Ok(());
     }
     if found.is_some() {
-        // Signatures that bootstrap tokens left beside it are made anew by whoever made them.
+        // Signatures that bootstrap tokens left beside it are made again by whoever made them.
         let patch = json!({"data": {(KUBECONFIG): text}});
         api.patch(CLUSTER_INFO, &PatchParams::default(), &Patch::Merge(&patch))
             .await?;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authority_is_written_when_it_is_missing_or_another() {
+    fn the_ca_is_written_when_it_is_missing_or_another() {
         let plane = ObjectMeta {
             uid: Some("plane".into()),
             ..ObjectMeta::default()
@@ -169,19 +169,19 @@ mod tests {
             controller: Some(true),
             ..OwnerReference::default()
         };
-        let authority = authority(TEXT).unwrap();
-        assert_eq!(authority, b"CA");
-        let made = make("team", "fleet", controller, &authority);
+        let ca = ca(TEXT).unwrap();
+        assert_eq!(ca, b"CA");
+        let made = make("team", "fleet", controller, &ca);
         assert_eq!(made.metadata.name.as_deref(), Some("fleet-ca"));
-        let judged = |found: Option<&Secret>, authority: &[u8]| judge(found, &plane, "fleet", authority);
-        assert_eq!(judged(None, &authority), Verdict::Write);
-        assert_eq!(judged(Some(&made), &authority), Verdict::Good(None));
+        let judged = |found: Option<&Secret>, ca: &[u8]| judge(found, &plane, "fleet", ca);
+        assert_eq!(judged(None, &ca), Verdict::Write);
+        assert_eq!(judged(Some(&made), &ca), Verdict::Good(None));
         assert_eq!(judged(Some(&made), b"other"), Verdict::Write);
         let mut brought = made.clone();
         brought.metadata.owner_references = None;
         assert_eq!(judged(Some(&brought), b"other"), Verdict::Foreign);
         let mut opaque = made;
         opaque.type_ = Some("Opaque".into());
-        assert_eq!(judged(Some(&opaque), &authority), Verdict::Replace);
+        assert_eq!(judged(Some(&opaque), &ca), Verdict::Replace);
     }
 }

@@ -21,12 +21,7 @@ use slipway_capi::{finalizer, marks, names::label, owner};
 use slipway_runtime::Context;
 use tokio::time::Instant;
 
-use crate::{
-    error::Error,
-    plan::{Part, Sight},
-    records::Records,
-    seen::part_of,
-};
+use crate::reconcile::{Error, Records, ResourceKind, ResourceState};
 
 const POLICY: &str = "serviceoperator.azure.com/reconcile-policy";
 const SKIP: &str = "skip";
@@ -35,7 +30,7 @@ const FINALIZER: &str = "serviceoperator.azure.com/finalizer";
 const BEFORE_PAUSE: &str = "sigs.k8s.io/cluster-api-provider-azure-pre-pause-reconcile-policy";
 const RESOURCE_ID: &str = "serviceoperator.azure.com/resource-id";
 /// An operator that is installed later is found within this time.
-const LOOK_AGAIN: Duration = Duration::from_mins(10);
+const DISCOVER_AGAIN: Duration = Duration::from_mins(10);
 
 /// The kinds that stood for an AKS cluster, the one that is always there first.
 const KINDS: &[(&str, &str, &str)] = &[
@@ -77,35 +72,35 @@ pub enum Progress {
     Detaching(usize),
 }
 
-/// The version to ask with for what may be taken away alone; the rest is known by other marks.
-fn api_version(part: Part) -> Option<&'static str> {
-    match part {
-        Part::PrivateEndpoint => Some("2024-03-01"),
-        Part::FleetMember => Some("2023-03-15-preview"),
-        Part::Extension => Some("2024-11-01"),
+/// The version to ask with for what may be taken away alone; the rest is known by its tags.
+fn api_version(kind: ResourceKind) -> Option<&'static str> {
+    match kind {
+        ResourceKind::PrivateEndpoint => Some("2024-03-01"),
+        ResourceKind::FleetMember => Some("2023-03-15-preview"),
+        ResourceKind::Extension => Some("2024-11-01"),
         _ => None,
     }
 }
 
 /// What one of the operator's objects is in for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum DetachStep {
     Hush,
     Delete,
     Release,
 }
 
-fn next_step(metadata: &ObjectMeta) -> Step {
+fn next_step(metadata: &ObjectMeta) -> DetachStep {
     let policy = metadata
         .annotations
         .as_ref()
         .and_then(|annotations| annotations.get(POLICY));
     if policy.map(String::as_str) != Some(SKIP) {
-        Step::Hush
+        DetachStep::Hush
     } else if metadata.deletion_timestamp.is_none() {
-        Step::Delete
+        DetachStep::Delete
     } else {
-        Step::Release
+        DetachStep::Release
     }
 }
 
@@ -163,8 +158,8 @@ impl Takeover {
         }
         // Who made what is stored before the first object is told anything: a hushed one no longer tells.
         for id in left.iter().filter_map(|(_, _, one)| made(one)) {
-            if let Some(version) = part_of(&id).and_then(api_version) {
-                records.intend(&id, version, &Sight::Absent);
+            if let Some(version) = ResourceKind::of(&id).and_then(api_version) {
+                records.intend(&id, version, &ResourceState::Absent);
             }
         }
         if records.patch().is_some() {
@@ -172,11 +167,11 @@ impl Takeover {
         }
         let hushing = left
             .iter()
-            .any(|(_, _, one)| next_step(&one.metadata) == Step::Hush);
+            .any(|(_, _, one)| next_step(&one.metadata) == DetachStep::Hush);
         for (api, kind, one) in &left {
             let step = next_step(&one.metadata);
             // All are told to keep quiet before the first one goes.
-            if !hushing || step == Step::Hush {
+            if !hushing || step == DetachStep::Hush {
                 take(api, kind, one, step).await?;
             }
         }
@@ -186,7 +181,7 @@ impl Takeover {
     /// The kinds of the operator that are installed, at the version they are stored in.
     async fn served(&self, context: &Context) -> Result<Vec<ApiResource>, Error> {
         if let Some((at, served)) = &self.0.lock().served
-            && (at.elapsed() < LOOK_AGAIN || !served.is_empty())
+            && (at.elapsed() < DISCOVER_AGAIN || !served.is_empty())
         {
             return Ok(served.clone());
         }
@@ -214,16 +209,21 @@ impl Takeover {
     }
 }
 
-async fn take(api: &Api<DynamicObject>, kind: &str, object: &DynamicObject, step: Step) -> Result<(), Error> {
+async fn take(
+    api: &Api<DynamicObject>,
+    kind: &str,
+    object: &DynamicObject,
+    step: DetachStep,
+) -> Result<(), Error> {
     let name = object.name_any();
     let result = match step {
-        Step::Hush => {
+        DetachStep::Hush => {
             let patch = marks::set_annotation(POLICY, Some(SKIP));
             api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
                 .map(|_| ())
         }
-        Step::Delete => {
+        DetachStep::Delete => {
             let same = DeleteParams {
                 preconditions: Some(Preconditions {
                     uid: object.meta().uid.clone(),
@@ -234,7 +234,7 @@ async fn take(api: &Api<DynamicObject>, kind: &str, object: &DynamicObject, step
             api.delete(&name, &same).await.map(|_| ())
         }
         // The operator may no longer run; told to keep quiet, it would do just this.
-        Step::Release => match finalizer::drop_entry(&object.metadata, FINALIZER) {
+        DetachStep::Release => match finalizer::drop_entry(&object.metadata, FINALIZER) {
             None => Ok(()),
             Some(patch) => api
                 .patch(&name, &PatchParams::default(), &Patch::<()>::Json(patch))
@@ -245,7 +245,7 @@ async fn take(api: &Api<DynamicObject>, kind: &str, object: &DynamicObject, step
     match result {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         // The operator took its finalizer off first.
-        Err(kube::Error::Api(status)) if step == Step::Release && status.code == 422 => Ok(()),
+        Err(kube::Error::Api(status)) if step == DetachStep::Release && status.code == 422 => Ok(()),
         other => other.map_err(Error::api(format!("detaching {kind} {name}"))),
     }
 }
@@ -266,19 +266,19 @@ mod tests {
     #[test]
     fn an_object_is_hushed_then_deleted_then_released() {
         let plain = object(&json!({"name": "a"}));
-        assert_eq!(next_step(&plain.metadata), Step::Hush);
+        assert_eq!(next_step(&plain.metadata), DetachStep::Hush);
         assert_eq!(made(&plain).as_deref(), Some("/subscriptions/s/resourceGroups/g"));
         let quiet = object(&json!({"name": "a", "annotations": {(POLICY): "skip"}}));
-        assert_eq!(next_step(&quiet.metadata), Step::Delete);
+        assert_eq!(next_step(&quiet.metadata), DetachStep::Delete);
         assert_eq!(made(&quiet), None, "what the operator only looked at was brought");
         for (before, known) in [("manage", true), ("", true), ("skip", false)] {
             let paused =
                 object(&json!({"name": "a", "annotations": {(POLICY): "skip", (BEFORE_PAUSE): before}}));
-            assert_eq!(next_step(&paused.metadata), Step::Delete);
+            assert_eq!(next_step(&paused.metadata), DetachStep::Delete);
             assert_eq!(made(&paused).is_some(), known, "paused, and {before:?} before");
         }
         let going = object(&json!({"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {(POLICY): "skip"}}));
-        assert_eq!(next_step(&going.metadata), Step::Release);
+        assert_eq!(next_step(&going.metadata), DetachStep::Release);
     }
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use slipway_azure::diff::Record;
 use slipway_capi::marks;
 
-use crate::plan::Sight;
+use super::state::ResourceState;
+use crate::diff::Record;
 
 /// Where it is kept.
 pub const ANNOTATION: &str = "slipway.dev/azure-applied";
@@ -36,7 +36,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// What an object carries. Something else under our name is no record: everything is compared with Azure anew.
+    /// What an object carries. Something else under our name is no record: everything is compared with Azure again.
     pub fn of(metadata: &ObjectMeta) -> Self {
         let entries: BTreeMap<String, Entry> = metadata
             .annotations
@@ -68,12 +68,12 @@ impl Records {
 
     /// A resource is about to be asked for. Where Azure did not tell whether it is there, nothing is asked and nothing
     /// noted: a guess would stay for good, and what we make later would never be ours to delete.
-    pub fn intend(&mut self, id: &str, api_version: &str, sight: &Sight) {
-        if *sight == Sight::Unknown {
+    pub fn intend(&mut self, id: &str, api_version: &str, state: &ResourceState) {
+        if *state == ResourceState::Unknown {
             return;
         }
         let entry = self.entries.entry(id.to_lowercase()).or_insert_with(|| Entry {
-            made: sight.is_absent(),
+            made: state.is_absent(),
             ..Entry::default()
         });
         api_version.clone_into(&mut entry.api_version);
@@ -121,7 +121,7 @@ mod tests {
     fn what_is_kept_is_read_again_and_written_only_when_it_changed() {
         let mut records = Records::of(&ObjectMeta::default());
         assert_eq!(records.patch(), None);
-        records.intend("/Subscriptions/S", "2024-01-01", &Sight::Absent);
+        records.intend("/Subscriptions/S", "2024-01-01", &ResourceState::Absent);
         records.keep("/subscriptions/s", Record::sent(&json!({"a": 1}), &[]));
         let patch = records.patch().unwrap();
         records.stored();
@@ -144,8 +144,8 @@ mod tests {
     #[test]
     fn what_was_there_before_is_not_ours_and_does_not_become_so() {
         let mut records = Records::default();
-        records.intend("/a", "1", &Sight::Present(json!({})));
-        records.intend("/a", "2", &Sight::Absent);
+        records.intend("/a", "1", &ResourceState::Present(json!({})));
+        records.intend("/a", "2", &ResourceState::Absent);
         assert_eq!(records.made().count(), 0);
         assert_eq!(records.get("/a").unwrap().api_version, "2");
     }
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn what_could_not_be_seen_is_not_taken_for_somebody_elses() {
         let mut records = Records::default();
-        records.intend("/a", "1", &Sight::Unknown);
+        records.intend("/a", "1", &ResourceState::Unknown);
         assert_eq!(records.get("/a"), None);
-        records.intend("/a", "1", &Sight::Absent);
+        records.intend("/a", "1", &ResourceState::Absent);
         assert_eq!(records.made().count(), 1);
     }
 

@@ -1,0 +1,230 @@
+//! One step towards a resource's desired state or towards its deletion, and the words for how a step went.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+use slipway_runtime::{Next, Outcome};
+
+use super::{
+    error::Error,
+    observations::{Observations, OperationStatus, state},
+    records::Records,
+    state::ResourceState,
+};
+use crate::{
+    Arm, ArmError, Desired, Ensured, ResourceId, Tuning,
+    resource::{AsoObject, Put, Reference, Resolver, to_arm},
+    tuning::READ_AGE_ANNOTATION,
+};
+
+/// How a step went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepStatus {
+    Done,
+    /// Under way, with Azure's word for it.
+    Creating(String),
+    Updating(String),
+    Deleting(String),
+    Deleted,
+    /// Refused, with Azure's error code and message; terminal if only a change of the objects helps.
+    Failed {
+        code: String,
+        message: String,
+        terminal: bool,
+    },
+    /// Something else must come first.
+    Waiting {
+        reason: &'static str,
+        message: String,
+    },
+}
+
+/// What a step came to, for the status and for the queue.
+#[derive(Debug)]
+pub struct StepResult {
+    pub status: StepStatus,
+    pub outcome: Outcome,
+    pub error: Option<Error>,
+    /// What was sent, and why; `None` if nothing was.
+    pub sent: Option<String>,
+}
+
+impl StepResult {
+    pub fn failed(error: Error) -> Self {
+        Self {
+            status: error.status(),
+            outcome: Outcome::Done,
+            error: Some(error),
+            sent: None,
+        }
+    }
+
+    pub fn done(status: StepStatus) -> Self {
+        Self {
+            status,
+            outcome: Outcome::Done,
+            error: None,
+            sent: None,
+        }
+    }
+
+    pub fn waiting(status: StepStatus, outcome: Outcome) -> Self {
+        Self {
+            status,
+            outcome,
+            error: None,
+            sent: None,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.error.is_none() && self.outcome.is_done()
+    }
+}
+
+/// The words for something under way.
+fn in_progress(state: &ResourceState, progress: Option<String>, outcome: Outcome) -> StepStatus {
+    let text = progress
+        .filter(|text| !text.is_empty())
+        .unwrap_or_else(|| match outcome {
+            Outcome::Throttled(after) => {
+                format!(
+                    "Azure's request limit is reached: asking again in {} s",
+                    after.as_secs()
+                )
+            }
+            _ => state.provisioning_state().unwrap_or("Accepted").to_owned(),
+        });
+    match state.provisioning_state() {
+        Some("Deleting" | "Leaving") => StepStatus::Deleting(text),
+        None | Some("Creating" | "Joining") => StepStatus::Creating(text),
+        Some(_) => StepStatus::Updating(text),
+    }
+}
+
+struct Ids<'a>(&'a str);
+
+impl Resolver for Ids<'_> {
+    fn subscription(&self) -> &str {
+        self.0
+    }
+
+    /// Our manifests name resources by ARM id alone; a patch that names an object gets an error that says so.
+    fn resource(&self, _reference: &Reference) -> Option<String> {
+        None
+    }
+}
+
+/// The request that a manifest stands for.
+pub fn put(manifest: &Value, subscription: &str) -> Result<Put, Error> {
+    Ok(to_arm(&AsoObject::parse(manifest)?, &Ids(subscription))?)
+}
+
+/// The version of Azure's API a manifest speaks.
+pub fn api_version(manifest: &Value) -> Result<String, Error> {
+    Ok(AsoObject::parse(manifest)?.mapping.api_version)
+}
+
+/// The read age an object asks for by annotation; one that cannot be read is none.
+pub fn read_age(metadata: &ObjectMeta) -> Option<Duration> {
+    let text = metadata.annotations.as_ref()?.get(READ_AGE_ANNOTATION)?;
+    Tuning::read_age_of(text).ok()
+}
+
+/// When to requeue an object with which all is well: one that asks for fresher reads is reconciled as often, since
+/// nothing is read for an object that nobody reconciles.
+pub fn requeue(metadata: &ObjectMeta) -> Next {
+    const MOST_OFTEN: Duration = Duration::from_secs(1);
+    read_age(metadata).map_or(Next::OnChange, |age| Next::After(age.max(MOST_OFTEN)))
+}
+
+/// One step towards a resource's desired state.
+pub async fn ensure(
+    arm: &Arm,
+    id: &str,
+    manifest: &Value,
+    observations: &mut Observations,
+    records: &mut Records,
+    max_age: Option<Duration>,
+) -> StepResult {
+    let found = observations.state(id).clone();
+    match observations.take_operation(id) {
+        Some(OperationStatus::Busy { progress, outcome }) => {
+            return StepResult::waiting(in_progress(&found, progress, outcome), outcome);
+        }
+        Some(OperationStatus::Failed(error)) => return StepResult::failed(error),
+        None => {}
+    }
+    let put = match put(manifest, arm.subscription()) {
+        Ok(put) => put,
+        Err(error) => return StepResult::failed(error),
+    };
+    let mut desired = Desired::new(&put, records.record(id));
+    desired.max_read_age = max_age;
+    let Ensured {
+        outcome,
+        body,
+        progress,
+        differences,
+        record,
+    } = match arm.ensure(&desired).await {
+        Ok(ensured) => ensured,
+        Err(error) => return StepResult::failed(error.into()),
+    };
+    let sent = (!differences.is_empty() || (found.is_absent() && record.is_some())).then(|| {
+        differences
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("; ")
+    });
+    if let Some(record) = record {
+        records.keep(id, record);
+    }
+    let now = body.as_ref().map_or(found, |body| state(Some(body)));
+    let status = if outcome.is_done() {
+        StepStatus::Done
+    } else {
+        in_progress(&now, progress, outcome)
+    };
+    observations.states.insert(id.to_lowercase(), now);
+    StepResult {
+        status,
+        outcome,
+        error: None,
+        sent,
+    }
+}
+
+/// One step towards a resource being gone.
+pub async fn delete(
+    arm: &Arm,
+    id: &str,
+    api_version: &str,
+    observations: &mut Observations,
+    records: &mut Records,
+) -> StepResult {
+    if let Some(OperationStatus::Busy { progress, outcome }) = observations.take_operation(id) {
+        let text = progress.unwrap_or_default();
+        return StepResult::waiting(StepStatus::Deleting(text), outcome);
+    }
+    let parsed = match ResourceId::parse(id) {
+        Ok(parsed) => parsed,
+        Err(error) => return StepResult::failed(ArmError::from(error).into()),
+    };
+    match arm.delete(&parsed, api_version).await {
+        Ok(ensured) if ensured.outcome.is_done() => {
+            records.forget(id);
+            observations
+                .states
+                .insert(id.to_lowercase(), ResourceState::Absent);
+            StepResult::done(StepStatus::Deleted)
+        }
+        Ok(ensured) => StepResult::waiting(
+            StepStatus::Deleting(ensured.progress.unwrap_or_default()),
+            ensured.outcome,
+        ),
+        Err(error) => StepResult::failed(error.into()),
+    }
+}

@@ -1,0 +1,6 @@
+//! What an AKS cluster's own Kubernetes needs from us and tells us: kubeconfig Secrets and their tokens, what foreign
+//! nodes need to join, and the nodes of its pools.
+
+pub mod joining;
+pub mod kubeconfig;
+pub mod nodes;
