@@ -107,7 +107,7 @@ impl Observations {
         }
     }
 
-    pub fn state(&self, id: &str) -> &ResourceState {
+    pub fn state_of(&self, id: &str) -> &ResourceState {
         state_of(&self.states, id)
     }
 

@@ -148,7 +148,7 @@ pub async fn ensure(
     records: &mut Records,
     max_age: Option<Duration>,
 ) -> StepResult {
-    let found = observations.state(id).clone();
+    let found = observations.state_of(id).clone();
     match observations.take_operation(id) {
         Some(OperationStatus::Busy { progress, outcome }) => {
             return StepResult::waiting(in_progress(&found, progress, outcome), outcome);
