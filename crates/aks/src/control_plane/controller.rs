@@ -260,8 +260,8 @@ async fn perform(executor: &mut Executor<'_>, plan: &[Action], total: &mut Recon
                     .metadata
                     .deletion_timestamp
                     .is_none();
-                let step = match &result.status {
-                    // StepResult away because the spec no longer names it: the rest of the kind is what counts.
+                let status = match &result.status {
+                    // Deleted because the spec no longer names it: the rest of the kind is what counts.
                     StepStatus::Deleted if removed => StepStatus::Done,
                     other => other.clone(),
                 };
