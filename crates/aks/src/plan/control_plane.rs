@@ -218,7 +218,7 @@ fn push_if_ours(observed: &Observed, plan: &mut Plan, desired: DesiredResource, 
         ResourceState::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id: desired.id })),
         ResourceState::Absent => plan.push(Action::Ensure(desired)),
         ResourceState::Present(_) if always_ours || observed.is_ours(&desired.id) => {
-            plan.push(Action::Ensure(desired))
+            plan.push(Action::Ensure(desired));
         }
         ResourceState::Present(_) => {}
     }
