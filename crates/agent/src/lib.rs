@@ -2,6 +2,11 @@
 //! system or returns to the old one. Decisions are `slipway-slots`'; this crate carries them out.
 
 pub mod boot_store;
+pub mod command;
+pub mod disk_image;
 pub mod engine;
+pub mod fetch;
 pub mod image;
+pub mod ssh;
 pub mod target;
+pub mod vhdx;

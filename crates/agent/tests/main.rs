@@ -1,1 +1,6 @@
 //! Tests of the node agent.
+
+mod command;
+mod disk_image;
+mod fetch;
+mod ssh;
