@@ -372,7 +372,7 @@ async fn an_administrators_kubeconfig_is_accepted() {
         k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference::default(),
         &text,
     );
-    let client = Client::try_from(kubeconfig::config(&secret).await.unwrap()).unwrap();
+    let client = Client::try_from(kubeconfig::access(&secret).unwrap().into_config()).unwrap();
     let namespaces = Api::<Namespace>::all(client)
         .list(&ListParams::default())
         .await

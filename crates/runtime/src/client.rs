@@ -14,25 +14,21 @@ use crate::{Metrics, metrics::RequestLabels};
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A client that counts its requests (`rest_client_requests_total`) and does not retry.
-pub fn instrumented_client(config: Config, metrics: &Metrics) -> Result<Client, kube::Error> {
+pub fn instrumented_client(mut config: Config, metrics: &Metrics) -> Result<Client, kube::Error> {
     let host = config
         .cluster_url
         .authority()
         .map(ToString::to_string)
         .unwrap_or_default();
-    counted_client(config, &host, metrics)
-}
-
-/// The same with another value of the `host` label.
-pub(crate) fn counted_client(
-    mut config: Config,
-    host: &str,
-    metrics: &Metrics,
-) -> Result<Client, kube::Error> {
-    config.default_retry = false;
-    config.read_timeout = config.read_timeout.or(Some(READ_TIMEOUT));
+    end_silence(&mut config);
     let builder = ClientBuilder::try_from(config)?;
     Ok(builder.with_layer(&CountRequests::new(host, metrics)).build())
+}
+
+/// No retries by the client itself, and an end to every connection on which nothing arrives.
+pub(crate) fn end_silence(config: &mut Config) {
+    config.default_retry = false;
+    config.read_timeout = config.read_timeout.or(Some(READ_TIMEOUT));
 }
 
 /// Counts the answers of a service by status, method and host.

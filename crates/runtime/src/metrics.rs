@@ -1,7 +1,7 @@
 //! Metrics under the names that controller-runtime, client-go and Cluster API use, so that their dashboards work.
 //! This module owns the registry; whoever counts something asks it for the counter.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use prometheus_client::{
@@ -15,6 +15,8 @@ use prometheus_client::{
     },
     registry::{Metric, Registry},
 };
+
+use crate::queue::Priority;
 
 /// What [`Metrics::encode`] writes, for the `Content-Type` header.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -98,6 +100,7 @@ pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
     refreshers: Arc<Mutex<Vec<Refresher>>>,
     descriptions: Arc<Mutex<Vec<Description>>>,
+    queues: Arc<Mutex<Queues>>,
     pub reconcile_total: Family<ResultLabels, Counter>,
     pub reconcile_errors: Family<ControllerLabel, Counter>,
     pub reconcile_errors_by_class: Family<ClassLabels, Counter>,
@@ -135,6 +138,23 @@ pub struct Description {
     pub help: String,
 }
 
+/// How a queue is at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueSample {
+    /// Waiting objects by the label of their priority.
+    pub depths: [(&'static str, i64); 3],
+    /// Seconds of work that is not finished, all together.
+    pub unfinished: f64,
+    /// Seconds of the work that has lasted longest.
+    pub longest: f64,
+}
+
+/// Measures one queue; nothing once the queue is gone.
+type Probe = Box<dyn Fn() -> Option<QueueSample> + Send>;
+
+/// Queues by their labels: several of one name where a controller runs once for each workload cluster.
+type Queues = HashMap<QueueLabels, Vec<Probe>>;
+
 /// Brings a gauge up to date before it is read; dropped when it answers `false`.
 type Refresher = Box<dyn Fn() -> bool + Send>;
 
@@ -145,6 +165,7 @@ impl Metrics {
             registry: Arc::new(Mutex::new(Registry::default())),
             refreshers: Arc::default(),
             descriptions: Arc::default(),
+            queues: Arc::default(),
             reconcile_total: Family::default(),
             reconcile_errors: Family::default(),
             reconcile_errors_by_class: Family::default(),
@@ -338,9 +359,47 @@ impl Metrics {
         self.refreshers.lock().push(Box::new(refresh));
     }
 
+    /// Measures a queue at every reading. Queues of one name are told together.
+    pub fn measure_queue(
+        &self,
+        labels: &QueueLabels,
+        probe: impl Fn() -> Option<QueueSample> + Send + 'static,
+    ) {
+        let mut queues = self.queues.lock();
+        let probes = queues.entry(labels.clone()).or_default();
+        probes.retain(|probe| probe().is_some());
+        probes.push(Box::new(probe));
+    }
+
+    fn read_queues(&self) {
+        for (labels, probes) in self.queues.lock().iter_mut() {
+            let mut samples = Vec::new();
+            probes.retain(|probe| probe().map(|sample| samples.push(sample)).is_some());
+            let depths = samples.iter().flat_map(|sample| sample.depths);
+            let mut waiting: HashMap<&'static str, i64> =
+                Priority::ALL.map(|priority| (priority.label(), 0)).into();
+            for (priority, depth) in depths {
+                *waiting.entry(priority).or_default() += depth;
+            }
+            for (priority, depth) in waiting {
+                let labels = DepthLabels {
+                    name: labels.name.clone(),
+                    controller: labels.controller.clone(),
+                    priority,
+                };
+                self.queue_depth.get_or_create(&labels).set(depth);
+            }
+            let unfinished = samples.iter().map(|sample| sample.unfinished).sum();
+            let longest = samples.iter().map(|sample| sample.longest).fold(0.0, f64::max);
+            self.queue_unfinished_work.get_or_create(labels).set(unfinished);
+            self.queue_longest_running.get_or_create(labels).set(longest);
+        }
+    }
+
     /// All metrics in the OpenMetrics text format ([`CONTENT_TYPE`]), which Prometheus reads.
     pub fn encode(&self) -> String {
         self.refreshers.lock().retain(|refresh| refresh());
+        self.read_queues();
         let mut text = String::new();
         text::encode(&mut text, &self.registry.lock()).expect("writing to a string cannot fail");
         text

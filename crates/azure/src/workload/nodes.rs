@@ -14,7 +14,7 @@ use slipway_runtime::{
     Context, Informer, ObjectKey, Scope,
     controller::Trigger,
     informer::Pruning,
-    workload::{Connector, Reachable, WorkloadCluster, WorkloadClusters},
+    workload::{Clients, Connector, Reachable, WorkloadCluster, WorkloadClusters},
 };
 
 use super::joining;
@@ -105,14 +105,8 @@ impl Nodes {
 
     fn clusters(&self, context: &Context) -> &WorkloadClusters {
         self.clusters.get_or_init(|| {
-            let (metrics, random) = (context.metrics.clone(), context.random.fork());
-            let stopped = context.shutdown.child_token();
-            match &self.connector {
-                Some(connector) => {
-                    WorkloadClusters::with_connector(Arc::clone(connector), metrics, random, stopped)
-                }
-                None => WorkloadClusters::new(metrics, random, stopped),
-            }
+            let clients = Clients::of(context).connecting_by(self.connector.clone());
+            WorkloadClusters::with(clients, context)
         })
     }
 

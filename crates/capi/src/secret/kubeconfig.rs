@@ -5,12 +5,10 @@ use std::time::Duration;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
-use kube::{
-    Config,
-    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
-};
+use kube::config::Kubeconfig;
 use secrecy::ExposeSecret;
 use serde_json::json;
+use slipway_runtime::workload::Access;
 
 use super::{
     KeyPair, Purpose, VALUE_KEY,
@@ -101,46 +99,9 @@ pub fn read(secret: &Secret) -> Result<Kubeconfig, Error> {
     })
 }
 
-/// Refuses what would make the manager run programs or read its own files for whoever may write the Secret.
-fn check(secret: &Secret, kubeconfig: &Kubeconfig) -> Result<(), Error> {
-    let problem = |user: &AuthInfo| -> Option<&'static str> {
-        if user.exec.is_some() {
-            Some("it runs a program to authenticate (exec); give it a token or a certificate")
-        } else if user.auth_provider.is_some() {
-            Some("it uses an auth-provider; give it a token or a certificate")
-        } else if user.token_file.is_some() || user.client_certificate.is_some() || user.client_key.is_some()
-        {
-            Some("it refers to files; put the token, certificate and key into it")
-        } else {
-            None
-        }
-    };
-    let found = kubeconfig
-        .auth_infos
-        .iter()
-        .filter_map(|named| named.auth_info.as_ref())
-        .find_map(problem)
-        .or_else(|| {
-            kubeconfig
-                .clusters
-                .iter()
-                .filter_map(|named| named.cluster.as_ref())
-                .any(|cluster| cluster.certificate_authority.is_some())
-                .then_some("it refers to a file; put the certificate authority into it")
-        });
-    match found {
-        None => Ok(()),
-        Some(problem) => Err(unusable(secret, problem)),
-    }
-}
-
-/// How to reach the workload cluster. Nothing is taken from the environment or the file system.
-pub async fn config(secret: &Secret) -> Result<Config, Error> {
-    let kubeconfig = read(secret)?;
-    check(secret, &kubeconfig)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|error| unusable(secret, &format!("the kubeconfig cannot be used: {error}")))
+/// How to reach the workload cluster. What would run a program or read a file of this machine is refused.
+pub fn access(secret: &Secret) -> Result<Access, Error> {
+    Access::from_kubeconfig(read(secret)?).map_err(|refused| unusable(secret, &refused.to_string()))
 }
 
 /// Whether any client certificate in the kubeconfig ends within the given time. One without certificates has
@@ -205,10 +166,10 @@ mod tests {
         assert_eq!(secret.metadata.name.as_deref(), Some("edge-kubeconfig"));
         let read = read(&secret).unwrap();
         assert_eq!(read.current_context.as_deref(), Some("edge-admin@edge"));
-        let config = config(&secret).await.unwrap();
-        assert_eq!(config.cluster_url.to_string(), "https://10.0.0.1:6443/");
-        assert!(config.root_cert.is_some());
-        kube::Client::try_from(config).unwrap();
+        let access = access(&secret).unwrap();
+        assert_eq!(access.url(), "https://10.0.0.1:6443/");
+        assert!(access.config().root_cert.is_some());
+        kube::Client::try_from(access.into_config()).unwrap();
     }
 
     #[test]
@@ -220,27 +181,18 @@ mod tests {
         assert!(needs_renewal(&secret, half, later).unwrap());
     }
 
-    #[tokio::test]
-    async fn a_kubeconfig_that_would_reach_into_the_manager_is_refused() {
-        for (user, expected) in [
-            (
-                "exec: {apiVersion: client.authentication.k8s.io/v1, command: id}",
-                "runs a program",
-            ),
-            (
-                "tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token",
-                "refers to files",
-            ),
-            ("client-key: /etc/passwd", "refers to files"),
-        ] {
-            let secret = with(&format!(
-                "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {{server: \
-                 'https://a:1'}}\ncontexts:\n- name: c\n  context: {{cluster: c, user: u}}\nusers:\n- name: u\n  \
-                 user: {{{user}}}\n"
-            ));
-            let message = config(&secret).await.unwrap_err().to_string();
-            assert!(message.contains(expected), "{message}");
-        }
+    #[test]
+    fn a_kubeconfig_that_would_reach_into_the_manager_is_refused_by_name() {
+        let secret = with(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {server: \
+             'https://a:1'}\ncontexts:\n- name: c\n  context: {cluster: c, user: u}\nusers:\n- name: u\n  user: \
+             {client-key: /etc/passwd}\n",
+        );
+        assert_eq!(
+            access(&secret).unwrap_err().to_string(),
+            "Secret fleet/edge-kubeconfig cannot be used: it refers to files (client-key); put the token, certificate or \
+             key itself into it"
+        );
     }
 
     #[test]

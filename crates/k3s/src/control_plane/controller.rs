@@ -21,6 +21,7 @@ use slipway_capi::{
 use slipway_runtime::{
     Next, ObjectKey,
     controller::{Context, Controller, Reconciler, Registration},
+    workload::Connector,
 };
 
 use super::{
@@ -31,7 +32,7 @@ use super::{
     observed::{InPlaceAnswer, Workload},
     plan::{self, Action, Plan},
     secrets, status,
-    workload::{Connector, Workloads},
+    workload::Workloads,
 };
 use crate::{
     api::{

@@ -245,7 +245,7 @@ pub async fn observe(
     let embedded_etcd = config.has_embedded_etcd();
     let connection = match &secrets.access {
         None => None,
-        Some(access) => connect(object, access, workloads, context).await,
+        Some(access) => connect(object, access, workloads, context),
     };
     let workload = match &connection {
         None => Workload::Unknown,
@@ -373,7 +373,7 @@ impl Scene {
     }
 }
 
-async fn connect(
+fn connect(
     object: &KThreesControlPlane,
     access: &Access,
     workloads: &Workloads,
@@ -381,16 +381,13 @@ async fn connect(
 ) -> Option<Arc<Connection>> {
     let token = access.token.data.as_ref().and_then(|data| data.get("value"))?;
     let token = String::from_utf8_lossy(&token.0).trim_end().to_owned();
-    match workloads
-        .connect(
-            &ObjectKey::of(object),
-            &access.kubeconfig,
-            &access.authority,
-            &token,
-            context,
-        )
-        .await
-    {
+    match workloads.connect(
+        &ObjectKey::of(object),
+        &access.kubeconfig,
+        &access.authority,
+        &token,
+        context,
+    ) {
         Ok(connection) => Some(connection),
         Err(error) => {
             tracing::info!(%error, "The workload cluster cannot be connected to");

@@ -3,23 +3,21 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use futures::{StreamExt, future::BoxFuture};
+use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node as CoreNode, Secret};
 use kube::{
-    Client, Config, ResourceExt,
+    Client, ResourceExt,
     api::ListParams,
-    config::AuthInfo,
     runtime::{WatchStreamExt, watcher},
 };
 use parking_lot::Mutex;
-use secrecy::SecretString;
 use serde_json::Value;
 use slipway_capi::secret::{self, kubeconfig};
 use slipway_runtime::{
-    Metrics, ObjectKey,
+    ObjectKey,
     controller::{Context, Trigger},
-    workload,
+    workload::{Clients, Connector},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -55,11 +53,6 @@ pub struct Connection {
     _stop: DropGuard,
 }
 
-/// How a cluster is connected to, from its kubeconfig, its authority and its token: a client of the apiserver and one
-/// of the supervisor. A door that tests hold.
-pub type Connector =
-    Arc<dyn Fn(Secret, Secret, String) -> BoxFuture<'static, Result<(Client, Client), Error>> + Send + Sync>;
-
 /// All connected clusters, by the key of their control plane.
 #[derive(Default)]
 pub struct Workloads {
@@ -67,21 +60,32 @@ pub struct Workloads {
     connector: Option<Connector>,
 }
 
-async fn dial(
+/// A client of the apiserver and one of the supervisor, which knows its own users: the token opens what a client
+/// certificate does not.
+fn dial(
+    key: &ObjectKey,
     kubeconfig: &Secret,
     authority: &Secret,
     token: &str,
-    metrics: &Metrics,
+    clients: &Clients,
 ) -> Result<(Client, Client), Error> {
-    let mut config = kubeconfig::config(kubeconfig).await?;
-    config.connect_timeout = Some(Duration::from_secs(5));
-    let supervisor = supervisor_config(&config, authority, token)?;
-    let client = |config, name: &str| {
-        workload::client(config, metrics).map_err(Error::api(format!("connecting to {name}")))
+    let access = kubeconfig::access(kubeconfig)?;
+    let supervisor = access
+        .clone()
+        .trusting(&secret::read_key_pair(authority)?.certificate)
+        .map_err(|refused| Error::Unusable {
+            doing: "connecting to the supervisor of the workload cluster".to_owned(),
+            problem: refused.to_string(),
+        })?
+        .as_user("server", token);
+    let client = |access, name: &str| {
+        clients
+            .connect(key, access)
+            .map_err(Error::api(format!("connecting to {name}")))
     };
     Ok((
-        client(config, "the workload cluster")?,
-        client(supervisor, "the supervisor of the workload cluster")?,
+        client(&access, "the workload cluster")?,
+        client(&supervisor, "the supervisor of the workload cluster")?,
     ))
 }
 
@@ -98,7 +102,7 @@ impl Workloads {
     }
 
     /// The connection of a control plane; a new one where the kubeconfig has changed.
-    pub async fn connect(
+    pub fn connect(
         &self,
         key: &ObjectKey,
         secret: &Secret,
@@ -112,10 +116,8 @@ impl Workloads {
         {
             return Ok(Arc::clone(connection));
         }
-        let (client, supervisor) = match &self.connector {
-            None => dial(secret, authority, token, &context.metrics).await?,
-            Some(connector) => connector(secret.clone(), authority.clone(), token.to_owned()).await?,
-        };
+        let clients = Clients::of(context).connecting_by(self.connector.clone());
+        let (client, supervisor) = dial(key, secret, authority, token, &clients)?;
         let stop = CancellationToken::new();
         let seen = Arc::new(Mutex::new(Seen::default()));
         tokio::spawn(watch(
@@ -139,34 +141,6 @@ impl Workloads {
             .insert(key.clone(), Arc::clone(&connection));
         Ok(connection)
     }
-}
-
-/// The supervisor knows its own users: the token opens what a client certificate does not.
-fn supervisor_config(config: &Config, authority: &Secret, token: &str) -> Result<Config, Error> {
-    let mut supervisor = Config::new(config.cluster_url.clone());
-    let pair = secret::read_key_pair(authority)?;
-    let certificates = pem_to_der(&pair.certificate);
-    supervisor.root_cert = Some(certificates);
-    supervisor.connect_timeout = Some(Duration::from_secs(5));
-    supervisor.auth_info = AuthInfo {
-        username: Some("server".into()),
-        password: Some(SecretString::from(token.to_owned())),
-        ..AuthInfo::default()
-    };
-    Ok(supervisor)
-}
-
-/// The certificates of a PEM text; what cannot be read is left out and shows when the connection is tried.
-fn pem_to_der(pem: &str) -> Vec<Vec<u8>> {
-    use base64::Engine;
-    pem.split("-----BEGIN CERTIFICATE-----")
-        .skip(1)
-        .filter_map(|rest| rest.split("-----END CERTIFICATE-----").next())
-        .filter_map(|body| {
-            let body: String = body.split_whitespace().collect();
-            base64::engine::general_purpose::STANDARD.decode(body).ok()
-        })
-        .collect()
 }
 
 async fn watch(

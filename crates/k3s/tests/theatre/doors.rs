@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
-use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::faults::{Fate, Faults};
-use slipway_k3s::control_plane::workload::Connector;
+use slipway_runtime::workload::Connector;
 
 use super::Theatre;
 
@@ -15,12 +14,13 @@ impl Theatre {
     /// counted, and both failing where the faults or the book say so.
     pub fn connector(&self, faults: &Faults) -> Connector {
         let (theatre, faults) = (self.clone(), faults.clone());
-        Arc::new(move |_kubeconfig: Secret, _authority: Secret, _token: String| {
-            let (theatre, faults) = (theatre.clone(), faults.clone());
-            Box::pin(async move {
-                let client = theatre.guarded(theatre.workload.client_with(faults.clone()));
-                Ok((client, theatre.supervisor(faults)))
-            }) as futures::future::BoxFuture<'static, Result<_, slipway_k3s::error::Error>>
+        Arc::new(move |_, config| {
+            // Only the supervisor knows users by a password.
+            Ok(if config.auth_info.password.is_some() {
+                theatre.supervisor(faults.clone())
+            } else {
+                theatre.guarded(theatre.workload.client_with(faults.clone()))
+            })
         })
     }
 

@@ -3,12 +3,13 @@
 use std::{fmt, sync::Arc};
 
 use kube::Client;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{run::DynamicWatches, trigger::Trigger};
 use crate::{
     Clock, Events, Metrics, ObjectKey, Plans, Random, Settings,
     informer::{Informers, Object, Scope},
+    lease::Leadership,
     writes::Writes,
 };
 
@@ -26,6 +27,10 @@ pub struct Context {
     pub plans: Plans,
     /// Cancelled when the manager stops. A reconcile in work is given time to end.
     pub shutdown: CancellationToken,
+    /// Whether this process leads. Clients of other clusters ask it before they write.
+    pub leadership: Leadership,
+    /// What goes on beside the reconciles and has to end before the lease is given back.
+    pub background: TaskTracker,
     pub(super) writes: Writes,
     pub(super) watches: Option<DynamicWatches>,
 }
@@ -49,6 +54,8 @@ impl Context {
             settings: Arc::new(settings),
             plans: Plans::default(),
             shutdown,
+            leadership: Leadership::always(),
+            background: TaskTracker::new(),
             writes: Writes::default(),
             watches: None,
         }
@@ -73,6 +80,8 @@ impl Context {
             settings: Arc::new(Settings::default()),
             plans: Plans::default(),
             shutdown,
+            leadership: Leadership::always(),
+            background: TaskTracker::new(),
             writes: Writes::default(),
             watches: None,
         }

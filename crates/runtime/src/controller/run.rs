@@ -275,11 +275,13 @@ impl<R: Reconciler> Worker<R> {
         // What was reconciled, by uid: it is forgotten when it is gone.
         let mut known: HashMap<ObjectKey, Option<String>> = HashMap::new();
         let concurrency = self.context.settings.concurrency(self.name).max(1);
-        self.context
+        // Counted up and down: the same controller may run in many clusters.
+        let concurrent = self
+            .context
             .metrics
             .max_concurrent_reconciles
-            .get_or_create(&self.label())
-            .set(concurrency as i64);
+            .get_or_create_owned(&self.label());
+        concurrent.inc_by(concurrency as i64);
         let slots = Arc::new(Semaphore::new(concurrency));
         let work = TaskTracker::new();
         let abandoned = CancellationToken::new();
@@ -329,6 +331,7 @@ impl<R: Reconciler> Worker<R> {
             abandoned.cancel();
             work.wait().await;
         }
+        concurrent.dec_by(concurrency as i64);
     }
 
     /// The queue hands out a key only while it is not in work, so no reconcile of it runs now.

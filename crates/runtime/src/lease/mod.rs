@@ -94,7 +94,7 @@ impl Election {
 /// Whether this process leads. Cheap to copy and to ask.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    until: watch::Receiver<Option<Instant>>,
+    pub(crate) until: watch::Receiver<Option<Instant>>,
 }
 
 impl Leadership {

@@ -19,8 +19,9 @@ use std::{
 
 use kube::Config;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::connect::configuration;
 use self::diagnostics::{Diagnostics, Gatekeeper};
 pub use self::{
     options::{Options, TlsVersion, command, duration_flag, normalize, switch},
@@ -102,6 +103,9 @@ pub struct Addresses {
     pub health: Option<SocketAddr>,
     pub diagnostics: Option<SocketAddr>,
 }
+
+/// A little more than a controller gives its reconciles.
+const BACKGROUND_GRACE: Duration = Duration::from_secs(25);
 
 /// Go's way to turn a server off.
 fn is_off(address: &str) -> bool {
@@ -289,12 +293,14 @@ impl Bound {
         let client =
             connect::controller_client(&self.config, &self.metrics, options.rate, leadership.clone())?;
         let working = CancellationToken::new();
-        let context = Context::new(
+        let mut context = Context::new(
             client,
             options.settings.clone(),
             self.metrics.clone(),
             working.clone(),
         );
+        context.leadership = leadership.clone();
+        let background = context.background.clone();
         let leads = leadership.clone();
         let informers = context.informers.clone();
         health.ready.add("informers", move || {
@@ -324,6 +330,10 @@ impl Bound {
 
         let result = work(runs, context, &mut leadership, &stop).await;
         working.cancel();
+        // Without the lease there is no time to wait: the fence refuses every write.
+        if result.is_ok() {
+            end_background(&background).await;
+        }
         campaigning.cancel();
         if let Some(campaign) = campaign {
             finish(campaign).await;
@@ -459,6 +469,20 @@ async fn work(
         if context.shutdown.is_cancelled() && controllers.is_empty() {
             return Ok(());
         }
+    }
+}
+
+/// Lets what goes on beside the controllers end, as they did, before another process may lead.
+async fn end_background(background: &TaskTracker) {
+    background.close();
+    if tokio::time::timeout(BACKGROUND_GRACE, background.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            unfinished = background.len(),
+            "Stopping work in workload clusters that did not end in time"
+        );
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 use self::state::{State, Taken};
 use crate::{
     Metrics, ObjectKey, Random,
-    metrics::{DepthLabels, QueueLabels},
+    metrics::{QueueLabels, QueueSample},
 };
 
 /// What goes first when several objects are ready.
@@ -40,7 +40,7 @@ impl Priority {
     }
 
     /// The value of the `priority` label, on controller-runtime's scale.
-    fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Low => "-100",
             Self::Normal => "0",
@@ -126,13 +126,9 @@ impl Queue {
             },
         });
         let weak = Arc::downgrade(&inner);
-        inner.metrics.before_reading(move || {
-            let Some(inner) = weak.upgrade() else {
-                return false;
-            };
-            inner.measure();
-            true
-        });
+        inner
+            .metrics
+            .measure_queue(&inner.labels, move || Some(weak.upgrade()?.measure()));
         Self { inner }
     }
 
@@ -291,33 +287,19 @@ impl Inner {
         self.drained.notify_waiters();
     }
 
-    /// Brings the gauges up to date.
-    fn measure(&self) {
-        let (depths, started) = {
-            let guarded = self.state.lock();
-            (
-                guarded.state.depths(),
-                guarded.state.started().collect::<Vec<_>>(),
-            )
-        };
-        for priority in Priority::ALL {
-            self.metrics
-                .queue_depth
-                .get_or_create(&DepthLabels {
-                    name: self.labels.name.clone(),
-                    controller: self.labels.controller.clone(),
-                    priority: priority.label(),
-                })
-                .set(depths[priority.level()]);
+    /// For the gauges.
+    fn measure(&self) -> QueueSample {
+        let guarded = self.state.lock();
+        let running: Vec<f64> = guarded
+            .state
+            .started()
+            .map(|started| started.elapsed().as_secs_f64())
+            .collect();
+        let depths = guarded.state.depths();
+        QueueSample {
+            depths: Priority::ALL.map(|priority| (priority.label(), depths[priority.level()])),
+            unfinished: running.iter().sum(),
+            longest: running.into_iter().fold(0.0, f64::max),
         }
-        let running = started.iter().map(|started| started.elapsed().as_secs_f64());
-        self.metrics
-            .queue_unfinished_work
-            .get_or_create(&self.labels)
-            .set(running.clone().sum());
-        self.metrics
-            .queue_longest_running
-            .get_or_create(&self.labels)
-            .set(running.fold(0.0, f64::max));
     }
 }
