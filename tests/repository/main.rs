@@ -1,5 +1,8 @@
 //! Rules about the repository itself.
 
 mod book;
+mod conditions;
+mod unused_dependencies;
+mod versions;
 mod who_may_know_whom;
 mod writes_are_actions;

@@ -174,3 +174,14 @@ fn the_runtime_knows_no_provider() {
         .collect();
     assert!(known.is_empty(), "slipway-runtime knows {known:?}");
 }
+
+#[test]
+fn providers_do_not_render() {
+    let graph = graph();
+    for provider in graph.members(PROVIDERS) {
+        assert!(
+            !graph.reach(&provider).contains("slipway-render"),
+            "{provider} reaches slipway-render: it registers, and others render"
+        );
+    }
+}

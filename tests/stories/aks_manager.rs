@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_azure_sim::Server;
-use slipway_runtime::manifests::{Bundle, Release};
+use slipway_render::{Bundle, Release};
 use slipway_testbed::{Cluster, Manifest, Process, Program, install, installed};
 
 use crate::manager_process::{free_port, get, value};

@@ -19,10 +19,8 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use slipway_runtime::{
-    PackageKind,
-    manifests::{Release, repository},
-};
+use slipway_render::{Release, repository};
+use slipway_runtime::PackageKind;
 use slipway_testbed::{
     Cluster, ManagementCluster, install, installed,
     wait::{until, until_gone},

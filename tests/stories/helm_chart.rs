@@ -104,7 +104,28 @@ fn helm_chart_values_do_what_they_say() -> Result<()> {
         .map(|name| (name.clone(), format!("value-of-{name}")))
         .collect();
     ensure!(!variables.is_empty(), "the chart has variables");
+    let per_package: serde_json::Map<String, Value> = names("packages")
+        .into_iter()
+        .map(|name| {
+            let value = json!({
+                "replicas": 3,
+                "extraArgs": ["--sync-period=1h"],
+                "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
+                "extraVolumes": [{"name": "extra", "emptyDir": {}}],
+                "extraVolumeMounts": [{"name": "extra", "mountPath": "/extra"}],
+                "podLabels": {"team": "fleet"},
+                "podAnnotations": {"note": "kept"},
+                "serviceAccount": {"annotations": {"azure.workload.identity/client-id": "c"}},
+            });
+            (name, value)
+        })
+        .collect();
     let values = json!({
+        "affinity": {"nodeAffinity": {}},
+        "metrics": {"serviceMonitor": {"enabled": true, "interval": "15s", "labels": {"release": "prometheus"}}},
+        "packages": per_package,
+        "podDisruptionBudget": {"enabled": true},
+        "tolerations": [{"key": "edge", "operator": "Exists"}],
         "image": {"repository": "registry.example/mirror/manager", "tag": "v9.9.9", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "pull"}],
         "keepResourceDefinitions": false,
@@ -131,6 +152,57 @@ fn helm_chart_values_do_what_they_say() -> Result<()> {
         assert_eq!(container["image"], "registry.example/mirror/manager:v9.9.9");
         assert_eq!(container["imagePullPolicy"], "Always");
         assert_eq!(container["resources"]["limits"]["memory"], "256Mi");
+        assert_eq!(deployment["spec"]["replicas"], 3);
+        assert_eq!(pod["affinity"], values["affinity"]);
+        assert_eq!(pod["tolerations"], values["tolerations"]);
+        let has = |list: &Value, item: Value| list.as_array().is_some_and(|list| list.contains(&item));
+        assert!(has(&container["args"], json!("--sync-period=1h")), "{container}");
+        assert!(
+            has(
+                &container["env"],
+                json!({"name": "HTTPS_PROXY", "value": "http://proxy.example"})
+            ),
+            "{container}"
+        );
+        assert!(
+            has(
+                &container["volumeMounts"],
+                json!({"name": "extra", "mountPath": "/extra"})
+            ),
+            "{container}"
+        );
+        assert!(
+            has(&pod["volumes"], json!({"name": "extra", "emptyDir": {}})),
+            "{pod}"
+        );
+        let metadata = &deployment["spec"]["template"]["metadata"];
+        assert_eq!(metadata["labels"]["team"], "fleet");
+        assert_eq!(metadata["annotations"]["note"], "kept");
+    }
+    let count = |kind: &str| rendered.iter().filter(|object| object["kind"] == kind).count();
+    for kind in ["PodDisruptionBudget", "ServiceMonitor"] {
+        assert_eq!(count(kind), names("packages").len(), "{kind}");
+    }
+    for monitor in rendered
+        .iter()
+        .filter(|object| object["kind"] == "ServiceMonitor")
+    {
+        assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+        assert_eq!(monitor["spec"]["endpoints"][0]["interval"], "15s");
+        let selector = &monitor["spec"]["selector"]["matchLabels"]["slipway.dev/metrics"];
+        let is_it = |object: &&Value| {
+            object["kind"] == "Service" && object["metadata"]["labels"]["slipway.dev/metrics"] == *selector
+        };
+        assert_eq!(rendered.iter().filter(is_it).count(), 1, "{monitor}");
+    }
+    for account in rendered
+        .iter()
+        .filter(|object| object["kind"] == "ServiceAccount")
+    {
+        assert_eq!(
+            account["metadata"]["annotations"]["azure.workload.identity/client-id"],
+            "c"
+        );
     }
     for package in names("packages") {
         let rendered = render(&json!({"packages": {&package: {"enabled": false}}}))?;

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use slipway_runtime::manifests::{Bundle, Release};
+use slipway_render::{Bundle, Release};
 use slipway_testbed::{Cluster, Process, Program, install, shared};
 use tokio::sync::OnceCell;
 

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, net::TcpListener, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use slipway_azure_sim::Server;
-use slipway_runtime::{certificates::SelfSigned, install, manifests::local_objects};
+use slipway_render::local_objects;
+use slipway_runtime::{certificates::SelfSigned, install};
 use slipway_testbed::{
     Cluster, Part, Peer, Process, Program,
     peers::{self, AzureAccess, RunningPeer},

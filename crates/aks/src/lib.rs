@@ -7,6 +7,7 @@ pub mod admit;
 pub mod api;
 pub mod caches;
 pub mod cluster;
+mod conditions;
 pub mod control_plane;
 pub mod example;
 pub mod frame;

@@ -1,13 +1,16 @@
 //! The registration: what this provider brings to the manager and to its manifests.
 
+use serde_json::json;
 use slipway_azure::{setup, workload::nodes::Nodes};
-use slipway_runtime::{Lent, Package, PackageKind, Provider, Rule, controller::Registration};
+use slipway_runtime::{
+    Lent, Package, PackageKind, Provider, Rule, controller::Registration, provider::ForeignFlag,
+};
 
 use crate::{
     access::Access,
     admit::admission,
     api::{GROUP, crd::crds},
-    cluster,
+    cluster, conditions,
     control_plane::{self, controller::POOL_WAIT_FLAG},
     example, pool,
 };
@@ -98,6 +101,39 @@ const TEMPLATES: &[(&str, &str)] = &[
     ),
 ];
 
+/// What CAPZ v1.21's manager takes beside the flags that all Cluster API managers share. Its Deployment goes on starting.
+const CAPZ_FLAGS: &[ForeignFlag] = &[
+    ForeignFlag::value("api-call-timeout"),
+    ForeignFlag::value("azurecluster-concurrency"),
+    ForeignFlag::value("azuremachine-concurrency"),
+    ForeignFlag::value("azuremachinepool-concurrency"),
+    ForeignFlag::value("azuremachinepoolmachine-concurrency"),
+    ForeignFlag::value("bootstrap-config-gvk"),
+    ForeignFlag::value("debouncing-timer"),
+    ForeignFlag::value("disable-controllers-or-webhooks"),
+    ForeignFlag::switch("enable-tracing"),
+    ForeignFlag::value("reconcile-timeout"),
+    ForeignFlag::value("reconciler-requeue"),
+    ForeignFlag::value("service-reconcile-timeout"),
+];
+
+/// Its feature gates, and those of the Cluster API v1.10 it is built with.
+const CAPZ_GATES: &[&str] = &[
+    "AKS",
+    "AKSResourceHealth",
+    "APIServerILB",
+    "ASOAPI",
+    "ClusterResourceSet",
+    "ClusterTopology",
+    "EdgeZone",
+    "KubeadmBootstrapFormatIgnition",
+    "MachinePool",
+    "MachineSetPreflightChecks",
+    "MachineWaitForVolumeDetachConsiderVolumeAttachments",
+    "PriorityQueue",
+    "RuntimeSDK",
+];
+
 /// AKS clusters. Adds to the package `infrastructure-azure`, under the names that package has always had.
 pub fn provider() -> Provider {
     with(&Access::default(), &Nodes::default())
@@ -121,12 +157,28 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     package.crds = crds();
     package.rbac = RBAC.to_vec();
     package.admission = admission();
+    // What `crates/azure` signs in with as a workload identity, at the path that the webhook of workload identities uses.
+    package.pod_labels = vec![("azure.workload.identity/use", "true")];
+    package.volumes = vec![json!({
+        "name": "azure-identity-token",
+        "projected": {"sources": [{"serviceAccountToken": {
+            "audience": "api://AzureADTokenExchange",
+            "expirationSeconds": 3600,
+            "path": "azure-identity-token",
+        }}]},
+    })];
+    package.volume_mounts = vec![json!({
+        "name": "azure-identity-token", "mountPath": "/var/run/secrets/azure/tokens", "readOnly": true,
+    })];
+    package.conditions = conditions::described();
     package.controllers = controllers(access, nodes);
     package.templates = TEMPLATES.to_vec();
     let mut provider = Provider::new("aks");
     provider.packages = vec![package];
     provider.examples = vec![example::example()];
     provider.stand = Some(example::stand());
+    provider.foreign_flags = CAPZ_FLAGS;
+    provider.foreign_gates = CAPZ_GATES;
     provider.flags = setup::flags();
     provider.flags.push(
         clap::Arg::new(POOL_WAIT_FLAG)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use slipway_aks::provider::provider;
-use slipway_runtime::manifests::{Bundle, Release};
+use slipway_render::{Bundle, Release};
 
 use crate::drop_in::peer;
 
@@ -96,5 +96,43 @@ fn kubeadms_bootstrap_provider_may_ask_a_control_plane_for_its_version() {
         binding["subjects"],
         json!([{"kind": "Group", "name": "system:serviceaccounts:capi-kubeadm-bootstrap-system",
             "apiGroup": "rbac.authorization.k8s.io"}])
+    );
+}
+
+/// `crates/azure` signs in as a workload identity with the token at this path.
+#[test]
+fn the_manager_has_the_token_that_workload_identity_reads() {
+    let deployment = &rendered("Deployment")["capz-controller-manager"];
+    let template = &deployment["spec"]["template"];
+    assert_eq!(
+        template["metadata"]["labels"]["azure.workload.identity/use"],
+        "true"
+    );
+    // What is selected by does not change: an upgrade could not.
+    assert_eq!(
+        deployment["spec"]["selector"]["matchLabels"]["azure.workload.identity/use"],
+        Value::Null
+    );
+    let volumes = template["spec"]["volumes"].as_array().expect("volumes");
+    let volume = volumes
+        .iter()
+        .find(|volume| volume["name"] == "azure-identity-token")
+        .expect("a volume for the token");
+    let token = &volume["projected"]["sources"][0]["serviceAccountToken"];
+    assert_eq!(token["audience"], "api://AzureADTokenExchange");
+    let mounts = template["spec"]["containers"][0]["volumeMounts"]
+        .as_array()
+        .expect("mounts");
+    let mount = mounts
+        .iter()
+        .find(|mount| mount["name"] == volume["name"])
+        .expect("it is mounted");
+    assert_eq!(
+        format!(
+            "{}/{}",
+            mount["mountPath"].as_str().unwrap_or_default(),
+            token["path"].as_str().unwrap_or_default()
+        ),
+        "/var/run/secrets/azure/tokens/azure-identity-token"
     );
 }

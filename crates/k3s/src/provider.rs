@@ -6,7 +6,7 @@ use slipway_runtime::{
     Package, PackageKind, Provider, Rule,
     admission::{Admission, Handler, Operation, Phase, Request, Verdict, field::Path},
     conversion::Conversion,
-    provider::ConditionType,
+    provider::{ConditionType, ForeignFlag},
 };
 
 use crate::{
@@ -17,6 +17,13 @@ use crate::{
     bootstrap, control_plane, conversion, example,
 };
 
+/// What cluster-api-k3s v0.2.1's managers take beside the flags that all Cluster API managers share.
+const UPSTREAM_FLAGS: &[ForeignFlag] = &[
+    ForeignFlag::value("etcd-call-timeout-duration"),
+    ForeignFlag::value("etcd-dial-timeout-duration"),
+    ForeignFlag::value("metrics-addr").instead("diagnostics-address"),
+];
+
 const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
 
 /// Everything K3s brings.
@@ -24,6 +31,7 @@ pub fn provider() -> Provider {
     let mut provider = Provider::new("k3s");
     provider.packages = vec![bootstrap_package(), control_plane_package()];
     provider.examples = vec![example::example()];
+    provider.foreign_flags = UPSTREAM_FLAGS;
     provider
 }
 
@@ -82,10 +90,16 @@ fn bootstrap_package() -> Package {
                 conditions::CERTIFICATES_AVAILABLE,
                 "the cluster's certificate authorities are there",
             ),
+            PAUSED,
         ],
     );
     package
 }
+
+const PAUSED: (&str, &str) = (
+    conditions::PAUSED,
+    "it or its Cluster is paused, and nothing is done for it",
+);
 
 fn describe(kind: &'static str, found: &[(&'static str, &'static str)]) -> Vec<ConditionType> {
     found
@@ -152,6 +166,11 @@ fn control_plane_package() -> Package {
                 "no Machine waits to be replaced or updated",
             ),
             (conditions::RESIZED, "there are as many Machines as asked for"),
+            (
+                conditions::MACHINES_OWNED,
+                "every control-plane Machine of the Cluster is its own",
+            ),
+            PAUSED,
             (
                 conditions::COMPONENTS_HEALTHY,
                 "the control plane's components run on every Machine",

@@ -21,7 +21,7 @@ pub enum InstallError {
     NotServed { name: String },
 }
 
-/// Applies [`crate::manifests::local_objects`] server-side, and waits until every CRD is served before its webhooks follow.
+/// Applies what `slipway_render::local_objects` renders server-side, and waits until every CRD is served before its webhooks follow.
 pub async fn apply(client: &kube::Client, objects: &[DynamicObject]) -> Result<(), InstallError> {
     let parameters = PatchParams::apply("slipway-up").force();
     let is_crd = |object: &DynamicObject| {

@@ -1,10 +1,11 @@
 //! The operator runtime under every Slipway controller.
 //!
 //! A provider crate exports one [`Provider`]: its custom resources, rules, admission, conversion, hooks and
-//! controllers, declared beside the code they belong to. This crate runs them and renders them; it knows
+//! controllers, declared beside the code they belong to. This crate runs them; it knows
 //! Kubernetes, and nothing of any provider.
 
 pub mod admission;
+pub mod build;
 pub mod certificates;
 pub mod client;
 pub mod clock;
@@ -19,11 +20,11 @@ pub mod install;
 pub mod lease;
 pub mod logs;
 pub mod manager;
-pub mod manifests;
 pub mod metrics;
 pub mod object_key;
 pub mod outcome;
 pub mod plans;
+pub mod process;
 pub mod provider;
 pub mod queue;
 pub mod random;

@@ -86,6 +86,11 @@ pub struct Package {
     pub arguments: Vec<String>,
     /// Environment variables of the manager in the rendered Deployment.
     pub environment: Vec<EnvVar>,
+    /// Labels of the manager's Pods, beside those its Deployment selects them by.
+    pub pod_labels: Vec<(&'static str, &'static str)>,
+    /// Volumes of the manager's Pods, and where its container mounts them.
+    pub volumes: Vec<serde_json::Value>,
+    pub volume_mounts: Vec<serde_json::Value>,
     /// Further objects of the components file; namespaced ones are put into the package's namespace.
     pub objects: Vec<serde_json::Value>,
     /// The conditions of its kinds, for the reference.
@@ -111,6 +116,9 @@ impl Package {
             cluster_role: None,
             arguments: Vec::new(),
             environment: Vec::new(),
+            pod_labels: Vec::new(),
+            volumes: Vec::new(),
+            volume_mounts: Vec::new(),
             objects: Vec::new(),
             conditions: Vec::new(),
             templates: Vec::new(),
@@ -154,6 +162,58 @@ pub struct Gate {
     pub help: &'static str,
 }
 
+/// A flag of the manager that a provider replaces, which means nothing here: accepted, so that a Deployment with it still
+/// starts, and warned about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignFlag {
+    pub name: &'static str,
+    takes_value: bool,
+    /// The flag of ours that does what it did.
+    pub instead: Option<&'static str>,
+}
+
+impl ForeignFlag {
+    /// `--name VALUE`.
+    pub const fn value(name: &'static str) -> Self {
+        Self {
+            name,
+            takes_value: true,
+            instead: None,
+        }
+    }
+
+    /// `--name` or `--name=BOOL`.
+    pub const fn switch(name: &'static str) -> Self {
+        Self {
+            name,
+            takes_value: false,
+            instead: None,
+        }
+    }
+
+    pub const fn instead(self, flag: &'static str) -> Self {
+        Self {
+            instead: Some(flag),
+            ..self
+        }
+    }
+
+    pub(crate) fn argument(self) -> clap::Arg {
+        let argument = clap::Arg::new(self.name)
+            .long(self.name)
+            .hide(true)
+            .action(clap::ArgAction::Append);
+        if self.takes_value {
+            argument.num_args(1)
+        } else {
+            argument
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+        }
+    }
+}
+
 /// A subcommand a provider adds to the `slipway` binary (`slipway simulate`, …).
 pub struct Subcommand {
     pub command: clap::Command,
@@ -188,6 +248,9 @@ pub struct Provider {
     /// Flags of `slipway manager` that only this provider reads.
     pub flags: Vec<clap::Arg>,
     pub gates: Vec<Gate>,
+    /// Flags and feature gates of the manager it replaces that mean nothing here.
+    pub foreign_flags: &'static [ForeignFlag],
+    pub foreign_gates: &'static [&'static str],
     pub subcommands: Vec<Subcommand>,
     pub examples: Vec<Example>,
     /// What the examples run against.
@@ -201,6 +264,8 @@ impl Provider {
             packages: Vec::new(),
             flags: Vec::new(),
             gates: Vec::new(),
+            foreign_flags: &[],
+            foreign_gates: &[],
             subcommands: Vec::new(),
             examples: Vec::new(),
             stand: None,

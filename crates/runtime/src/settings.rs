@@ -82,6 +82,16 @@ impl Gates {
     /// Reads `Name=true,Other=false` over the defaults, by Kubernetes' rules: `AllAlpha` and `AllBeta` set every
     /// gate of that stage that is not named itself, and a stable feature cannot be changed.
     pub fn parse(text: &str, registered: &[Gate]) -> Result<Self, InvalidGate> {
+        Ok(Self::parse_among(text, registered, &[])?.0)
+    }
+
+    /// The same, and which of the gates that belong to somebody else (`foreign`) were named: they switch nothing.
+    pub fn parse_among(
+        text: &str,
+        registered: &[Gate],
+        foreign: &[&str],
+    ) -> Result<(Self, Vec<String>), InvalidGate> {
+        let mut ignored = Vec::new();
         let mut gates = Self::new(registered);
         let mut named = Vec::new();
         let mut stages = Vec::new();
@@ -109,6 +119,10 @@ impl Gates {
         }
         for (name, value) in named {
             let Some(gate) = registered.iter().find(|gate| gate.name == name) else {
+                if foreign.contains(&name) {
+                    ignored.push(name.to_owned());
+                    continue;
+                }
                 let mut known: Vec<&str> = registered.iter().map(|gate| gate.name).collect();
                 known.sort_unstable();
                 return Err(InvalidGate::Unknown {
@@ -129,7 +143,7 @@ impl Gates {
             }
             gates.enabled.insert(name.to_owned(), value);
         }
-        Ok(gates)
+        Ok((gates, ignored))
     }
 
     /// Whether a feature is on. A gate that nobody registered is off.

@@ -3,6 +3,7 @@
 mod diagnostics;
 mod family;
 mod informers;
+mod other_cluster;
 mod outage;
 mod proxy;
 mod restart;

@@ -26,7 +26,19 @@ pub fn command(providers: &[Provider]) -> Command {
         .subcommand(manifests::command())
         .subcommand(man::command())
         .subcommand(up::command())
-        .subcommand(Command::new("version").about("Print the version and the providers of this binary"))
+        .subcommand(
+            Command::new("version")
+                .about("Print the version, the commit and the providers of this binary")
+                .arg(
+                    Arg::new("output")
+                        .short('o')
+                        .long("output")
+                        .value_name("FORMAT")
+                        .value_parser(["text", "json"])
+                        .default_value("text")
+                        .help("text or json"),
+                ),
+        )
         .subcommand(
             Command::new("completions")
                 .about("Print a completion script for a shell")
@@ -54,8 +66,8 @@ pub fn run(providers: Vec<Provider>, arguments: impl IntoIterator<Item = OsStrin
         Some(("manifests", matches)) => report(manifests::run(&providers, matches)),
         Some(("man", matches)) => report(man::run(command(&providers), matches)),
         Some(("up", matches)) => report(up::run(&providers, matches)),
-        Some(("version", _)) => {
-            print_version(&providers);
+        Some(("version", matches)) => {
+            print_version(&providers, matches);
             ExitCode::SUCCESS
         }
         Some(("completions", matches)) => {
@@ -88,9 +100,30 @@ fn report(result: Result<(), String>) -> ExitCode {
     }
 }
 
-fn print_version(providers: &[Provider]) {
+fn print_version(providers: &[Provider], matches: &ArgMatches) {
     let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
-    println!("slipway {}", env!("CARGO_PKG_VERSION"));
+    let build = slipway_runtime::build::THIS;
+    if matches
+        .get_one::<String>("output")
+        .is_some_and(|format| format == "json")
+    {
+        let version = serde_json::json!({
+            "version": build.version,
+            "commit": build.commit,
+            "date": build.date,
+            "providers": names,
+        });
+        println!("{version}");
+        return;
+    }
+    println!("slipway {}", build.version);
+    println!(
+        "commit: {}",
+        build
+            .commit
+            .unwrap_or("not known: `cargo xtask package` builds it in")
+    );
+    println!("date: {}", build.date.unwrap_or("not known"));
     println!(
         "providers: {}",
         if names.is_empty() {

@@ -8,11 +8,11 @@ use std::{
 };
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+use slipway_render::{Bundle, Drift, Release, files, local_objects, reference, repository, yaml};
 use slipway_runtime::{
     Package, Provider,
     certificates::{CertificateFiles, ensure_self_signed},
     manager::{local_names, select},
-    manifests::{Bundle, Drift, Release, files, local_objects, reference, repository, yaml},
 };
 
 /// Where the manager's image is pulled from unless told otherwise. Nothing else knows it: what is rendered names it, and

@@ -13,7 +13,8 @@ use std::{
 
 use clap::{Arg, ArgAction, ArgMatches};
 use serde_json::Value;
-use slipway_runtime::{Provider, certificates::SelfSigned, install, manifests::local_objects};
+use slipway_render::local_objects;
+use slipway_runtime::{Provider, certificates::SelfSigned, install};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{examples, stands::Stands};

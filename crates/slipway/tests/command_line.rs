@@ -192,6 +192,15 @@ fn what_needs_no_cluster_works_without_one() {
         "{}",
         ended.stdout
     );
+    let ended = slipway(&["version", "-o", "json"]);
+    let version: serde_json::Value = serde_json::from_str(&ended.stdout).expect("one JSON object");
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    // A build by hand knows no commit, and says so.
+    assert_eq!(
+        version["commit"],
+        serde_json::json!(option_env!("SLIPWAY_COMMIT"))
+    );
+    assert_eq!(version["providers"], serde_json::json!(["aks", "k3s"]));
     let ended = slipway(&["completions", "bash"]);
     assert_eq!(ended.code, Some(0));
     assert!(
@@ -212,5 +221,115 @@ fn what_needs_no_cluster_works_without_one() {
         ended.stdout.contains("--leader-elect-renew-deadline"),
         "{}",
         ended.stdout
+    );
+}
+
+/// What the Deployments of the managers we replace pass, and every further flag and gate those managers know: CAPZ v1.21
+/// and cluster-api-k3s v0.2.1.
+const UPSTREAM: &[(&[&str], usize)] = &[
+    // The Deployments.
+    (
+        &[
+            "--leader-elect",
+            "--diagnostics-address=:8443",
+            "--insecure-diagnostics=false",
+            "--feature-gates=MachinePool=true,AKSResourceHealth=false,EdgeZone=false,ASOAPI=true,APIServerILB=false",
+            "--v=0",
+        ],
+        5,
+    ),
+    (&["--metrics-addr=127.0.0.1:8080", "--enable-leader-election"], 1),
+    // CAPZ's own.
+    (&["--azurecluster-concurrency=10"], 1),
+    (&["--azuremachine-concurrency", "10"], 1),
+    (&["--azuremachinepool-concurrency=10"], 1),
+    (&["--azuremachinepoolmachine-concurrency=10"], 1),
+    (&["--debouncing-timer=10s"], 1),
+    (&["--reconcile-timeout=90m"], 1),
+    (&["--service-reconcile-timeout=12s"], 1),
+    (&["--api-call-timeout=2s"], 1),
+    (&["--reconciler-requeue=15s"], 1),
+    (&["--enable-tracing"], 1),
+    (&["--enable-tracing=false"], 1),
+    (
+        &["--bootstrap-config-gvk=KThreesConfig.v1beta1.bootstrap.cluster.x-k8s.io"],
+        1,
+    ),
+    (
+        &["--disable-controllers-or-webhooks=DisableASOSecretController,DisableAzureJSONMachineController"],
+        1,
+    ),
+    (
+        &["--feature-gates=AKS=true,ClusterTopology=true,RuntimeSDK=false"],
+        3,
+    ),
+    // Those that all Cluster API managers share.
+    (
+        &[
+            "--leader-election-namespace=capz-system",
+            "--leader-elect-lease-duration=15s",
+            "--leader-elect-renew-deadline=10s",
+            "--leader-elect-retry-period=2s",
+            "--namespace=fleet",
+            "--watch-filter=azure",
+            "--sync-period=10m",
+            "--health-addr=:9440",
+            "--webhook-port=9443",
+            "--webhook-cert-dir=/tmp/certs",
+            "--tls-min-version=VersionTLS12",
+            "--tls-cipher-suites=TLS_AES_128_GCM_SHA256",
+            "--profiler-address=localhost:6060",
+            "--kubeconfig=/tmp/kubeconfig",
+        ],
+        0,
+    ),
+    // klog's, as Go writes them.
+    (
+        &[
+            "--logtostderr",
+            "--vmodule=a=1",
+            "--stderrthreshold=2",
+            "--skip_headers=true",
+        ],
+        4,
+    ),
+    // cluster-api-k3s' own.
+    (&["--etcd-dial-timeout-duration=10s"], 1),
+    (&["--etcd-call-timeout-duration=15s"], 1),
+];
+
+#[test]
+fn the_flags_and_gates_of_the_managers_we_replace_are_taken_and_named() {
+    let providers = [slipway_aks::provider::provider(), slipway_k3s::provider()];
+    let read = |arguments: &[&str]| {
+        let all = ["slipway", "manager"]
+            .iter()
+            .chain(arguments)
+            .map(std::ffi::OsString::from);
+        let matches = slipway::command(&providers)
+            .try_get_matches_from(slipway_runtime::manager::normalize(all))
+            .unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        let (_, matches) = matches.subcommand().expect("manager");
+        slipway_runtime::manager::Options::read(matches, &providers)
+    };
+    for (arguments, ignored) in UPSTREAM {
+        let options = read(arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        assert_eq!(
+            options.ignored.len(),
+            *ignored,
+            "{arguments:?}: {:?}",
+            options.ignored
+        );
+    }
+    let options = read(UPSTREAM[1].0).expect("options");
+    assert!(options.leader_elect);
+    assert_eq!(options.ignored, ["--metrics-addr: use --diagnostics-address"]);
+    // A typing mistake is still one.
+    let error = read(&["--feature-gates=MachinePol=true"]).expect_err("nobody's gate");
+    assert!(
+        error
+            .to_string()
+            .contains("unrecognized feature gate: MachinePol"),
+        "{error}"
     );
 }

@@ -8,7 +8,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
-use slipway_runtime::manifests::{Bundle, Release};
+use slipway_render::{Bundle, Release};
 use slipway_testbed::{
     Cluster,
     audit::Request,

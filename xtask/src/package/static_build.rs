@@ -94,10 +94,26 @@ impl Builder {
     }
 }
 
+/// What `slipway version` says of the commit; nothing outside a repository.
+fn commit() -> Vec<(String, String)> {
+    let git = |arguments: &[&str]| {
+        let output = std::process::Command::new("git").args(arguments).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
+    };
+    [
+        ("SLIPWAY_COMMIT", git(&["rev-parse", "HEAD"])),
+        ("SLIPWAY_COMMIT_DATE", git(&["log", "-1", "--format=%cI"])),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+    .collect()
+}
+
 /// Builds one program of one package for a target, with no folder of this machine in it.
 pub fn build(target: &Target, folders: &Folders, package: &str, program: &str) -> Result<PathBuf> {
     let name = target.triple.replace('-', "_");
-    let environment = [
+    let mut environment = vec![
         (compiler_variable(target), compiler(target).unwrap_or_default()),
         // Rust brings musl and a linker; the C compiler is not asked to link, as it may know another C library.
         (
@@ -111,6 +127,7 @@ pub fn build(target: &Target, folders: &Folders, package: &str, program: &str) -
         ),
         ("CARGO_ENCODED_RUSTFLAGS".to_owned(), folders.rust_flags()),
     ];
+    environment.extend(commit());
     let arguments = ["--package", package, "--bin", program, "--target", target.triple];
     build_release_for(&arguments, program, &environment)
         .with_context(|| format!("building for {}", target.triple))

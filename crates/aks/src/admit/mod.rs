@@ -16,7 +16,6 @@ pub mod network;
 pub mod patches;
 pub mod pool;
 pub mod pool_update;
-pub mod rules;
 pub mod security;
 pub mod ssh;
 

@@ -4,17 +4,19 @@
 mod control_plane_cases;
 mod odd_objects;
 mod pool_cases;
+mod table;
 
 use serde_json::{Value, json};
 use slipway_aks::{
     admit::{
         ClusterNetworkFact, OtherSystemPools, admission, cluster, control_plane_template_verdict,
         control_plane_verdict, identity_verdict, pool_template_verdict, pool_verdict,
-        rules::{self, Rule},
     },
     api::{AzureManagedCluster, AzureManagedClusterTemplate},
 };
 use slipway_runtime::admission::{Change, Operation, Request, Verdict, field::Path};
+
+use self::table::Rule;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -234,7 +236,7 @@ fn every_rule_refuses_an_object_that_breaks_it() {
     let cases: Vec<Case> = [control_plane_cases::cases(), pool_cases::cases()].concat();
     let mut problems = Vec::new();
     let mut checked = 0;
-    for rule in rules::all() {
+    for rule in table::all() {
         let ours: Vec<&Case> = cases.iter().filter(|case| case.rule == rule.id).collect();
         if ours.is_empty() {
             problems.push(format!("{} has no case", rule.id));
@@ -247,11 +249,11 @@ fn every_rule_refuses_an_object_that_breaks_it() {
         }
     }
     for case in &cases {
-        if !rules::all().any(|rule| rule.id == case.rule) {
+        if !table::all().any(|rule| rule.id == case.rule) {
             problems.push(format!("there is no rule {}", case.rule));
         }
     }
-    println!("report: aks rules: {} rules, {checked} cases", rules::count());
+    println!("report: aks rules: {} rules, {checked} cases", table::count());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -400,7 +402,7 @@ fn every_kind_has_its_webhooks() {
 #[test]
 fn the_documented_rules_are_the_rules() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/aks/rules.md");
-    let page = rules::page();
+    let page = table::page();
     if std::env::var_os("SLIPWAY_WRITE_DOCS").is_some() {
         std::fs::write(path, &page).expect("docs/aks/rules.md can be written");
     }

@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use slipway_aks::{
-    admit::{defaults, rules},
+    admit::defaults,
     api::{AzureManagedControlPlane, AzureManagedControlPlaneTemplate, AzureManagedMachinePool},
 };
 use slipway_runtime::admission::Change;
 
-use super::{control_plane_cases, object, pool_cases, request, verdict};
+use super::{control_plane_cases, object, pool_cases, request, table, verdict};
 
 fn odd_text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -47,7 +47,7 @@ proptest! {
     ) {
         let cases = [control_plane_cases::cases(), pool_cases::cases()].concat();
         let case = cases[pick.index(cases.len())];
-        let rule = rules::all().find(|rule| rule.id == case.rule).expect("a rule");
+        let rule = table::all().find(|rule| rule.id == case.rule).expect("a rule");
         for kind in rule.kinds {
             let mut texts = texts.clone().into_iter();
             let old = object(kind, "{}", "plane", None);

@@ -34,7 +34,7 @@ use crate::{
     lease::{ApiServerLease, Campaign, Election, InvalidElection, Leadership},
     logs::{self, Verbosity},
     metrics::NameLabel,
-    server::{BindError, Listener, Protocol, Routes},
+    server::{BindError, ClientCa, Listener, Protocol, Routes},
 };
 
 /// Why the manager does not start or has stopped: one message each, with what to do.
@@ -143,6 +143,7 @@ impl Manager {
         }
         let config = connect::configuration(options.kubeconfig.as_deref()).await?;
         let metrics = Metrics::new();
+        crate::process::register(&metrics);
         let client = connect::plain_client(&config, &metrics)?;
 
         let needs_server = packages.iter().any(|package| {
@@ -176,7 +177,8 @@ impl Manager {
         let version = connect::reach(&config, &client).await?;
         connect::require_crds(&client, &packages).await?;
         tracing::info!(
-            version = env!("CARGO_PKG_VERSION"),
+            version = crate::build::THIS.version,
+            commit = crate::build::THIS.commit.unwrap_or("unknown"),
             kubernetes = version,
             packages = packages
                 .iter()
@@ -185,6 +187,9 @@ impl Manager {
                 .join(","),
             "Starting manager"
         );
+        for ignored in &options.ignored {
+            tracing::warn!("Ignoring {ignored}");
+        }
         if options.profiler_address.is_some() {
             tracing::warn!(
                 "Ignoring --profiler-address: take profiles from outside, with perf or a debugger"
@@ -321,11 +326,8 @@ impl Bound {
             .flat_map(|package| &package.controllers)
             .map(|controller| (controller.name, controller.run.clone()))
             .collect();
-        let routes = Arc::new(Routes::new(
-            packages.iter().copied(),
-            self.client.clone(),
-            &self.metrics,
-        ));
+        let routes = Routes::new(packages.iter().copied(), self.client.clone(), &self.metrics);
+        let routes = Arc::new(routes.require_certificates_for_hooks(options.hook_clients.is_some()));
         let servers = self.serve(&health, routes, context.plans.clone())?;
 
         let result = work(runs, context, &mut leadership, &stop).await;
@@ -349,7 +351,7 @@ impl Bound {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         if let Some((listener, certificates)) = self.webhook {
-            let protocol = tls(&options, certificates.clone())?;
+            let protocol = tls(&options, certificates.clone(), options.hook_clients.as_ref())?;
             let serving = Arc::new(AtomicBool::new(false));
             for checks in [&health.live, &health.ready] {
                 let serving = serving.clone();
@@ -392,7 +394,7 @@ impl Bound {
                         reason,
                     })
                 })?;
-                tls(&options, Arc::new(certificates))?
+                tls(&options, Arc::new(certificates), None)?
             } else {
                 Protocol::Plain
             };
@@ -411,11 +413,16 @@ impl Servers {
     }
 }
 
-fn tls(options: &Options, certificates: Arc<Certificates>) -> Result<Protocol, ManagerError> {
-    Protocol::tls(
+fn tls(
+    options: &Options,
+    certificates: Arc<Certificates>,
+    clients: Option<&ClientCa>,
+) -> Result<Protocol, ManagerError> {
+    Protocol::tls_for(
         certificates,
         &options.tls_minimum.versions(),
         &options.cipher_suites,
+        clients,
     )
     .map_err(|reason| ManagerError::Flag(format!("--tls-cipher-suites: {reason}")))
 }

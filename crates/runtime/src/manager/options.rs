@@ -1,8 +1,13 @@
 //! The manager's flags, with Cluster API's names and defaults, and what they come to.
 
-use std::{fmt::Write as _, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    path::PathBuf,
+    time::Duration,
+};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser, parser::ValueSource, value_parser};
 
 use super::ManagerError;
 use crate::{
@@ -10,8 +15,9 @@ use crate::{
     certificates::CertificateFiles,
     duration,
     logs::{self, Format},
-    provider::Gate,
+    provider::{ForeignFlag, Gate},
     queue::Rate,
+    server::ClientCa,
     settings::{DEFAULT_CONCURRENCY, Flags, Gates, parse_boolean},
 };
 
@@ -31,6 +37,8 @@ pub struct Options {
     pub webhook_port: u16,
     pub certificates: CertificateFiles,
     pub self_signed: bool,
+    /// The CA of those who may call hooks; anybody who reaches the port if absent.
+    pub hook_clients: Option<ClientCa>,
     pub health_address: String,
     pub diagnostics_address: String,
     pub insecure_diagnostics: bool,
@@ -40,6 +48,8 @@ pub struct Options {
     pub format: Format,
     pub verbosity: u32,
     pub settings: Settings,
+    /// What was given for another project's manager and means nothing to this one, each with the reason.
+    pub ignored: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,10 +162,14 @@ pub fn command(providers: &[Provider]) -> Command {
     }
     command = command
         .next_help_heading(LEADERSHIP)
-        .arg(switch(
-            "leader-elect",
-            "Elect one leader among the replicas; only it runs controllers",
-        ))
+        .arg(
+            switch(
+                "leader-elect",
+                "Elect one leader among the replicas; only it runs controllers",
+            )
+            // What older Cluster API managers, cluster-api-k3s among them, call it.
+            .alias("enable-leader-election"),
+        )
         .arg(duration_flag(
             "leader-elect-lease-duration",
             "15s",
@@ -210,6 +224,14 @@ pub fn command(providers: &[Provider]) -> Command {
             "webhook-self-signed",
             "For local runs: make a certificate (and its ca.crt) in that folder if there is none",
         ))
+        .arg(
+            flag(
+                "hook-client-ca-file",
+                "FILE",
+                "CA certificates (PEM) of those who may call runtime hooks, read at the start; everybody if absent",
+            )
+            .value_parser(value_parser!(PathBuf)),
+        )
         .arg(flag("health-addr", "ADDRESS", "Address of /healthz and /readyz").default_value(":9440"))
         .arg(
             flag(
@@ -293,7 +315,57 @@ pub fn command(providers: &[Provider]) -> Command {
                 .args(provider.flags.iter().cloned());
         }
     }
-    command
+    let known: BTreeSet<String> = command
+        .get_arguments()
+        .filter_map(|argument| argument.get_long().map(str::to_owned))
+        .collect();
+    let foreign = foreign_flags(providers).filter(|flag| !known.contains(flag.name));
+    command.args(foreign.map(ForeignFlag::argument))
+}
+
+/// klog's flags, which every manager written in Go takes, under their normalized names.
+const KLOG: &[ForeignFlag] = &[
+    ForeignFlag::switch("add-dir-header"),
+    ForeignFlag::switch("alsologtostderr"),
+    ForeignFlag::value("log-backtrace-at"),
+    ForeignFlag::value("log-dir"),
+    ForeignFlag::value("log-file"),
+    ForeignFlag::value("log-file-max-size"),
+    ForeignFlag::value("log-flush-frequency"),
+    ForeignFlag::switch("logtostderr"),
+    ForeignFlag::switch("one-output"),
+    ForeignFlag::switch("skip-headers"),
+    ForeignFlag::switch("skip-log-headers"),
+    ForeignFlag::value("stderrthreshold"),
+    ForeignFlag::value("vmodule"),
+];
+
+/// What other projects' managers take, each once.
+fn foreign_flags(providers: &[Provider]) -> impl Iterator<Item = ForeignFlag> {
+    let all = providers
+        .iter()
+        .flat_map(|provider| provider.foreign_flags)
+        .chain(KLOG);
+    let by_name: BTreeMap<&str, ForeignFlag> = all.map(|flag| (flag.name, *flag)).collect();
+    by_name.into_values()
+}
+
+/// What was given of those, each with what to do.
+fn ignored_flags(matches: &ArgMatches, providers: &[Provider]) -> Vec<String> {
+    foreign_flags(providers)
+        .filter(|flag| {
+            matches.try_contains_id(flag.name).is_ok_and(|present| {
+                present && matches.value_source(flag.name) == Some(ValueSource::CommandLine)
+            })
+        })
+        .map(|flag| {
+            let instead = flag.instead.map_or_else(
+                || "it means nothing here".to_owned(),
+                |flag| format!("use --{flag}"),
+            );
+            format!("--{}: {instead}", flag.name)
+        })
+        .collect()
 }
 
 /// Go's flags read `_` as `-`: the same arguments, so written. Values are left alone.
@@ -358,8 +430,27 @@ impl Options {
                 .cloned()
                 .collect()
         };
-        let gates = Gates::parse(&text("feature-gates").unwrap_or_default(), &gates(providers))
-            .map_err(|error| ManagerError::Flag(format!("--feature-gates: {error}")))?;
+        let foreign_gates: Vec<&str> = providers
+            .iter()
+            .flat_map(|provider| provider.foreign_gates.iter().copied())
+            .collect();
+        let (gates, foreign) = Gates::parse_among(
+            &text("feature-gates").unwrap_or_default(),
+            &gates(providers),
+            &foreign_gates,
+        )
+        .map_err(|error| ManagerError::Flag(format!("--feature-gates: {error}")))?;
+        let mut ignored = ignored_flags(matches, providers);
+        ignored.extend(
+            foreign
+                .iter()
+                .map(|gate| format!("feature gate {gate}: there is no such switch here")),
+        );
+        let hook_clients = matches
+            .get_one::<PathBuf>("hook-client-ca-file")
+            .map(|path| ClientCa::read(path))
+            .transpose()
+            .map_err(|reason| ManagerError::Flag(format!("--hook-client-ca-file: {reason}")))?;
         let concurrency = packages(providers)
             .flat_map(|package| &package.controllers)
             .filter_map(|controller| {
@@ -409,6 +500,7 @@ impl Options {
                 key: text("webhook-key-name").unwrap_or_default(),
             },
             self_signed: boolean("webhook-self-signed"),
+            hook_clients,
             health_address: text("health-addr").unwrap_or_default(),
             diagnostics_address: text("diagnostics-address").unwrap_or_default(),
             insecure_diagnostics: boolean("insecure-diagnostics"),
@@ -434,6 +526,7 @@ impl Options {
                 gates,
                 flags: Flags::read(matches, &flags),
             },
+            ignored,
         })
     }
 }

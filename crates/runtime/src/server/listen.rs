@@ -25,7 +25,10 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::Answer;
+use super::{
+    Answer,
+    client_certificate::{ClientCa, Verified},
+};
 use crate::certificates::install_crypto_provider;
 
 /// A client that connects and says nothing is cut off.
@@ -155,6 +158,16 @@ impl Protocol {
         versions: &[&'static SupportedProtocolVersion],
         cipher_suites: &[String],
     ) -> Result<Self, String> {
+        Self::tls_for(certificates, versions, cipher_suites, None)
+    }
+
+    /// The same, asking clients for a certificate of a CA. One that is shown must be good; to show none is allowed.
+    pub fn tls_for(
+        certificates: Arc<dyn ResolvesServerCert>,
+        versions: &[&'static SupportedProtocolVersion],
+        cipher_suites: &[String],
+        clients: Option<&ClientCa>,
+    ) -> Result<Self, String> {
         install_crypto_provider();
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
         if !cipher_suites.is_empty() {
@@ -179,11 +192,15 @@ impl Protocol {
                 .cipher_suites
                 .retain(|suite| suite.tls13().is_some() || cipher_suites.contains(&name(suite)));
         }
-        let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        let provider = Arc::new(provider);
+        let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions)
-            .map_err(|error| error.to_string())?
-            .with_no_client_auth()
-            .with_cert_resolver(certificates);
+            .map_err(|error| error.to_string())?;
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(ca) => builder.with_client_cert_verifier(ca.verifier(provider)?),
+        };
+        let mut config = builder.with_cert_resolver(certificates);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self::Tls(TlsAcceptor::from(Arc::new(config))))
     }
@@ -204,6 +221,13 @@ where
         Protocol::Plain => converse(stream, answer, cancel).await,
         Protocol::Tls(acceptor) => {
             let stream = timeout(HANDSHAKE, acceptor.accept(stream)).await??;
+            let verified = stream.get_ref().1.peer_certificates().is_some();
+            let answer = move |mut request: Request<Incoming>| {
+                if verified {
+                    request.extensions_mut().insert(Verified);
+                }
+                answer(request)
+            };
             converse(stream, answer, cancel).await
         }
     }

@@ -3,6 +3,7 @@
 
 mod admission_review;
 mod body;
+mod client_certificate;
 mod conversion_review;
 #[cfg(test)]
 mod keeping_test;
@@ -25,6 +26,7 @@ use prometheus_client::{
 };
 
 pub use self::{
+    client_certificate::{ClientCa, Verified},
     conversion_review::CONVERSION_PATH,
     listen::{BindError, Listener, Protocol},
     runtime_hook::{DISCOVERY_PATH, hook_path},
@@ -86,7 +88,7 @@ impl Counters {
 }
 
 /// Registers what the server counts, for those who only want to know what there is.
-pub(crate) fn register_metrics(metrics: &Metrics) {
+pub fn register_metrics(metrics: &Metrics) {
     Counters::register(metrics);
 }
 
@@ -105,6 +107,8 @@ pub struct Routes {
     /// The answer to Discovery.
     discovery: serde_json::Value,
     counters: Counters,
+    /// Hooks are for callers with a client certificate.
+    hooks_need_certificate: bool,
 }
 
 impl Routes {
@@ -139,7 +143,14 @@ impl Routes {
             converters,
             discovery: runtime_hook::discovery(&hooks),
             counters: Counters::register(metrics),
+            hooks_need_certificate: false,
         }
+    }
+
+    /// Refuses hook requests of clients that have shown no certificate.
+    pub fn require_certificates_for_hooks(mut self, required: bool) -> Self {
+        self.hooks_need_certificate = required;
+        self
     }
 
     /// Whether there is anything to serve.
@@ -171,6 +182,23 @@ impl Routes {
         let label = Webhook {
             webhook: path.to_owned(),
         };
+        if self.hooks_need_certificate
+            && matches!(route, Route::Discovery | Route::Hook(_))
+            && parts.extensions.get::<Verified>().is_none()
+        {
+            self.counters
+                .requests
+                .get_or_create(&WebhookCode {
+                    webhook: label.webhook,
+                    code: StatusCode::FORBIDDEN.as_u16(),
+                })
+                .inc();
+            return text(
+                StatusCode::FORBIDDEN,
+                "runtime hooks are for callers with a certificate of --hook-client-ca-file: give Cluster API's core one with \
+                 --runtime-extension-client-cert-file and --runtime-extension-client-key-file",
+            );
+        }
         let timeout = requested_timeout(parts.uri.query());
         let in_flight = self.counters.in_flight.get_or_create_owned(&label);
         in_flight.inc();

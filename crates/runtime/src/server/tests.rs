@@ -596,3 +596,107 @@ async fn a_port_in_use_names_the_flag() {
         "\"nonsense\" is not an address to listen on: write host:port or :port in --health-addr"
     );
 }
+
+/// A CA and a client certificate of it, with its key, all PEM.
+fn client_pair(common_name: &str) -> (String, String, String) {
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    };
+    let ca_key = KeyPair::generate().unwrap();
+    let mut ca = CertificateParams::default();
+    ca.distinguished_name.push(DnType::CommonName, "test CA");
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_certificate = ca.self_signed(&ca_key).unwrap();
+    let issuer = Issuer::new(ca, ca_key);
+    let key = KeyPair::generate().unwrap();
+    let mut client = CertificateParams::default();
+    client.distinguished_name.push(DnType::CommonName, common_name);
+    client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = client.signed_by(&key, &issuer).unwrap();
+    (ca_certificate.pem(), certificate.pem(), key.serialize_pem())
+}
+
+#[tokio::test]
+async fn hooks_are_for_clients_with_a_certificate_where_a_ca_is_named() {
+    let (client_ca, certificate, key) = client_pair("capi-core");
+    let (_, foreign_certificate, foreign_key) = client_pair("somebody else");
+    let pair = SelfSigned::generate(&["127.0.0.1".to_owned()]).unwrap();
+    let listener = Listener::bind("127.0.0.1:0", "--webhook-port").await.unwrap();
+    let address = listener.address();
+    let protocol = Protocol::tls_for(
+        Arc::new(pair.certificates().unwrap()),
+        rustls::ALL_VERSIONS,
+        &[],
+        Some(&ClientCa::from_pem(client_ca.as_bytes()).unwrap()),
+    )
+    .unwrap();
+    let routes = Routes::new([&package()], nobody(), &Metrics::new()).require_certificates_for_hooks(true);
+    let (routes, cancel) = (Arc::new(routes), CancellationToken::new());
+    let task = tokio::spawn(listener.serve(
+        protocol,
+        move |request| routes.clone().answer(request),
+        cancel.clone(),
+    ));
+    let ask = async |shown: Option<(&str, &str)>, path: &str, body: String| -> Result<StatusCode, String> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(pair.authority.as_bytes()).unwrap())
+            .unwrap();
+        let builder = rustls::ClientConfig::builder().with_root_certificates(roots);
+        let config = match shown {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+                    rustls::pki_types::PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+                )
+                .unwrap(),
+        };
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+            .connect(ServerName::try_from("127.0.0.1").unwrap(), stream)
+            .await
+            .map_err(|error| error.to_string())?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        let request = Request::post(format!("https://127.0.0.1{path}"))
+            .header("host", "127.0.0.1")
+            .body(Full::new(Bytes::from(body)))
+            .unwrap();
+        let answer = sender.send_request(request).await;
+        answer
+            .map(|answer| answer.status())
+            .map_err(|error| error.to_string())
+    };
+    let webhook = "/mutate-fleet-example-dev-v1-boat";
+    let core = Some((certificate.as_str(), key.as_str()));
+    let hook = hook_path(&package().hooks[0]);
+    for path in [DISCOVERY_PATH, &hook] {
+        assert_eq!(ask(None, path, "{}".into()).await, Ok(StatusCode::FORBIDDEN));
+        assert_eq!(ask(core, path, "{}".into()).await, Ok(StatusCode::OK));
+    }
+    // The apiserver shows no certificate.
+    assert_eq!(ask(None, webhook, review("Boat")).await, Ok(StatusCode::OK));
+    let foreign = Some((foreign_certificate.as_str(), foreign_key.as_str()));
+    ask(foreign, DISCOVERY_PATH, "{}".into())
+        .await
+        .expect_err("a certificate of another CA ends the connection");
+    cancel.cancel();
+    task.await.unwrap();
+}
+
+#[test]
+fn a_file_that_holds_no_ca_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.crt");
+    let refused = ClientCa::read(&path).unwrap_err();
+    assert!(
+        refused.starts_with("cannot read ") && refused.contains("ca.crt"),
+        "{refused}"
+    );
+    std::fs::write(&path, "nothing").unwrap();
+    let refused = ClientCa::read(&path).unwrap_err();
+    assert!(refused.ends_with("ca.crt: it holds no certificate"), "{refused}");
+}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::{Bundle, Release, yaml};
+use super::{Bundle, PROVIDER_LABEL, Release, deployment, yaml};
 
 const FOLDER: &str = "helm/slipway";
 
@@ -38,16 +38,36 @@ pub fn files(bundles: &[Bundle], release: &Release) -> BTreeMap<PathBuf, String>
         let mut template = Template::default();
         let text = template.package(bundle, release);
         variables.append(&mut template.variables);
-        packages.insert(bundle.identity.clone(), json!({"enabled": true}));
+        packages.insert(
+            bundle.identity.clone(),
+            json!({
+                "enabled": true,
+                "extraArgs": [],
+                "extraEnv": [],
+                "extraVolumeMounts": [],
+                "extraVolumes": [],
+                "podAnnotations": {},
+                "podLabels": {},
+                "replicas": deployment::replicas(bundle),
+                "serviceAccount": {"annotations": {}},
+            }),
+        );
         add(&format!("templates/{}.yaml", bundle.identity), text);
     }
     let values = json!({
+        "affinity": {},
         "image": {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"},
         "imagePullSecrets": [],
         "keepResourceDefinitions": true,
+        "metrics": {
+            "service": {"enabled": false},
+            "serviceMonitor": {"enabled": false, "interval": "30s", "labels": {}},
+        },
         "nodeSelector": {},
         "packages": packages,
+        "podDisruptionBudget": {"enabled": false},
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "tolerations": tolerations(bundles, release),
         "variables": variables,
     });
     add("values.yaml", format!("{VALUES}{}", yaml::document(&values)));
@@ -55,12 +75,16 @@ pub fn files(bundles: &[Bundle], release: &Release) -> BTreeMap<PathBuf, String>
 }
 
 const VALUES: &str = "\
+# affinity, nodeSelector, resources, tolerations: of every manager's Pod.
 # image: the manager's image; every package runs the same.
 # imagePullSecrets: names of secrets to pull it with, as a Pod has them.
 # keepResourceDefinitions: leave custom resource definitions, and so every object of them, when the chart is uninstalled.
-# nodeSelector, resources: of every manager's Pod.
-# packages: which packages are installed; each has a namespace and a Deployment of its own.
-# variables: what clusterctl reads from its configuration under the same names.
+# metrics: a Service for /metrics of each manager, and a ServiceMonitor for the Prometheus operator with the Service.
+# packages: which packages are installed; each has a namespace and a Deployment of its own, with further arguments,
+#   environment, volumes, labels and annotations of its Pods, and annotations of its service account
+#   (azure.workload.identity/client-id for the workload-identity webhook).
+# podDisruptionBudget: keep one manager of each package when nodes are drained; with more than one replica.
+# variables: what clusterctl reads from its configuration under the same names; *_LOG_LEVEL is the verbosity.
 ";
 
 /// Turns objects into template text: what a template puts in stands as a mark in the values until they are YAML.
@@ -77,6 +101,8 @@ enum Action {
     Value(String),
     /// In place of the whole value, as a block below its key.
     Block(String),
+    /// In place of the whole line: further items of a list, or entries of a map, if there are any.
+    Further(String),
 }
 
 impl Template {
@@ -88,8 +114,13 @@ impl Template {
         for mut object in bundle.objects(release) {
             self.escape(&mut object);
             let is_definition = object["kind"] == "CustomResourceDefinition";
-            if object["kind"] == "Deployment" {
-                self.deployment(&mut object);
+            match object["kind"].as_str() {
+                Some("Deployment") => self.deployment(&mut object, bundle),
+                Some("ServiceAccount") => {
+                    object["metadata"]["annotations"] =
+                        self.mark(Action::Block(of_package(bundle, "serviceAccount.annotations")));
+                }
+                _ => {}
             }
             let mut rendered = yaml::document(&object);
             if is_definition {
@@ -98,12 +129,58 @@ impl Template {
             text.push_str("---\n");
             text.push_str(&self.fill(&rendered));
         }
+        if !bundle.has_hooks {
+            let budget = deployment::disruption_budget(bundle);
+            text.push_str(&self.optional(".Values.podDisruptionBudget.enabled", bundle, budget));
+        }
+        text.push_str(&self.optional(
+            "or .Values.metrics.service.enabled .Values.metrics.serviceMonitor.enabled",
+            bundle,
+            deployment::metrics_service(bundle),
+        ));
+        let mut monitor = deployment::service_monitor(bundle);
+        monitor["spec"]["endpoints"][0]["interval"] = self.mark(Action::Value(
+            ".Values.metrics.serviceMonitor.interval | quote".to_owned(),
+        ));
+        self.further_entry(
+            &mut monitor["metadata"]["labels"],
+            ".Values.metrics.serviceMonitor.labels".to_owned(),
+        );
+        text.push_str(&self.optional(".Values.metrics.serviceMonitor.enabled", bundle, monitor));
         text.push_str("{{- end }}\n");
         text
     }
 
-    fn deployment(&mut self, object: &mut Value) {
+    /// An object that is there if a value says so.
+    fn optional(&mut self, condition: &str, bundle: &Bundle, mut object: Value) -> String {
+        object["metadata"]["labels"][PROVIDER_LABEL] = json!(bundle.identity);
+        let rendered = self.fill(&yaml::document(&object));
+        format!("{{{{- if {condition} }}}}\n---\n{rendered}{{{{- end }}}}\n")
+    }
+
+    fn further_item(&mut self, list: &mut Value, expression: String) {
+        let mark = self.mark(Action::Further(expression));
+        match list {
+            Value::Array(items) => items.push(mark),
+            _ => *list = json!([mark]),
+        }
+    }
+
+    fn further_entry(&mut self, map: &mut Value, expression: String) {
+        if let Value::String(mark) = self.mark(Action::Further(expression)) {
+            map[mark] = json!("");
+        }
+    }
+
+    fn deployment(&mut self, object: &mut Value, bundle: &Bundle) {
+        object["spec"]["replicas"] = self.mark(Action::Value(of_package(bundle, "replicas")));
+        let metadata = &mut object["spec"]["template"]["metadata"];
+        metadata["annotations"] = self.mark(Action::Block(of_package(bundle, "podAnnotations")));
+        self.further_entry(&mut metadata["labels"], of_package(bundle, "podLabels"));
         let pod = &mut object["spec"]["template"]["spec"];
+        pod["affinity"] = self.mark(Action::Block(".Values.affinity".to_owned()));
+        pod["tolerations"] = self.mark(Action::Block(".Values.tolerations".to_owned()));
+        self.further_item(&mut pod["volumes"], of_package(bundle, "extraVolumes"));
         pod["nodeSelector"] = self.mark(Action::Block(".Values.nodeSelector".to_owned()));
         pod["imagePullSecrets"] = self.mark(Action::Block(".Values.imagePullSecrets".to_owned()));
         for container in pod["containers"].as_array_mut().into_iter().flatten() {
@@ -112,6 +189,13 @@ impl Template {
             ));
             container["imagePullPolicy"] = self.mark(Action::Value(".Values.image.pullPolicy".to_owned()));
             container["resources"] = self.mark(Action::Block(".Values.resources".to_owned()));
+            for (field, value) in [
+                ("args", "extraArgs"),
+                ("env", "extraEnv"),
+                ("volumeMounts", "extraVolumeMounts"),
+            ] {
+                self.further_item(&mut container[field], of_package(bundle, value));
+            }
         }
     }
 
@@ -176,10 +260,31 @@ impl Template {
                         &format!(" {{{{- toYaml {action} | nindent {indentation} }}}}"),
                     )
                 }
+                Action::Further(action) => {
+                    let indentation = line.len() - line.trim_start_matches(' ').len();
+                    format!(
+                        "{{{{- with {action} }}}}{{{{- toYaml . | nindent {indentation} }}}}{{{{- end }}}}"
+                    )
+                }
             };
         }
         line
     }
+}
+
+/// A value of one package.
+fn of_package(bundle: &Bundle, value: &str) -> String {
+    format!("(index .Values.packages \"{}\").{value}", bundle.identity)
+}
+
+/// What every manager's Pod tolerates as clusterctl installs it.
+fn tolerations(bundles: &[Bundle], release: &Release) -> Value {
+    let objects = bundles.iter().flat_map(|bundle| bundle.objects(release));
+    objects
+        .filter(|object| object["kind"] == "Deployment")
+        .map(|object| object["spec"]["template"]["spec"]["tolerations"].clone())
+        .next()
+        .unwrap_or_else(|| json!([]))
 }
 
 /// Stands for an action: its first character is in nothing else we render.
@@ -257,6 +362,19 @@ mod tests {
         assert_eq!(
             text,
             "containers:\n- resources: {{- toYaml .Values.resources | nindent 4 }}\n"
+        );
+    }
+
+    #[test]
+    fn further_items_and_entries_follow_what_is_there() {
+        let mut template = Template::default();
+        let mut object = json!({"args": ["manager"], "labels": {"a": "b"}});
+        template.further_item(&mut object["args"], ".Values.extraArgs".to_owned());
+        template.further_entry(&mut object["labels"], ".Values.podLabels".to_owned());
+        assert_eq!(
+            template.fill(&yaml::document(&object)),
+            "args:\n- manager\n{{- with .Values.extraArgs }}{{- toYaml . | nindent 0 }}{{- end }}\n\
+             labels:\n  a: b\n{{- with .Values.podLabels }}{{- toYaml . | nindent 2 }}{{- end }}\n"
         );
     }
 

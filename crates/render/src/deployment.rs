@@ -1,6 +1,7 @@
 //! The manager in a cluster: Deployment, Service and certificate, hardened as far as a manager can be.
 
 use serde_json::{Value, json};
+use slipway_runtime::logs::DEFAULT_VERBOSITY;
 
 use super::{Bundle, Release};
 
@@ -15,6 +16,7 @@ pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
         "--leader-elect".to_owned(),
         format!("--diagnostics-address=${{{variable}_DIAGNOSTICS_ADDRESS:=:8443}}"),
         format!("--insecure-diagnostics=${{{variable}_INSECURE_DIAGNOSTICS:=false}}"),
+        format!("--v=${{{variable}_LOG_LEVEL:={DEFAULT_VERBOSITY}}}"),
     ];
     arguments.extend(bundle.arguments.iter().cloned());
     let field =
@@ -59,16 +61,24 @@ pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
             {"effect": "NoSchedule", "key": "node-role.kubernetes.io/control-plane"},
         ],
     });
+    let mut volumes = bundle.volumes.clone();
+    let mut mounts = bundle.volume_mounts.clone();
     if bundle.is_called() {
         ports.push(json!({"name": "webhook-server", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}));
-        container["volumeMounts"] = json!([{"name": "cert", "mountPath": CERTIFICATES, "readOnly": true}]);
-        pod["volumes"] = json!([{"name": "cert", "secret": {"secretName": certificate_secret(bundle)}}]);
+        mounts.push(json!({"name": "cert", "mountPath": CERTIFICATES, "readOnly": true}));
+        volumes.push(json!({"name": "cert", "secret": {"secretName": certificate_secret(bundle)}}));
+    }
+    if !volumes.is_empty() {
+        container["volumeMounts"] = json!(mounts);
+        pod["volumes"] = json!(volumes);
     }
     container["ports"] = json!(ports);
     pod["containers"] = json!([container]);
     let selector = selector(bundle);
-    // A runtime extension that does not answer stops Cluster API itself when that starts: two replicas.
-    let replicas = if bundle.has_hooks { 2 } else { 1 };
+    let mut labels = selector.clone();
+    for (name, value) in &bundle.pod_labels {
+        labels[*name] = json!(value);
+    }
     let mut objects = vec![json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -78,20 +88,66 @@ pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
             "labels": {"control-plane": "controller-manager"},
         },
         "spec": {
-            "replicas": replicas,
+            "replicas": replicas(bundle),
             "selector": {"matchLabels": selector},
-            "template": {"metadata": {"labels": selector}, "spec": pod},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     })];
     if bundle.has_hooks {
-        objects.push(json!({
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": bundle.named("controller-manager"), "namespace": bundle.namespace()},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": selector}},
-        }));
+        objects.push(disruption_budget(bundle));
     }
     objects
+}
+
+/// A runtime extension that does not answer stops Cluster API itself when that starts: two replicas.
+pub fn replicas(bundle: &Bundle) -> u32 {
+    if bundle.has_hooks { 2 } else { 1 }
+}
+
+/// Keeps one manager when nodes are drained.
+pub fn disruption_budget(bundle: &Bundle) -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": bundle.named("controller-manager"), "namespace": bundle.namespace()},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": selector(bundle)}},
+    })
+}
+
+/// Where metrics are scraped.
+pub fn metrics_service(bundle: &Bundle) -> Value {
+    let mut service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": bundle.named("metrics"),
+            "namespace": bundle.namespace(),
+            "labels": {METRICS_LABEL: bundle.prefix},
+        },
+        "spec": {"ports": [{"name": "metrics", "port": 8443, "targetPort": "metrics"}]},
+    });
+    service["spec"]["selector"] = selector(bundle);
+    service
+}
+
+const METRICS_LABEL: &str = "slipway.dev/metrics";
+
+/// Tells the Prometheus operator to scrape it. The certificate is self-signed; whoever scrapes shows a token.
+pub fn service_monitor(bundle: &Bundle) -> Value {
+    json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": {"name": bundle.named("metrics"), "namespace": bundle.namespace(), "labels": {}},
+        "spec": {
+            "selector": {"matchLabels": {METRICS_LABEL: bundle.prefix}},
+            "endpoints": [{
+                "port": "metrics",
+                "scheme": "https",
+                "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+                "tlsConfig": {"insecureSkipVerify": true},
+            }],
+        },
+    })
 }
 
 /// What all pods of the package carry, and nobody else's.
@@ -108,7 +164,7 @@ pub fn service(bundle: &Bundle) -> Value {
     })
 }
 
-fn certificate_secret(bundle: &Bundle) -> String {
+pub fn certificate_secret(bundle: &Bundle) -> String {
     bundle.named("webhook-service-cert")
 }
 

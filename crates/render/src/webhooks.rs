@@ -2,12 +2,12 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-
-use super::Bundle;
-use crate::{
+use slipway_runtime::{
     admission::{Operation, Phase},
     server::CONVERSION_PATH,
 };
+
+use super::{Bundle, deployment};
 
 /// How the apiserver reaches the manager.
 #[derive(Clone, Copy)]
@@ -55,6 +55,35 @@ impl Caller<'_> {
             Self::Url { .. } => None,
         }
     }
+}
+
+/// Tells Cluster API's core where the hooks of a package are. A manager outside the cluster has none: nobody's core is
+/// sent to a developer's machine unasked.
+pub fn extension_config(bundle: &Bundle, caller: Caller<'_>) -> Option<Value> {
+    let Caller::Service(_) = caller else { return None };
+    bundle.has_hooks.then(|| {
+        json!({
+            "apiVersion": "runtime.cluster.x-k8s.io/v1beta2",
+            "kind": "ExtensionConfig",
+            "metadata": {
+                "name": bundle.prefix,
+                "annotations": {
+                    // Core reads the CA out of the certificate's Secret, as it does for every extension.
+                    "runtime.cluster.x-k8s.io/inject-ca-from-secret":
+                        format!("{}/{}", bundle.namespace(), deployment::certificate_secret(bundle)),
+                },
+            },
+            "spec": {
+                "clientConfig": {
+                    "service": {
+                        "name": bundle.named("webhook-service"),
+                        "namespace": bundle.namespace(),
+                        "port": 443,
+                    },
+                },
+            },
+        })
+    })
 }
 
 /// The mutating and the validating configuration, each if there is a webhook for it.

@@ -1,5 +1,6 @@
-//! Everything that is installed, rendered from the registrations: CRDs, roles, webhook configurations, the
-//! Deployment, and clusterctl's files. Pure: registrations in, objects and files out.
+//! Everything that is installed, rendered from the registrations: CRDs, roles, webhook configurations, the Deployment,
+//! clusterctl's files, the Helm chart and the reference pages. Pure but for [`Drift`], which compares and writes files:
+//! registrations in, objects and files out.
 
 mod chart;
 mod deployment;
@@ -14,13 +15,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::{Value, json};
+use slipway_runtime::{Lent, Package, PackageKind, Rule, admission::Admission};
 
 pub use self::{
     files::{Drift, files, repository},
     local::local_objects,
     reference::reference,
 };
-use crate::{Lent, Package, PackageKind, Rule, admission::Admission};
 
 /// The label by which clusterctl finds what belongs to a provider.
 pub const PROVIDER_LABEL: &str = "cluster.x-k8s.io/provider";
@@ -74,6 +75,9 @@ pub struct Bundle {
     has_hooks: bool,
     arguments: Vec<String>,
     environment: Vec<EnvVar>,
+    pod_labels: BTreeMap<&'static str, &'static str>,
+    volumes: Vec<Value>,
+    volume_mounts: Vec<Value>,
     objects: Vec<Value>,
     /// Cluster templates by file name.
     templates: BTreeMap<&'static str, &'static str>,
@@ -100,6 +104,9 @@ impl Bundle {
                 has_hooks: false,
                 arguments: Vec::new(),
                 environment: Vec::new(),
+                pod_labels: BTreeMap::new(),
+                volumes: Vec::new(),
+                volume_mounts: Vec::new(),
                 objects: Vec::new(),
                 templates: BTreeMap::new(),
             });
@@ -143,6 +150,19 @@ impl Bundle {
         self.has_hooks |= !package.hooks.is_empty();
         self.arguments.extend(package.arguments.iter().cloned());
         self.environment.extend(package.environment.iter().cloned());
+        self.pod_labels.extend(package.pod_labels.iter().copied());
+        // Two providers of one package may both need the same volume.
+        for (volumes, added) in [
+            (&mut self.volumes, &package.volumes),
+            (&mut self.volume_mounts, &package.volume_mounts),
+        ] {
+            let new: Vec<Value> = added
+                .iter()
+                .filter(|volume| !volumes.contains(volume))
+                .cloned()
+                .collect();
+            volumes.extend(new);
+        }
         self.objects.extend(package.objects.iter().cloned());
         self.templates.extend(package.templates.iter().copied());
         Ok(())
@@ -192,6 +212,7 @@ impl Bundle {
             objects.extend(deployment::certificate(self));
         }
         objects.extend(webhooks::configurations(self, webhooks::Caller::Service(self)));
+        objects.extend(webhooks::extension_config(self, webhooks::Caller::Service(self)));
         for object in &mut objects {
             object["metadata"]["labels"][PROVIDER_LABEL] = json!(self.identity);
         }

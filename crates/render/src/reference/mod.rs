@@ -11,9 +11,9 @@ use std::{
 
 use clap::Command;
 use serde_json::Value;
+use slipway_runtime::{Provider, metrics::Metrics, process, provider::Stage, server};
 
 use super::{Bundle, RenderError, roles};
-use crate::{Provider, metrics::Metrics, provider::Stage, server};
 
 /// Opens every page, so that nobody edits it by hand.
 const NOTE: &str = "<!-- Rendered from the code by `cargo xtask manifests`. -->\n\n";
@@ -125,6 +125,7 @@ fn flags(providers: &[Provider], root: &Command) -> String {
 fn metrics() -> String {
     let metrics = Metrics::new();
     server::register_metrics(&metrics);
+    process::register(&metrics);
     let mut found = metrics.descriptions();
     found.sort();
     let mut text = "# Metrics\n\nServed at `/metrics` of `--diagnostics-address`.\n\n\
@@ -148,8 +149,7 @@ fn conditions(providers: &[Provider]) -> String {
         .flat_map(|provider| &provider.packages)
         .flat_map(|package| package.conditions.iter().copied())
         .collect();
-    let mut text = "# Conditions\n\nEvery condition has a reason, and a message where there is something to say. `Paused` \
-        is True while the object or its Cluster is paused.\n\n| kind | condition | True means |\n|---|---|---|\n"
+    let mut text = "# Conditions\n\nEvery condition has a reason, and a message where there is something to say.\n\n| kind | condition | True means |\n|---|---|---|\n"
         .to_owned();
     for condition in found {
         let _ = writeln!(
@@ -207,7 +207,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Package, PackageKind, Rule, manager, provider::ConditionType};
+    use slipway_runtime::{Package, PackageKind, Rule, manager, provider::ConditionType};
 
     fn provider() -> Provider {
         let mut package = Package::new(PackageKind::Infrastructure, "toy");

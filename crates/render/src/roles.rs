@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
+use slipway_runtime::Rule;
 
 use super::Bundle;
-use crate::Rule;
 
 /// What the runtime does for every package: record events, and ask who may read its diagnostics.
 const OWN: &[Rule] = &[

@@ -57,7 +57,7 @@ pub fn count() -> usize {
 /// The documentation page.
 pub fn page() -> String {
     let mut page = format!(
-        "# Admission rules\n\nRendered from `crates/aks/src/admit/rules`; a test keeps them equal. {} rules, counted once per kind.\n\n\
+        "# Admission rules\n\nRendered from `crates/aks/tests/rules/table`; a test keeps them equal. {} rules, counted once per kind.\n\n\
          | rule | kinds | on | field | says | source |\n|---|---|---|---|---|---|\n",
         count()
     );

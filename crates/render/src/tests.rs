@@ -3,12 +3,12 @@
 use std::{path::PathBuf, sync::Arc};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-
-use super::*;
-use crate::{
+use slipway_runtime::{
     admission::{Operation, Phase, Verdict},
     conversion::Conversion,
 };
+
+use super::*;
 
 fn crd(group: &str) -> CustomResourceDefinition {
     serde_json::from_value(json!({
@@ -367,5 +367,77 @@ fn metadata_keeps_naming_the_series_one_may_upgrade_from() {
             {"major": 0, "minor": 1, "contract": "v1beta2"},
             {"major": 0, "minor": 2, "contract": "v1beta2"},
         ])
+    );
+}
+
+#[test]
+fn a_package_with_hooks_is_made_known_to_core() {
+    let mut package = package("example.dev");
+    assert!(
+        Bundle::join([&package]).unwrap()[0]
+            .objects(&release())
+            .iter()
+            .all(|object| object["kind"] != "ExtensionConfig")
+    );
+    package.hooks = vec![slipway_runtime::hook::Hook {
+        hook: "UpdateMachine",
+        name: "hoist",
+        api_version: "hooks.runtime.cluster.x-k8s.io/v1alpha1",
+        timeout_seconds: 5,
+        fail_open: false,
+        handler: Arc::new(|_, _| Box::pin(async { json!({}) })),
+    }];
+    let objects = Bundle::join([&package]).unwrap()[0].objects(&release());
+    let config = find(&objects, "ExtensionConfig");
+    let service = find(&objects, "Service");
+    let secret = &find(&objects, "Certificate")["spec"]["secretName"];
+    assert_eq!(config["apiVersion"], "runtime.cluster.x-k8s.io/v1beta2");
+    assert_eq!(
+        config["spec"]["clientConfig"]["service"],
+        json!({"name": service["metadata"]["name"], "namespace": service["metadata"]["namespace"], "port": 443})
+    );
+    assert_eq!(
+        config["metadata"]["annotations"]["runtime.cluster.x-k8s.io/inject-ca-from-secret"],
+        format!("capt-system/{}", secret.as_str().unwrap())
+    );
+    // A manager on somebody's machine is not registered with core.
+    let local = local_objects([&package], "https://127.0.0.1:9443", "CA").unwrap();
+    assert!(
+        local
+            .iter()
+            .all(|object| object.types.as_ref().unwrap().kind != "ExtensionConfig")
+    );
+}
+
+#[test]
+fn what_a_package_adds_to_its_pods_is_there_once() {
+    let token = json!({"name": "token", "projected": {"sources": []}});
+    let mount = json!({"name": "token", "mountPath": "/token"});
+    let mut one = package("example.dev");
+    one.volumes = vec![token.clone()];
+    one.volume_mounts = vec![mount.clone()];
+    one.pod_labels = vec![("example.dev/use", "true")];
+    let mut other = Package::new(PackageKind::Infrastructure, "toy");
+    other.name_prefix = Some("capt");
+    other.volumes = vec![token.clone()];
+    other.volume_mounts = vec![mount.clone()];
+    let objects = Bundle::join([&one, &other]).unwrap()[0].objects(&release());
+    let deployment = find(&objects, "Deployment");
+    let pod = &deployment["spec"]["template"];
+    let count =
+        |list: &Value, item: &Value| list.as_array().unwrap().iter().filter(|one| *one == item).count();
+    assert_eq!(count(&pod["spec"]["volumes"], &token), 1);
+    assert_eq!(count(&pod["spec"]["containers"][0]["volumeMounts"], &mount), 1);
+    assert_eq!(pod["metadata"]["labels"]["example.dev/use"], "true");
+    assert_eq!(
+        deployment["spec"]["selector"]["matchLabels"],
+        find(&objects, "Service")["spec"]["selector"],
+        "what is selected by stays"
+    );
+    assert!(
+        pod["spec"]["containers"][0]["args"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("--v=${CAPT_LOG_LEVEL:=2}"))
     );
 }

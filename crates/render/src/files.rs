@@ -7,9 +7,9 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use slipway_runtime::{Package, PackageKind};
 
 use super::{Bundle, Release, RenderError, chart, yaml};
-use crate::{Package, PackageKind};
 
 /// The Cluster API contract every package implements.
 const CONTRACT: &str = "v1beta2";

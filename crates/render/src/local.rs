@@ -2,9 +2,9 @@
 
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
+use slipway_runtime::Package;
 
 use super::{Bundle, PROVIDER_LABEL, RenderError, webhooks};
-use crate::Package;
 
 /// CRDs first, then webhook configurations. `base` is like `https://127.0.0.1:9443`, `authority` a PEM certificate.
 pub fn local_objects<'package>(
