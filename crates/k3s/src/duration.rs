@@ -4,37 +4,7 @@ use std::time::Duration;
 
 /// Reads a duration; `None` if it is none, is negative, or does not fit.
 pub fn parse(text: &str) -> Option<Duration> {
-    let text = text.strip_prefix('+').unwrap_or(text);
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    if text.is_empty() {
-        return None;
-    }
-    let mut seconds = 0f64;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|character: char| !character.is_ascii_digit() && character != '.')
-            .filter(|at| *at > 0)?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit_end = rest
-            .find(|character: char| character.is_ascii_digit() || character == '.')
-            .unwrap_or(rest.len());
-        let scale = match &rest[..unit_end] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" | "μs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        seconds += number * scale;
-        rest = &rest[unit_end..];
-    }
-    Duration::try_from_secs_f64(seconds).ok()
+    slipway_runtime::duration::parse(text).ok()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Durations as Go writes them (`10m`, `1h30m`, `1.5s`), because that is how Cluster API's flags, manifests and
-//! metrics spell them.
+//! metrics spell them. Read here and not by kube's `Duration`, which panics on one that is too long.
 
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ const UNITS: &[(&str, f64)] = &[
     ("ns", 1.0),
     ("us", 1e3),
     ("µs", 1e3),
+    // The Greek letter, where the one above is the sign.
+    ("μs", 1e3),
     ("ms", 1e6),
     ("s", 1e9),
     ("m", 60e9),
@@ -96,6 +98,8 @@ mod tests {
             ("1h30m", 5_400_000),
             ("1.5s", 1_500),
             ("250ms", 250),
+            ("5000µs", 5),
+            ("5000μs", 5),
             ("2h0m0.5s", 7_200_500),
             ("0", 0),
             ("+5s", 5_000),

@@ -160,7 +160,70 @@ pub fn command(providers: &[Provider]) -> Command {
                 .default_value(DEFAULT_CONCURRENCY.to_string()),
         );
     }
-    command = command
+    command = logging_flags(cluster_flags(serving_flags(leadership_flags(command))));
+    for provider in providers {
+        if !provider.flags.is_empty() {
+            command = command
+                .next_help_heading(format!("Provider {}", provider.name))
+                .args(provider.flags.iter().cloned());
+        }
+    }
+    let known: BTreeSet<String> = command
+        .get_arguments()
+        .filter_map(|argument| argument.get_long().map(str::to_owned))
+        .collect();
+    let foreign = foreign_flags(providers).filter(|flag| !known.contains(flag.name));
+    command.args(foreign.map(ForeignFlag::argument))
+}
+
+/// klog's flags, which every manager written in Go takes, under their normalized names.
+const KLOG: &[ForeignFlag] = &[
+    ForeignFlag::switch("add-dir-header"),
+    ForeignFlag::switch("alsologtostderr"),
+    ForeignFlag::value("log-backtrace-at"),
+    ForeignFlag::value("log-dir"),
+    ForeignFlag::value("log-file"),
+    ForeignFlag::value("log-file-max-size"),
+    ForeignFlag::value("log-flush-frequency"),
+    ForeignFlag::switch("logtostderr"),
+    ForeignFlag::switch("one-output"),
+    ForeignFlag::switch("skip-headers"),
+    ForeignFlag::switch("skip-log-headers"),
+    ForeignFlag::value("stderrthreshold"),
+    ForeignFlag::value("vmodule"),
+];
+
+/// What other projects' managers take, each once.
+fn foreign_flags(providers: &[Provider]) -> impl Iterator<Item = ForeignFlag> {
+    let all = providers
+        .iter()
+        .flat_map(|provider| provider.foreign_flags)
+        .chain(KLOG);
+    let by_name: BTreeMap<&str, ForeignFlag> = all.map(|flag| (flag.name, *flag)).collect();
+    by_name.into_values()
+}
+
+/// What was given of those, each with what to do.
+fn ignored_flags(matches: &ArgMatches, providers: &[Provider]) -> Vec<String> {
+    foreign_flags(providers)
+        .filter(|flag| {
+            matches.try_contains_id(flag.name).is_ok_and(|present| {
+                present && matches.value_source(flag.name) == Some(ValueSource::CommandLine)
+            })
+        })
+        .map(|flag| {
+            let instead = flag.instead.map_or_else(
+                || "it means nothing here".to_owned(),
+                |flag| format!("use --{flag}"),
+            );
+            format!("--{}: {instead}", flag.name)
+        })
+        .collect()
+}
+
+/// Who leads.
+fn leadership_flags(command: Command) -> Command {
+    command
         .next_help_heading(LEADERSHIP)
         .arg(
             switch(
@@ -190,6 +253,11 @@ pub fn command(providers: &[Provider]) -> Command {
             "NAMESPACE",
             "Where the lease is kept; the pod's own namespace if absent",
         ))
+}
+
+/// What is served, and how.
+fn serving_flags(command: Command) -> Command {
+    command
         .next_help_heading(SERVING)
         .arg(
             flag(
@@ -265,6 +333,11 @@ pub fn command(providers: &[Provider]) -> Command {
             "Accepted for compatibility; profiles are taken from outside the process",
         ))
         .arg(switch("contention-profiling", "Accepted for compatibility").hide(true))
+}
+
+/// The cluster that is worked in.
+fn cluster_flags(command: Command) -> Command {
+    command
         .next_help_heading(CLUSTER)
         .arg(
             flag(
@@ -292,6 +365,11 @@ pub fn command(providers: &[Provider]) -> Command {
             .default_value("200")
             .value_parser(value_parser!(u32)),
         )
+}
+
+/// What is logged.
+fn logging_flags(command: Command) -> Command {
+    command
         .next_help_heading(LOGGING)
         .arg(
             flag(
@@ -307,65 +385,7 @@ pub fn command(providers: &[Provider]) -> Command {
             flag("logging-format", "FORMAT", "text or json")
                 .default_value("text")
                 .value_parser(value_parser!(Format)),
-        );
-    for provider in providers {
-        if !provider.flags.is_empty() {
-            command = command
-                .next_help_heading(format!("Provider {}", provider.name))
-                .args(provider.flags.iter().cloned());
-        }
-    }
-    let known: BTreeSet<String> = command
-        .get_arguments()
-        .filter_map(|argument| argument.get_long().map(str::to_owned))
-        .collect();
-    let foreign = foreign_flags(providers).filter(|flag| !known.contains(flag.name));
-    command.args(foreign.map(ForeignFlag::argument))
-}
-
-/// klog's flags, which every manager written in Go takes, under their normalized names.
-const KLOG: &[ForeignFlag] = &[
-    ForeignFlag::switch("add-dir-header"),
-    ForeignFlag::switch("alsologtostderr"),
-    ForeignFlag::value("log-backtrace-at"),
-    ForeignFlag::value("log-dir"),
-    ForeignFlag::value("log-file"),
-    ForeignFlag::value("log-file-max-size"),
-    ForeignFlag::value("log-flush-frequency"),
-    ForeignFlag::switch("logtostderr"),
-    ForeignFlag::switch("one-output"),
-    ForeignFlag::switch("skip-headers"),
-    ForeignFlag::switch("skip-log-headers"),
-    ForeignFlag::value("stderrthreshold"),
-    ForeignFlag::value("vmodule"),
-];
-
-/// What other projects' managers take, each once.
-fn foreign_flags(providers: &[Provider]) -> impl Iterator<Item = ForeignFlag> {
-    let all = providers
-        .iter()
-        .flat_map(|provider| provider.foreign_flags)
-        .chain(KLOG);
-    let by_name: BTreeMap<&str, ForeignFlag> = all.map(|flag| (flag.name, *flag)).collect();
-    by_name.into_values()
-}
-
-/// What was given of those, each with what to do.
-fn ignored_flags(matches: &ArgMatches, providers: &[Provider]) -> Vec<String> {
-    foreign_flags(providers)
-        .filter(|flag| {
-            matches.try_contains_id(flag.name).is_ok_and(|present| {
-                present && matches.value_source(flag.name) == Some(ValueSource::CommandLine)
-            })
-        })
-        .map(|flag| {
-            let instead = flag.instead.map_or_else(
-                || "it means nothing here".to_owned(),
-                |flag| format!("use --{flag}"),
-            );
-            format!("--{}: {instead}", flag.name)
-        })
-        .collect()
+        )
 }
 
 /// Go's flags read `_` as `-`: the same arguments, so written. Values are left alone.
