@@ -33,14 +33,6 @@ pub enum Error {
     Certificate(String),
     #[error("the status would hold {count} conditions, and Cluster API's schemas allow {max}")]
     TooManyConditions { count: usize, max: usize },
-    #[error("cannot read the conditions of {kind} {name}: {problem}")]
-    UnreadableConditions {
-        kind: String,
-        name: String,
-        problem: String,
-    },
-    #[error("cannot merge conditions into {target}: {problem}")]
-    Merge { target: String, problem: String },
     #[error(transparent)]
     Hook(#[from] crate::hook::HookError),
 }
@@ -88,9 +80,7 @@ impl Classified for Error {
             | Self::NoContractVersion { .. }
             | Self::Template { .. }
             | Self::Secret { .. }
-            | Self::TooManyConditions { .. }
-            | Self::Merge { .. }
-            | Self::UnreadableConditions { .. } => Class::Terminal,
+            | Self::TooManyConditions { .. } => Class::Terminal,
             Self::Certificate(_) => Class::Transient,
         }
     }

@@ -1,7 +1,6 @@
-//! Tests of the whole crate: the views against the pinned Cluster API, conditions against its documented behaviour,
+//! Tests of the whole crate: the views against the pinned Cluster API,
 //! hooks against a real TLS server, and writes against a real kube-apiserver with Cluster API.
 
-mod conditions;
 mod hooks;
 mod in_place;
 mod odd_input;

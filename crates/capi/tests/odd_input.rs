@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 use serde_json::Value;
 use slipway_capi::{
-    apply, condition,
+    apply,
     hook::{
         coverage,
         types::{CanUpdateMachineRequest, CanUpdateMachineResponse, MachineObjects, Patch},
@@ -60,12 +60,6 @@ proptest! {
         prop_assert!(intent.get("status").is_none());
         let reduced = apply::for_hook(&one);
         prop_assert!(reduced["metadata"].get("uid").is_none());
-        if let Ok(conditions) = condition::placement::read(&one) {
-            prop_assert!(conditions.iter().all(|condition| !condition.type_.is_empty()));
-        }
-        let mut status = one.clone();
-        condition::placement::place(condition::placement::Form::Peer, &mut status, &[], &[]);
-        prop_assert!(status["v1beta2"]["conditions"].is_array());
         let desired = in_place::Desired {
             machine: &one, infrastructure_machine: &other, bootstrap_config: Some(&third),
         };

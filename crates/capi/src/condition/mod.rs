@@ -1,17 +1,12 @@
-//! Conditions: what they should say ([`Report`]), how they are stored (metav1 with Cluster API's order and limits,
-//! and the older form with a severity), and how several become one (summary, mirror, aggregate). All of it is pure.
+//! Conditions: what they should say ([`Report`]) and how they are stored (metav1 with Cluster API's order and limits, and
+//! the v1beta1 form with a severity). All of it is pure.
 
 pub mod legacy;
-mod merge;
 mod order;
-pub mod placement;
-mod roll_up;
 
 use jiff::Timestamp;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-pub use merge::{Merge, Owned, Owner, Priority, Reasons};
-pub use roll_up::{Aggregate, Fallback, Summary, mirror};
 
 use crate::{Error, names::reason};
 
@@ -43,14 +38,6 @@ impl Status {
             _ => Self::Unknown,
         }
     }
-
-    pub fn opposite(self) -> Self {
-        match self {
-            Self::True => Self::False,
-            Self::False => Self::True,
-            Self::Unknown => Self::Unknown,
-        }
-    }
 }
 
 impl From<bool> for Status {
@@ -66,8 +53,6 @@ pub struct Report {
     pub status: Status,
     pub reason: String,
     pub message: String,
-    /// Since when, if it is known from elsewhere (a mirrored condition).
-    pub since: Option<Timestamp>,
 }
 
 impl Report {
@@ -77,7 +62,6 @@ impl Report {
             status,
             reason: reason.to_owned(),
             message: message.into(),
-            since: None,
         }
     }
 }
@@ -99,7 +83,7 @@ pub fn set(
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
-    let since = Time(to_seconds(report.since.unwrap_or(now)));
+    let since = Time(to_seconds(now));
     let changed = match conditions
         .iter_mut()
         .find(|condition| condition.type_ == report.type_)
@@ -137,14 +121,6 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
-    find(conditions, type_).is_some_and(|condition| condition.status == "True")
-}
-
-pub fn is_false(conditions: &[Condition], type_: &str) -> bool {
-    find(conditions, type_).is_some_and(|condition| condition.status == "False")
-}
-
 /// Refuses more conditions than Cluster API's schemas allow, before the apiserver does.
 pub fn check_count(conditions: &[Condition]) -> Result<(), Error> {
     let count = conditions.len();
@@ -155,29 +131,6 @@ pub fn check_count(conditions: &[Condition]) -> Result<(), Error> {
         });
     }
     Ok(())
-}
-
-/// Removes a condition; returns whether it was there.
-pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
-    let before = conditions.len();
-    conditions.retain(|condition| condition.type_ != type_);
-    conditions.len() != before
-}
-
-/// The conditions to write when others write conditions of the same object too: of the types we own ours, of all
-/// others what the object has now.
-pub fn keep_others(now_stored: &[Condition], ours: &[Condition], owned: &[&str]) -> Vec<Condition> {
-    let mut result: Vec<_> = now_stored
-        .iter()
-        .filter(|condition| !owned.contains(&condition.type_.as_str()))
-        .chain(
-            ours.iter()
-                .filter(|condition| owned.contains(&condition.type_.as_str())),
-        )
-        .cloned()
-        .collect();
-    order::sort(&mut result);
-    result
 }
 
 fn stored_reason(text: &str) -> String {
@@ -268,15 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn a_given_time_is_used_when_the_status_changes() {
-        let mut conditions = Vec::new();
-        let mut mirrored = report("Ready", Status::True, "Ready");
-        mirrored.since = Some(at(3));
-        set(&mut conditions, &mirrored, None, at(100));
-        assert_eq!(conditions[0].last_transition_time.0, at(3));
-    }
-
-    #[test]
     fn a_reason_is_never_empty_and_a_message_fits() {
         let mut conditions = Vec::new();
         let long = Report::new("Ready", Status::True, "", "ü".repeat(40_000));
@@ -287,28 +231,5 @@ mod tests {
             !set(&mut conditions, &long, None, at(9)),
             "shortened twice the same"
         );
-    }
-
-    #[test]
-    fn others_conditions_survive_our_write() {
-        let mut stored = Vec::new();
-        set(&mut stored, &report("Ready", Status::True, "Ready"), None, at(0));
-        set(
-            &mut stored,
-            &report("HealthCheckSucceeded", Status::True, "Ok"),
-            None,
-            at(0),
-        );
-        let mut ours = Vec::new();
-        set(
-            &mut ours,
-            &report("Ready", Status::False, "NotReady"),
-            None,
-            at(1),
-        );
-        let result = keep_others(&stored, &ours, &["Ready", "Paused"]);
-        let types: Vec<_> = result.iter().map(|condition| condition.type_.as_str()).collect();
-        assert_eq!(types, ["Ready", "HealthCheckSucceeded"]);
-        assert_eq!(result[0].status, "False");
     }
 }
