@@ -1,0 +1,97 @@
+//! AzureManagedCluster: the infrastructure of a Cluster is provisioned when its control plane's API server has an address.
+//! It makes nothing in Azure, so it holds nothing back when it is deleted.
+
+mod act;
+mod observe;
+mod plan;
+mod status;
+
+use jiff::Timestamp;
+use slipway_azure::reconcile::Error;
+use slipway_capi::{
+    condition::Condition,
+    frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
+    marks, owner,
+    view::Cluster,
+};
+use slipway_runtime::{
+    ObjectKey, Outcome,
+    controller::{Context, Controller, Registration},
+};
+
+use self::{observe::Observed, plan::Action};
+use crate::{
+    api::{AzureManagedCluster, AzureManagedClusterStatus, AzureManagedControlPlane, NewerConditions},
+    caches::Caches,
+    control_plane::controller::prepared,
+};
+
+#[derive(Clone, Debug, Default)]
+struct Clusters {
+    caches: Caches,
+}
+
+pub fn registration() -> Registration {
+    let caches = Caches::default();
+    let of_plane = caches.clone();
+    let kind = Clusters {
+        caches: caches.clone(),
+    };
+    let inner = Controller::new("azuremanagedcluster", Frame::new(kind))
+        .watches::<Cluster>(|cluster, _| Caches::infrastructure_key(cluster).into_iter().collect())
+        .watches::<AzureManagedControlPlane>(move |plane, context| {
+            owner::cluster_name(&plane.metadata)
+                .map(|name| ObjectKey::new(plane.metadata.namespace.as_deref(), name))
+                .and_then(|key| of_plane.cluster(&context.informers, &key))
+                .and_then(|cluster| Caches::infrastructure_key(&cluster))
+                .into_iter()
+                .collect()
+        })
+        .into_registration();
+    prepared(inner, caches)
+}
+
+impl Kind for Clusters {
+    type Object = AzureManagedCluster;
+    type Observed = Observed;
+    type Action = Action;
+    type Error = Error;
+
+    fn conditions(status: &mut AzureManagedClusterStatus) -> Option<&mut Vec<Condition>> {
+        let newer = status.newer.get_or_insert_with(NewerConditions::default);
+        Some(&mut newer.conditions)
+    }
+
+    async fn membership(&self, object: &AzureManagedCluster, _: &Context) -> Result<Membership, Error> {
+        if marks::is_externally_managed(&object.metadata) {
+            return Ok(Membership::LeftAlone("somebody else manages it"));
+        }
+        Ok(Membership::by_owner(&object.metadata))
+    }
+
+    async fn observe(
+        &self,
+        subject: &Subject<AzureManagedCluster>,
+        context: &Context,
+    ) -> Result<Observed, Error> {
+        Ok(observe::observe(subject, &self.caches, context))
+    }
+
+    fn plan(observed: &Observed, _: Timestamp) -> Plan<Action> {
+        plan::plan(observed)
+    }
+
+    async fn act(
+        &self,
+        action: &Action,
+        subject: &Subject<AzureManagedCluster>,
+        _: &mut Observed,
+        context: &Context,
+    ) -> Result<Outcome, Error> {
+        act::act(action, &subject.object, context).await
+    }
+
+    fn status(observed: &Observed, _: &ProgressOf<Self>, now: Timestamp) -> AzureManagedClusterStatus {
+        status::status(observed, now)
+    }
+}
