@@ -1,7 +1,7 @@
 //! What reconciling a control plane and reconciling a pool have in common around their plans: paused objects are left
 //! alone, finalizer and move are held, what another installation kept is detached, and the outcome is told.
 
-use std::{fmt::Debug, time::Duration};
+use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt, core::object::HasStatus};
@@ -14,16 +14,11 @@ use slipway_capi::{condition, finalizer, marks, paused, view::Cluster};
 use slipway_runtime::{Class, Classified, Next, Outcome, controller::Context};
 
 use crate::{
-    api::{AzureManagedControlPlane, AzureManagedMachinePool, NewerConditions},
-    control_plane, pool,
+    api::{AzureManagedControlPlane, NewerConditions},
+    control_plane,
 };
 
-/// After a write that the next look builds on: the caches hold that look back until they show it.
-pub const SOON: Duration = Duration::from_millis(50);
-/// Azure has not told what is there and named no time.
-pub const ASK_AGAIN: Duration = Duration::from_secs(15);
-/// The objects that are detached are not watched: their kinds may not be installed.
-pub const TAKING_OVER: Duration = Duration::from_secs(1);
+pub use crate::planning::{ASK_AGAIN, SOON, TAKING_OVER};
 
 /// A kind that is reconciled so.
 pub trait Framed:
@@ -44,15 +39,6 @@ pub trait Framed:
 impl Framed for AzureManagedControlPlane {
     const KIND: &'static str = "AzureManagedControlPlane";
     const FINALIZER: &'static str = control_plane::FINALIZER;
-
-    fn newer(status: &mut Self::Status) -> &mut Option<NewerConditions> {
-        &mut status.newer
-    }
-}
-
-impl Framed for AzureManagedMachinePool {
-    const KIND: &'static str = "AzureManagedMachinePool";
-    const FINALIZER: &'static str = pool::FINALIZER;
 
     fn newer(status: &mut Self::Status) -> &mut Option<NewerConditions> {
         &mut status.newer

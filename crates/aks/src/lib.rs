@@ -12,6 +12,7 @@ pub mod control_plane;
 pub mod example;
 pub mod frame;
 pub mod plan;
+pub mod planning;
 pub mod pool;
 pub mod provider;
 pub mod render;

@@ -144,7 +144,7 @@ pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
     vec![
         cluster::registration(),
         control_plane::controller::registration(access.clone()),
-        pool::controller::registration(access.clone(), nodes.clone()),
+        pool::registration(access.clone(), nodes.clone()),
     ]
 }
 

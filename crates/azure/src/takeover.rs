@@ -2,7 +2,7 @@
 //! told to leave Azure alone, what they say of who made a resource is kept, and then they go. Nothing is asked of Azure
 //! before the last of them is detached: there are never two writers for one resource.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -18,7 +18,7 @@ use kube::{
 use parking_lot::Mutex;
 use serde_json::Value;
 use slipway_capi::{finalizer, marks, names::label, owner};
-use slipway_runtime::Context;
+use slipway_runtime::{Context, ObjectKey};
 use tokio::time::Instant;
 
 use crate::reconcile::{Error, Records, ResourceKind, ResourceState};
@@ -56,8 +56,8 @@ const KINDS: &[(&str, &str, &str)] = &[
 struct Known {
     /// The kinds that are installed, and when that was looked up.
     served: Option<(Instant, Vec<ApiResource>)>,
-    /// Objects, by uid, that have nothing left to detach.
-    free: HashSet<String>,
+    /// The uids of objects that have nothing left to detach.
+    free: HashMap<ObjectKey, String>,
 }
 
 /// What this process knows of the operator's objects. Clones share it.
@@ -118,7 +118,23 @@ fn made(object: &DynamicObject) -> Option<String> {
         .map(str::to_owned)
 }
 
+fn key(object: &ObjectMeta) -> ObjectKey {
+    let name = object.name.as_deref().unwrap_or_default();
+    ObjectKey::new(object.namespace.as_deref(), name)
+}
+
 impl Takeover {
+    /// Whether nothing is left to detach for this object, as far as this process knows.
+    pub fn is_free(&self, object: &ObjectMeta) -> bool {
+        let known = self.0.lock();
+        known.free.get(&key(object)) == Some(&object.uid.clone().unwrap_or_default())
+    }
+
+    /// The object is gone.
+    pub fn forget(&self, object: &ObjectKey) {
+        self.0.lock().free.remove(object);
+    }
+
     /// Detaches what belongs to an object. Called before anything is asked of Azure for it. Where `records` are changed,
     /// they are stored by the caller, and nothing else is done.
     pub async fn detach(
@@ -128,8 +144,7 @@ impl Takeover {
         records: &mut Records,
         context: &Context,
     ) -> Result<Progress, Error> {
-        let uid = object.uid.clone().unwrap_or_default();
-        if self.0.lock().free.contains(&uid) {
+        if self.is_free(object) {
             return Ok(Progress::Free);
         }
         let mut left = Vec::new();
@@ -153,7 +168,8 @@ impl Takeover {
             );
         }
         if left.is_empty() {
-            self.0.lock().free.insert(uid);
+            let uid = object.uid.clone().unwrap_or_default();
+            self.0.lock().free.insert(key(object), uid);
             return Ok(Progress::Free);
         }
         // Who made what is stored before the first object is told anything: a hushed one no longer tells.

@@ -293,11 +293,8 @@ async fn perform(executor: &mut Executor<'_>, plan: &[Action], total: &mut Recon
                 wait(executor, waiting, total, now);
                 false
             }
-            // The first follows from everything being gone, the others are a pool's own.
-            Action::RemoveFinalizer
-            | Action::FollowReplicas { .. }
-            | Action::StopFollowingReplicas
-            | Action::ListNodes => true,
+            // It follows from everything being gone.
+            Action::RemoveFinalizer => true,
         };
         if !done && held_by.is_none() {
             held_by = kind.map(group);
@@ -324,7 +321,7 @@ fn wait(executor: &mut Executor<'_>, waiting: &Waiting, total: &mut ReconcileRes
                 Some(OperationStatus::Failed(error)) => StepResult::failed(error),
                 Some(OperationStatus::Busy { progress, outcome }) => StepResult::waiting(
                     StepStatus::Waiting {
-                        reason: "WaitingForAzure",
+                        reason: "WaitingForAzure".into(),
                         message: progress.unwrap_or_default(),
                     },
                     outcome,

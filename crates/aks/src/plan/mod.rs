@@ -2,7 +2,6 @@
 //! idempotent step, result in order until one is not done at once.
 
 pub mod control_plane;
-pub mod pool;
 
 use std::fmt;
 
@@ -62,14 +61,6 @@ pub enum Action {
     },
     /// Write the kubeconfig Secrets.
     WriteKubeconfigs,
-    /// AKS scales the pool: say so on the MachinePool, and carry over its count.
-    FollowReplicas {
-        count: i32,
-    },
-    /// AKS no longer scales the pool: take the annotation off the MachinePool.
-    StopFollowingReplicas,
-    /// Look up the pool's nodes and write their provider ids.
-    ListNodes,
     RemoveFinalizer,
     Wait(Waiting),
 }
@@ -81,9 +72,6 @@ impl fmt::Display for Action {
             Self::Delete { kind, id } => write!(formatter, "delete {kind:?} {id}"),
             Self::SetEndpoint { host, port } => write!(formatter, "set endpoint {host}:{port}"),
             Self::WriteKubeconfigs => formatter.write_str("write kubeconfigs"),
-            Self::FollowReplicas { count } => write!(formatter, "follow replicas {count}"),
-            Self::StopFollowingReplicas => formatter.write_str("stop following replicas"),
-            Self::ListNodes => formatter.write_str("list nodes"),
             Self::RemoveFinalizer => formatter.write_str("remove finalizer"),
             Self::Wait(waiting) => write!(formatter, "wait {waiting:?}"),
         }

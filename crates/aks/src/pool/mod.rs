@@ -1,9 +1,189 @@
-//! The pool controller: an AzureManagedMachinePool becomes a node pool of its Cluster's AKS cluster, and its nodes
-//! become the provider ids that Cluster API looks for.
+//! AzureManagedMachinePool: becomes a node pool of its Cluster's AKS cluster, and its nodes become the provider ids that
+//! Cluster API looks for.
 
 pub mod act;
-pub mod controller;
 pub mod observe;
+pub mod plan;
+pub mod status;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use slipway_azure::{
+    reconcile::{Error, step::read_age},
+    takeover::Takeover,
+    workload::nodes::Nodes,
+};
+use slipway_capi::{
+    condition::Condition,
+    frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
+    owner,
+    view::{Cluster, MachinePool},
+};
+use slipway_runtime::{
+    ObjectKey, Outcome,
+    controller::{Context, Controller, Registration},
+};
+
+use self::{
+    observe::{Machines, ReconcileContext, Sources},
+    plan::Action,
+};
+use crate::{
+    access::Access,
+    api::{
+        AzureClusterIdentity, AzureManagedControlPlane, AzureManagedMachinePool,
+        AzureManagedMachinePoolStatus, GROUP, NewerConditions,
+    },
+    caches::Caches,
+    control_plane::controller::prepared,
+};
 
 /// Holds a pool until AKS has deleted it. The name is the one pools already carry.
 pub const FINALIZER: &str = "azurecluster.infrastructure.cluster.x-k8s.io";
+
+#[derive(Debug, Default)]
+struct Pools {
+    access: Access,
+    caches: Caches,
+    nodes: Nodes,
+    machines: Machines,
+    takeover: Takeover,
+}
+
+pub fn registration(access: Access, nodes: Nodes) -> Registration {
+    let caches = Caches::default();
+    let kind = Pools {
+        access,
+        caches: caches.clone(),
+        nodes,
+        machines: Machines::default(),
+        takeover: Takeover::default(),
+    };
+    let [clusters, planes] = [(); 2].map(|()| caches.clone());
+    let keys = |pools: Vec<Arc<AzureManagedMachinePool>>| {
+        pools
+            .iter()
+            .map(|pool| ObjectKey::of(pool.as_ref()))
+            .collect::<Vec<_>>()
+    };
+    let inner = Controller::new("azuremanagedmachinepool", Frame::new(kind))
+        .watches::<MachinePool>(|pool, _| {
+            let reference = &pool.spec.template.spec.infrastructure_ref;
+            (reference.kind == "AzureManagedMachinePool" && reference.api_group == GROUP)
+                .then(|| ObjectKey::new(pool.metadata.namespace.as_deref(), &reference.name))
+                .into_iter()
+                .collect()
+        })
+        .watches::<Cluster>(move |cluster, context| {
+            keys(clusters.pools(&context.informers, &ObjectKey::of(cluster)))
+        })
+        .watches::<AzureManagedControlPlane>(move |plane, context| {
+            match owner::cluster_name(&plane.metadata) {
+                Some(name) => {
+                    let cluster = ObjectKey::new(plane.metadata.namespace.as_deref(), name);
+                    keys(planes.pools(&context.informers, &cluster))
+                }
+                None => Vec::new(),
+            }
+        })
+        // Kept in the caches for whoever signs in; a change of it is waited out by the queue.
+        .watches::<AzureClusterIdentity>(|_, _| Vec::new())
+        .into_registration();
+    prepared(inner, caches)
+}
+
+impl Kind for Pools {
+    type Object = AzureManagedMachinePool;
+    type Observed = Box<ReconcileContext>;
+    type Action = Action;
+    type Error = Error;
+
+    const BLOCKS_MOVE: bool = true;
+
+    fn finalizer(_: &AzureManagedMachinePool) -> Option<&'static str> {
+        Some(FINALIZER)
+    }
+
+    fn conditions(status: &mut AzureManagedMachinePoolStatus) -> Option<&mut Vec<Condition>> {
+        let newer = status.newer.get_or_insert_with(NewerConditions::default);
+        Some(&mut newer.conditions)
+    }
+
+    /// Core labels the pool when its MachinePool becomes its owner. Pools of other control planes are not ours.
+    async fn membership(
+        &self,
+        pool: &AzureManagedMachinePool,
+        context: &Context,
+    ) -> Result<Membership, Error> {
+        let membership = Membership::by_owner_or_label(&pool.metadata);
+        if let Membership::Of(name) = &membership {
+            let key = ObjectKey::new(pool.metadata.namespace.as_deref(), name);
+            let cluster = self.caches.cluster(&context.informers, &key);
+            if cluster.is_some_and(|cluster| Caches::plane_key(&cluster).is_none()) {
+                return Ok(Membership::LeftAlone("its Cluster has another control plane"));
+            }
+        }
+        Ok(membership)
+    }
+
+    async fn observe(
+        &self,
+        subject: &Subject<AzureManagedMachinePool>,
+        context: &Context,
+    ) -> Result<Box<ReconcileContext>, Error> {
+        let sources = Sources {
+            access: &self.access,
+            caches: &self.caches,
+            nodes: &self.nodes,
+            machines: &self.machines,
+            takeover: &self.takeover,
+        };
+        observe::observe(subject, &sources, context).await.map(Box::new)
+    }
+
+    fn plan(reconcile: &Box<ReconcileContext>, now: Timestamp) -> Plan<Action> {
+        let mut plan = plan::plan(&reconcile.observed, now);
+        if let Some(age) = read_age(&reconcile.observed.pool.metadata) {
+            let after = age.max(std::time::Duration::from_secs(1));
+            plan.revisit(after, "the object asks for reads as fresh as this");
+        }
+        plan
+    }
+
+    async fn act(
+        &self,
+        action: &Action,
+        _: &Subject<AzureManagedMachinePool>,
+        reconcile: &mut Box<ReconcileContext>,
+        context: &Context,
+    ) -> Result<Outcome, Error> {
+        act::act(action, reconcile, &self.takeover, context).await
+    }
+
+    /// What was applied is kept on the object, also when something else failed.
+    fn follow_up(reconcile: &Box<ReconcileContext>, _: &ProgressOf<Self>) -> Plan<Action> {
+        let mut plan = Plan::new();
+        if reconcile.records.patch().is_some() {
+            plan.then(
+                Action::StoreRecords,
+                "a field that is removed later is found by it",
+            );
+        }
+        plan
+    }
+
+    fn status(
+        reconcile: &Box<ReconcileContext>,
+        progress: &ProgressOf<Self>,
+        now: Timestamp,
+    ) -> AzureManagedMachinePoolStatus {
+        status::after(&reconcile.observed, progress, reconcile.step.as_ref(), now)
+    }
+
+    fn forget(&self, key: &ObjectKey, _: &Context) {
+        self.machines.lock().remove(key);
+        self.nodes.forget(key);
+        self.takeover.forget(key);
+    }
+}

@@ -1,23 +1,38 @@
 //! Every read of the pool controller.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
 
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_azure::{
     reconcile::{
-        Absence, Error, Observations, Records, ResourceState,
+        Absence, Error, Observations, Records, ResourceState, StepStatus,
         step::{self, read_age},
     },
     session::Session,
+    takeover::Takeover,
+    workload::nodes::{NodeListing, Nodes, from_scale_sets},
 };
-use slipway_capi::view::{Cluster, MachinePool};
-use slipway_runtime::Context;
+use slipway_capi::{
+    frame::Subject,
+    secret::{Purpose, VALUE_KEY},
+    view::MachinePool,
+};
+use slipway_runtime::{Context, ObjectKey};
+use tokio::time::Instant;
 
+use super::plan::{Observed, scales};
 use crate::{
     access::{Access, subscription},
     api::{AzureManagedControlPlane, AzureManagedMachinePool},
     caches::Caches,
-    plan::pool::Observed,
+    planning::{Problem, Unknown},
     render::{self, Facts, ids},
 };
 
@@ -34,6 +49,8 @@ pub struct ReconcileContext {
     /// `None`: nothing is asked of Azure in this state.
     pub session: Option<Session>,
     pub max_age: Option<Duration>,
+    /// How the last step in Azure went, in this reconcile.
+    pub step: Option<StepStatus>,
 }
 
 fn initialized(plane: &AzureManagedControlPlane) -> bool {
@@ -43,22 +60,30 @@ fn initialized(plane: &AzureManagedControlPlane) -> bool {
         .is_some_and(|status| status.initialized == Some(true))
 }
 
+/// What observing needs besides the object.
+pub struct Sources<'a> {
+    pub access: &'a Access,
+    pub caches: &'a Caches,
+    pub nodes: &'a Nodes,
+    pub machines: &'a Machines,
+    pub takeover: &'a Takeover,
+}
+
 pub async fn observe(
-    pool: &AzureManagedMachinePool,
-    cluster: Option<&Cluster>,
-    cluster_name: &str,
-    access: &Access,
-    caches: &Caches,
+    subject: &Subject<AzureManagedMachinePool>,
+    sources: &Sources<'_>,
     context: &Context,
 ) -> Result<ReconcileContext, Error> {
-    let plane = cluster.and_then(|cluster| caches.plane(&context.informers, cluster));
-    let machine_pool = caches.machine_pool(&context.informers, pool);
+    let (pool, cluster) = (subject.object.as_ref(), subject.cluster.as_deref());
+    let plane = cluster.and_then(|cluster| sources.caches.plane(&context.informers, cluster));
+    let machine_pool = sources.caches.machine_pool(&context.informers, pool);
     let mut reconcile = ReconcileContext {
         observed: Observed {
             machine_pool: machine_pool.map(|found| MachinePool::clone(&found)),
             plane: plane.map(|found| AzureManagedControlPlane::clone(&found)),
-            cluster_name: cluster_name.to_owned(),
+            cluster_name: subject.cluster_name.clone().unwrap_or_default(),
             cluster_is_deleted: cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some()),
+            must_detach: !sources.takeover.is_free(&pool.metadata),
             pool: pool.clone(),
             ..Observed::default()
         },
@@ -69,31 +94,56 @@ pub async fn observe(
         records: Records::of(&pool.metadata),
         session: None,
         max_age: read_age(&pool.metadata),
+        step: None,
     };
-    let deleting = pool.metadata.deletion_timestamp.is_some();
-    let goes_along =
-        reconcile.observed.cluster_is_deleted || slipway_capi::marks::is_deleted_for_move(&pool.metadata);
-    let Some(plane) = reconcile.observed.plane.clone() else {
-        return Ok(reconcile);
-    };
-    let asks = if deleting {
-        !goes_along && plane.metadata.deletion_timestamp.is_none()
-    } else {
-        initialized(&plane) && plane.metadata.deletion_timestamp.is_none()
-    };
-    if !asks {
-        return Ok(reconcile);
+    if asks(&reconcile.observed)
+        && let Err(error) = ask(&mut reconcile, sources, context).await
+    {
+        reconcile.observed.problem = Some(Problem::of(&error));
     }
+    if !subject.is_deleting() && reconcile.observed.state.body().is_some() {
+        match provider_ids(&reconcile, sources, context).await {
+            Ok(ids) => reconcile.observed.provider_ids = ids,
+            Err(error) => reconcile.observed.nodes_problem = Some(Problem::of(&error)),
+        }
+    }
+    Ok(reconcile)
+}
+
+/// Whether anything is asked of Azure in this state.
+fn asks(observed: &Observed) -> bool {
+    let Some(plane) = observed.plane.as_ref().filter(|_| !observed.must_detach) else {
+        return false;
+    };
+    let stays = plane.metadata.deletion_timestamp.is_none();
+    if observed.pool.metadata.deletion_timestamp.is_some() {
+        stays && !observed.cluster_is_deleted
+    } else {
+        stays && initialized(plane)
+    }
+}
+
+/// Reads the pool and its cluster in Azure.
+async fn ask(
+    reconcile: &mut ReconcileContext,
+    sources: &Sources<'_>,
+    context: &Context,
+) -> Result<(), Error> {
+    let Some(plane) = reconcile.observed.plane.clone() else {
+        return Ok(());
+    };
+    let cluster_name = reconcile.observed.cluster_name.clone();
     reconcile.observed.subscription = subscription(&plane)?;
-    let session = access.open(&plane, cluster_name, context).await?;
+    let session = sources.access.open(&plane, &cluster_name, context).await?;
     let facts = Facts {
         plane: &plane,
-        cluster_name,
+        cluster_name: &cluster_name,
         subscription: &reconcile.observed.subscription,
         services: None,
         pods: None,
     };
     let aks = ids::managed_cluster(&facts);
+    let pool = &reconcile.observed.pool;
     reconcile.id = format!("{aks}/agentPools/{}", pool.azure_name());
     let kind = json!({
         "apiVersion": render::api_version(&plane),
@@ -102,6 +152,7 @@ pub async fn observe(
     });
     reconcile.api_version = step::api_version(&kind)?;
     // A pool that is to be made, or is said to be gone, is asked for by itself.
+    let deleting = pool.metadata.deletion_timestamp.is_some();
     let absence = if deleting || reconcile.records.get(&reconcile.id).is_none() {
         Absence::Certain
     } else {
@@ -116,19 +167,117 @@ pub async fn observe(
         .observations
         .observe(arm, &aks, version, Absence::Listed, reconcile.max_age)
         .await;
-    reconcile.observed.state = reconcile.observations.state_of(&reconcile.id).clone();
+    let observed = &mut reconcile.observed;
+    observed.state = reconcile.observations.state_of(&reconcile.id).clone();
+    observed.unknown = Some(Unknown::of(&reconcile.observations, &reconcile.id));
+    observed.is_recorded = reconcile.records.get(&reconcile.id).is_some();
+    observed.record = reconcile.records.record(&reconcile.id).cloned();
     let body = reconcile.observations.state_of(&aks).body();
     reconcile.node_group = reconcile
         .observations
         .state_of(&aks)
         .property("nodeResourceGroup")
         .map(str::to_owned);
-    reconcile.observed.all_pools = body
+    observed.all_pools = body
         .and_then(|body| body.pointer("/properties/agentPoolProfiles"))
         .and_then(Value::as_array)
         .map(|profiles| profiles.iter().map(as_resource).collect());
     reconcile.session = Some(session);
-    Ok(reconcile)
+    Ok(())
+}
+
+/// The provider ids of the pool's nodes, where they can be told: by the workload cluster, or by Azure where it is not
+/// reached and the pool may have other machines than before.
+async fn provider_ids(
+    reconcile: &ReconcileContext,
+    sources: &Sources<'_>,
+    context: &Context,
+) -> Result<Option<Vec<String>>, Error> {
+    let pool = &reconcile.observed.pool;
+    let key = ObjectKey::of(pool);
+    match listed(reconcile, sources, &key, context).await? {
+        NodeListing::Nodes(ids) => return Ok(Some(ids)),
+        NodeListing::Pending => return Ok(None),
+        NodeListing::Unreachable => {}
+    }
+    let (Some(session), Some(group)) = (&reconcile.session, &reconcile.node_group) else {
+        return Ok(None);
+    };
+    // While AKS still works on the pool its machines come and go: they are listed when it is done.
+    if reconcile.observed.state.provisioning_state() != Some("Succeeded") {
+        return Ok(None);
+    }
+    let state = machines_key(&reconcile.observed.state);
+    let scaled = scales(&reconcile.observed.state);
+    let known = sources.machines.lock().get(&key).cloned();
+    // A list that is no longer ours was emptied, or the pool is another of the same name.
+    let current = known.is_some_and(|listing| {
+        Some(listing.state) == state
+            && listing.written == hash(&pool.spec.provider_id_list)
+            && (!scaled || listing.at.elapsed() < RELIST_SCALED)
+    });
+    if current {
+        return Ok(None);
+    }
+    let ids = from_scale_sets(&session.arm, group, pool.azure_name()).await?;
+    if let Some(state) = state {
+        let listing = Listing {
+            state,
+            written: hash(&ids),
+            at: Instant::now(),
+        };
+        sources.machines.lock().insert(key, listing);
+    }
+    Ok(Some(ids))
+}
+
+/// What the workload cluster says of the pool's nodes.
+async fn listed(
+    reconcile: &ReconcileContext,
+    sources: &Sources<'_>,
+    key: &ObjectKey,
+    context: &Context,
+) -> Result<NodeListing, Error> {
+    let observed = &reconcile.observed;
+    let namespace = observed.pool.namespace().unwrap_or_default();
+    let name = Purpose::Kubeconfig.secret_name(&observed.cluster_name);
+    let secret = Api::<Secret>::namespaced(context.client.clone(), &namespace)
+        .get_opt(&name)
+        .await
+        .map_err(Error::api(format!("reading Secret {name}")))?;
+    let text = secret
+        .as_ref()
+        .and_then(|secret| secret.data.as_ref()?.get(VALUE_KEY))
+        .and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
+    let Some(text) = text else {
+        return Ok(NodeListing::Unreachable);
+    };
+    let cluster = ObjectKey::namespaced(&namespace, &observed.cluster_name);
+    let (group, pool) = (reconcile.node_group.as_deref(), observed.pool.azure_name());
+    Ok(sources.nodes.of_pool(&cluster, text, pool, group, key, context))
+}
+
+/// How the machines of a pool that AKS scales are listed again where its nodes cannot be watched: a machine that went and
+/// another that came leave no trace in the pool.
+const RELIST_SCALED: Duration = Duration::from_hours(1);
+
+/// A listing of a pool's machines.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// What the pool was like.
+    state: String,
+    /// The hash of the provider ids that were listed.
+    written: u64,
+    at: Instant,
+}
+
+/// The last listing of each pool's machines.
+pub type Machines = Mutex<HashMap<ObjectKey, Listing>>;
+
+fn hash(ids: &[String]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    ids.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A profile in a cluster's body, in the form of a resource of its own.
@@ -137,7 +286,7 @@ fn as_resource(profile: &Value) -> Value {
 }
 
 /// What of a pool decides which machines it has: while it stays, its machines do too.
-pub fn machines_key(state: &ResourceState) -> Option<String> {
+fn machines_key(state: &ResourceState) -> Option<String> {
     let properties = state.body()?.get("properties")?;
     let kind = |name: &str| properties.get(name).map(Value::to_string).unwrap_or_default();
     Some(

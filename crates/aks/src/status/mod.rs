@@ -1,7 +1,6 @@
 //! What the status says, from what was observed and how the steps went. Pure; written once, only if it differs.
 
 pub mod control_plane;
-pub mod pool;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -57,7 +56,7 @@ fn words(step: &StepStatus) -> (bool, Severity, &str, &str) {
 }
 
 /// Sets one condition in both forms.
-fn set_both(
+pub(crate) fn set_both(
     old: &mut Vec<LegacyCondition>,
     new: &mut Vec<Condition>,
     type_: &str,
@@ -81,7 +80,7 @@ fn set_both(
 }
 
 /// Sums the kinds up in `Ready`: the worst first, in the order in which they are made.
-fn set_ready(
+pub(crate) fn set_ready(
     old: &mut Vec<LegacyCondition>,
     new: &mut Vec<Condition>,
     kinds: &[(&str, &StepStatus)],
@@ -142,5 +141,8 @@ pub fn waiting(waiting: &Waiting) -> StepStatus {
         Waiting::ForAzure { id } => ("WaitingForAzure", format!("Azure has not told yet about {id}")),
         Waiting::ForTheUser(error) => ("InvalidSpec", error.to_string()),
     };
-    StepStatus::Waiting { reason, message }
+    StepStatus::Waiting {
+        reason: reason.into(),
+        message,
+    }
 }

@@ -68,7 +68,7 @@ const PRIMITIVES: &[Primitive] = &[
         read: "from the cluster's LIST",
         update: "enforced field by field",
         delete: "enforced, but for the last system pool; with its Cluster it is delegated to AKS",
-        shown_by: "a_pool_goes_and_the_last_system_pool_waits_for_another, a_pool_is_made_scaled_and_upgraded_by_one_step",
+        shown_by: "a_pool_goes_and_the_last_system_pool_waits_for_another, the_plan_of_a_pool",
     },
     Primitive {
         name: "node count",

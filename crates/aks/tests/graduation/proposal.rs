@@ -58,7 +58,7 @@ const ROWS: &[Row] = &[
         recommends: "Managed groups of nodes are MachinePools",
         here: "AzureManagedMachinePool",
         departs: None,
-        shown_by: "a_pool_is_made_scaled_and_upgraded_by_one_step",
+        shown_by: "the_plan_of_a_pool",
     },
     Row {
         recommends: "A pool's bounds for the service's own autoscaler are in the provider's pool, and its count follows the service",
@@ -72,7 +72,7 @@ const ROWS: &[Row] = &[
         departs: Some(
             "Cluster API has the field and its ClusterClass and upgrade planning write it there; a second one could only disagree",
         ),
-        shown_by: "a_pool_is_made_scaled_and_upgraded_by_one_step, versions_are_never_fought",
+        shown_by: "the_plan_of_a_pool, versions_are_never_fought",
     },
     Row {
         recommends: "The control plane exists before, and without, any node",
@@ -88,7 +88,7 @@ const ROWS: &[Row] = &[
         departs: Some(
             "AKS refuses to be without one. The pool's object waits, with a condition that says for what, and goes with its Cluster",
         ),
-        shown_by: "a_pool_goes_and_the_last_system_pool_waits_for_another, the_last_system_pool_is_never_deleted_while_the_cluster_lives",
+        shown_by: "a_pool_goes_and_the_last_system_pool_waits_for_another, the_plan_of_a_pool",
     },
     Row {
         recommends: "ClusterClass works: templates for both kinds and for pools, immutability held back for dry runs",

@@ -52,7 +52,7 @@ fn every_condition_and_reason_is_on_the_page() {
         Waiting::ForTheUser(RenderError::SshKey),
     ] {
         if let StepStatus::Waiting { reason, .. } = waiting(&reason) {
-            words.push(reason.to_owned());
+            words.push(reason.into_owned());
         }
     }
     words.extend(quoted(

@@ -3,6 +3,8 @@
 mod control_plane;
 mod pool;
 
+use std::fmt::Write;
+
 use serde_json::{Value, json};
 use slipway_aks::{
     api::{AzureManagedControlPlane, AzureManagedMachinePool},
@@ -47,6 +49,31 @@ fn machine_pool(patch: &Value) -> MachinePool {
     let mut object = json!({"metadata": {"name": "pool"}, "spec": {"replicas": 3, "template": {"spec": {"version": "v1.31.0"}}}});
     json_patch::merge(&mut object, patch);
     serde_json::from_value(object).expect("a MachinePool")
+}
+
+/// The printed plans of many situations are those of the golden file. `SLIPWAY_TEST_BLESS=1` writes it.
+fn golden(file: &str, situations: Vec<(&str, String)>) {
+    let mut text = String::new();
+    for (title, plan) in situations {
+        let plan = plan
+            .replace(CLUSTER, "<cluster>")
+            .replace(NETWORK, "<network>")
+            .replace(GROUP, "<group>");
+        let _ = writeln!(text, "## {title}\n{plan}");
+    }
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/plans")
+        .join(file);
+    if std::env::var_os("SLIPWAY_TEST_BLESS").is_some() {
+        std::fs::write(&path, &text).expect("the golden file is written");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        text,
+        expected,
+        "run with SLIPWAY_TEST_BLESS=1 to accept {}",
+        path.display()
+    );
 }
 
 /// A plan in one line each.

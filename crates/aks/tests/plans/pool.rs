@@ -1,19 +1,21 @@
-//! Node pools.
+//! Node pools: the plans of many situations in a golden file, and what the status says.
 
 use serde_json::{Value, json};
 use slipway_aks::{
-    plan::{
-        Action, Waiting,
-        pool::{Observed, plan},
+    planning::{Problem, Unknown},
+    pool::{
+        plan::{Action, Observed, plan},
+        status::status,
     },
-    status::pool::status,
 };
-use slipway_azure::reconcile::{ResourceKind, ResourceState, StepStatus};
+use slipway_azure::reconcile::{ResourceState, StepStatus};
+use slipway_runtime::Class;
 
-use super::{CLUSTER, machine_pool, now, plane, pool, printed};
+use super::{NETWORK, golden, machine_pool, now, plane, pool};
 
 fn body(patch: &Value) -> Value {
-    let mut body = json!({"name": "pool", "properties": {"count": 3, "mode": "System", "provisioningState": "Succeeded", "orchestratorVersion": "1.31.0"}});
+    let mut body = json!({"name": "pool", "properties": {"count": 3, "mode": "System", "provisioningState": "Succeeded", "orchestratorVersion": "1.31.0",
+        "type": "VirtualMachineScaleSets", "vmSize": "small", "vnetSubnetID": format!("{NETWORK}/subnets/nodes")}});
     json_patch::merge(&mut body, patch);
     body
 }
@@ -27,177 +29,214 @@ fn observed(state: ResourceState) -> Observed {
         subscription: "sub".into(),
         all_pools: Some(vec![body(&json!({}))]),
         state,
+        is_recorded: true,
         ..Observed::default()
     }
 }
 
-fn id() -> String {
-    format!("{CLUSTER}/agentPools/pool")
+fn here() -> ResourceState {
+    ResourceState::Present(body(&json!({})))
 }
 
-#[test]
-fn a_pool_waits_for_what_it_needs() {
-    let mut lonely = observed(ResourceState::Absent);
-    lonely.machine_pool = None;
-    assert_eq!(
-        plan(&lonely, now()),
-        [Action::Wait(Waiting::ForMachinePool { pool: "pool".into() })]
-    );
-    for plane in [
-        None,
-        Some(plane(&json!({}), &json!({}), &Value::Null)),
-        Some(plane(
-            &json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
-            &json!({}),
-            &json!({"initialized": true}),
-        )),
-    ] {
-        let mut early = observed(ResourceState::Absent);
-        early.plane = plane;
-        assert_eq!(plan(&early, now()), [Action::Wait(Waiting::ForControlPlane)]);
+fn with(state: ResourceState, change: impl FnOnce(&mut Observed)) -> Observed {
+    let mut observed = observed(state);
+    change(&mut observed);
+    observed
+}
+
+/// A pool that is deleted, beside others in AKS.
+fn deleted(state: ResourceState, others: Option<Vec<Value>>, change: impl FnOnce(&mut Observed)) -> Observed {
+    with(state, |observed| {
+        observed.pool = pool(&json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), &json!({}));
+        observed.all_pools = others;
+        change(observed);
+    })
+}
+
+fn other(patch: &Value) -> Value {
+    let mut other = body(patch);
+    other["name"] = json!("other");
+    other
+}
+
+fn denied() -> Problem {
+    Problem {
+        code: "AuthorizationFailed".to_owned(),
+        message: "the identity may not read the pool".to_owned(),
+        class: Class::Denied,
     }
-    assert_eq!(
-        plan(&observed(ResourceState::Unknown), now()),
-        [Action::Wait(Waiting::ForAzure { id: id() })]
-    );
 }
 
 #[test]
-fn a_pool_is_made_scaled_and_upgraded_by_one_step() {
-    assert_eq!(
-        printed(&plan(&observed(ResourceState::Absent), now())),
-        [format!("ensure AgentPool {}", id())]
-    );
-    let mut grown = observed(ResourceState::Present(body(&json!({}))));
-    grown.machine_pool = Some(machine_pool(&json!({"spec": {"replicas": 5}})));
-    let actions = plan(&grown, now());
-    assert_eq!(
-        printed(&actions),
-        [format!("ensure AgentPool {}", id()), "list nodes".to_owned()]
-    );
-    let Action::Ensure(desired) = &actions[0] else {
-        panic!("{actions:?}")
+fn the_plan_of_a_pool() {
+    let scaled = |patch: &Value, machine: Value, spec: Value| {
+        with(ResourceState::Present(body(patch)), |observed| {
+            observed.machine_pool = Some(machine_pool(&machine));
+            observed.pool = pool(&json!({}), &spec);
+        })
     };
-    assert_eq!(desired.kind, ResourceKind::AgentPool);
-    assert_eq!(desired.manifest["spec"]["count"], 5);
-    let mut emptied = observed(ResourceState::Present(body(&json!({}))));
-    emptied.machine_pool = Some(machine_pool(&json!({"spec": {"replicas": 0}})));
-    let Some(Action::Ensure(desired)) = plan(&emptied, now()).into_iter().next() else {
-        panic!()
-    };
-    assert_eq!(
-        desired.manifest["spec"]["count"], 1,
-        "the last node of a system pool stays"
-    );
-    let mut above = observed(ResourceState::Absent);
-    above.machine_pool = Some(machine_pool(
-        &json!({"spec": {"template": {"spec": {"version": "v1.33.0"}}}}),
-    ));
-    assert!(matches!(
-        plan(&above, now()).as_slice(),
-        [Action::Wait(Waiting::ForTheUser(_))]
-    ));
-}
-
-#[test]
-fn replicas_follow_aks_where_aks_scales() {
     let managed = json!({"metadata": {"annotations": {"cluster.x-k8s.io/replicas-managed-by": "true"}}, "spec": {"replicas": 3}});
-    let scaling = json!({"properties": {"enableAutoScaling": true, "count": 7}});
-    for (state, machine, spec, expected) in [
+    let situations = vec![
         (
-            &scaling,
-            json!({}),
-            json!({"scaling": {"minSize": 1, "maxSize": 9}}),
-            Some("follow replicas 7"),
+            "objects of another installation may be there",
+            with(here(), |observed| observed.must_detach = true),
         ),
         (
-            &json!({"properties": {"enableAutoScaling": true}}),
-            managed.clone(),
-            json!({"scaling": {}}),
-            None,
+            "no MachinePool yet",
+            with(ResourceState::Absent, |observed| observed.machine_pool = None),
         ),
-        (&json!({}), managed, json!({}), Some("stop following replicas")),
-        (&json!({}), json!({}), json!({}), None),
-    ] {
-        let mut observed = observed(ResourceState::Present(body(state)));
-        observed.machine_pool = Some(machine_pool(&machine));
-        observed.pool = pool(&json!({}), &spec);
-        let actions = printed(&plan(&observed, now()));
-        let mut desired = vec![format!("ensure AgentPool {}", id())];
-        desired.extend(expected.map(str::to_owned));
-        desired.push("list nodes".into());
-        assert_eq!(actions, desired);
-    }
-}
-
-#[test]
-fn the_last_system_pool_is_never_deleted_while_the_cluster_lives() {
-    let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
-    let other = |patch: Value| {
-        let mut other = body(&patch);
-        other["name"] = json!("other");
-        other
-    };
-    let here = || ResourceState::Present(body(&json!({})));
-    let base = |state: ResourceState, pools: Option<Vec<Value>>| {
-        let mut observed = observed(state);
-        observed.pool = pool(&deleted, &json!({}));
-        observed.all_pools = pools;
-        observed
-    };
-    let wait = vec![Action::Wait(Waiting::ForAnotherSystemPool)];
-    let delete = vec![Action::Delete {
-        kind: ResourceKind::AgentPool,
-        id: id(),
-    }];
-    let done = vec![Action::RemoveFinalizer];
-    let mut cluster_goes = base(here(), None);
-    cluster_goes.cluster_is_deleted = true;
-    let mut no_plane = base(here(), None);
-    no_plane.plane = None;
-    let mut moved = base(here(), None);
-    moved.pool = pool(
-        &json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}}),
-        &json!({}),
-    );
-    for (why, observed, expected) in vec![
-        ("the last one", base(here(), Some(vec![body(&json!({}))])), &wait),
-        ("not knowing is not having", base(here(), None), &wait),
         (
-            "the other one goes too",
-            base(
+            "no control plane",
+            with(ResourceState::Absent, |observed| observed.plane = None),
+        ),
+        (
+            "the control plane is not initialized",
+            with(ResourceState::Absent, |observed| {
+                observed.plane = Some(plane(&json!({}), &json!({}), &Value::Null));
+            }),
+        ),
+        (
+            "the identity may not read",
+            with(ResourceState::Unknown, |observed| {
+                observed.problem = Some(denied());
+            }),
+        ),
+        ("Azure has not told", observed(ResourceState::Unknown)),
+        (
+            "Azure is busy",
+            with(ResourceState::Unknown, |observed| {
+                observed.unknown = Some(Unknown::Busy {
+                    progress: "Scaling".to_owned(),
+                    after: std::time::Duration::from_secs(30),
+                });
+            }),
+        ),
+        (
+            "the request limit is reached",
+            with(ResourceState::Unknown, |observed| {
+                observed.unknown = Some(Unknown::Throttled(std::time::Duration::from_secs(30)));
+            }),
+        ),
+        (
+            "a version above the control plane's",
+            with(ResourceState::Absent, |observed| {
+                let version = json!({"spec": {"template": {"spec": {"version": "v1.33.0"}}}});
+                observed.machine_pool = Some(machine_pool(&version));
+            }),
+        ),
+        (
+            "a new pool",
+            with(ResourceState::Absent, |observed| observed.is_recorded = false),
+        ),
+        (
+            "made, and being created",
+            observed(ResourceState::Present(body(
+                &json!({"properties": {"provisioningState": "Creating"}}),
+            ))),
+        ),
+        (
+            "two more nodes",
+            with(here(), |observed| {
+                observed.machine_pool = Some(machine_pool(&json!({"spec": {"replicas": 5}})));
+            }),
+        ),
+        (
+            "a node came",
+            with(here(), |observed| {
+                observed.provider_ids = Some(vec!["azure:///a".to_owned()]);
+            }),
+        ),
+        (
+            "the nodes cannot be listed",
+            with(here(), |observed| observed.nodes_problem = Some(denied())),
+        ),
+        (
+            "AKS scales the pool",
+            scaled(
+                &json!({"properties": {"enableAutoScaling": true, "count": 7}}),
+                json!({}),
+                json!({"scaling": {"minSize": 1, "maxSize": 9}}),
+            ),
+        ),
+        (
+            "AKS no longer scales the pool",
+            scaled(&json!({}), managed, json!({})),
+        ),
+        (
+            "deleted: the last system pool",
+            deleted(here(), Some(vec![body(&json!({}))]), |_| {}),
+        ),
+        (
+            "deleted: not knowing of another is not having",
+            deleted(here(), None, |_| {}),
+        ),
+        (
+            "deleted: the other one goes too",
+            deleted(
                 here(),
                 Some(vec![other(
-                    json!({"properties": {"provisioningState": "Deleting"}}),
+                    &json!({"properties": {"provisioningState": "Deleting"}}),
                 )]),
+                |_| {},
             ),
-            &wait,
         ),
         (
-            "the other is a user pool",
-            base(here(), Some(vec![other(json!({"properties": {"mode": "User"}}))])),
-            &wait,
+            "deleted: the other is a user pool",
+            deleted(
+                here(),
+                Some(vec![other(&json!({"properties": {"mode": "User"}}))]),
+                |_| {},
+            ),
         ),
         (
-            "another stays",
-            base(here(), Some(vec![other(json!({}))])),
-            &delete,
+            "deleted: another system pool stays",
+            deleted(here(), Some(vec![other(&json!({}))]), |_| {}),
         ),
         (
-            "a user pool",
-            base(
+            "deleted: a user pool",
+            deleted(
                 ResourceState::Present(body(&json!({"properties": {"mode": "User"}}))),
                 Some(vec![]),
+                |_| {},
             ),
-            &delete,
         ),
-        ("gone already", base(ResourceState::Absent, None), &done),
-        ("the Cluster goes", cluster_goes, &done),
-        ("no control plane", no_plane, &done),
-        ("moved", moved, &done),
-    ] {
-        assert_eq!(&plan(&observed, now()), expected, "{why}");
-    }
+        (
+            "deleted: gone already",
+            deleted(ResourceState::Absent, None, |_| {}),
+        ),
+        (
+            "deleted: Azure has not told",
+            deleted(ResourceState::Unknown, None, |_| {}),
+        ),
+        (
+            "deleted: the Cluster goes, and nobody can sign in",
+            deleted(ResourceState::Unknown, None, |observed| {
+                observed.cluster_is_deleted = true;
+                observed.problem = Some(denied());
+            }),
+        ),
+        (
+            "deleted: no control plane",
+            deleted(here(), None, |observed| observed.plane = None),
+        ),
+    ];
+    let printed = situations
+        .iter()
+        .map(|(title, observed)| (*title, plan(observed, now()).to_string()))
+        .collect();
+    golden("pool.golden", printed);
+}
+
+#[test]
+fn the_last_node_of_a_system_pool_stays() {
+    let emptied = with(here(), |observed| {
+        observed.machine_pool = Some(machine_pool(&json!({"spec": {"replicas": 0}})));
+    });
+    let plan = plan(&emptied, now());
+    let Some(Action::Ensure(desired)) = plan.actions().next() else {
+        panic!("{plan}")
+    };
+    assert_eq!(desired.manifest["spec"]["count"], 1);
 }
 
 #[test]

@@ -32,6 +32,17 @@ impl<'a> Desired<'a> {
             max_read_age: None,
         }
     }
+
+    /// What would be sent because of what Azure shows. Pure.
+    pub fn differences(&self, observed: &Value) -> Vec<Difference> {
+        judge(self, observed).differences
+    }
+
+    /// Whether there is nothing to send, and nothing to learn from what Azure shows. Pure.
+    pub fn is_at_rest(&self, observed: &Value) -> bool {
+        let judged = judge(self, observed);
+        judged.differences.is_empty() && judged.settled.is_none()
+    }
 }
 
 /// What one step came to.

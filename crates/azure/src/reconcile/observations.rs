@@ -111,6 +111,11 @@ impl Observations {
         state_of(&self.states, id)
     }
 
+    /// How the operation on a resource stands.
+    pub fn operation(&self, id: &str) -> Option<&OperationStatus> {
+        self.operations.get(&id.to_lowercase())
+    }
+
     /// How the operation on a resource stands; handed out once, because an error is not reported twice.
     pub fn take_operation(&mut self, id: &str) -> Option<OperationStatus> {
         self.operations.remove(&id.to_lowercase())

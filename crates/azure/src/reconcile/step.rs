@@ -1,6 +1,6 @@
 //! One step towards a resource's desired state or towards its deletion, and the words for how a step went.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     Arm, ArmError, Desired, Ensured, ResourceId, Tuning,
+    diff::{Difference, Record},
     resource::{AsoObject, Put, Reference, Resolver, to_arm},
     tuning::READ_AGE_ANNOTATION,
 };
@@ -35,7 +36,7 @@ pub enum StepStatus {
     },
     /// Something else must come first.
     Waiting {
-        reason: &'static str,
+        reason: Cow<'static, str>,
         message: String,
     },
 }
@@ -119,6 +120,33 @@ impl Resolver for Ids<'_> {
 /// The request that a manifest stands for.
 pub fn put(manifest: &Value, subscription: &str) -> Result<Put, Error> {
     Ok(to_arm(&AsoObject::parse(manifest)?, &Ids(subscription))?)
+}
+
+/// What of a resource differs from its manifest, as far as that can be told from what was observed. A manifest that cannot
+/// be sent differs in nothing; sending it tells why.
+pub fn differences(
+    manifest: &Value,
+    subscription: &str,
+    observed: &ResourceState,
+    record: Option<&Record>,
+) -> Vec<Difference> {
+    match (put(manifest, subscription), observed.body()) {
+        (Ok(put), Some(body)) => Desired::new(&put, record).differences(body),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a resource is as its manifest says, and that was noted.
+pub fn is_at_rest(
+    manifest: &Value,
+    subscription: &str,
+    observed: &ResourceState,
+    record: Option<&Record>,
+) -> bool {
+    match (put(manifest, subscription), observed.body()) {
+        (Ok(put), Some(body)) => Desired::new(&put, record).is_at_rest(body),
+        _ => false,
+    }
 }
 
 /// The version of Azure's API a manifest speaks.

@@ -170,21 +170,20 @@ impl Nodes {
         }
     }
 
-    /// A pool is gone; with the last one the connection goes too.
-    pub fn forget(&self, cluster: &ObjectKey, object: &ObjectKey) {
+    /// A pool is gone; with the last one of a cluster the connection goes too.
+    pub fn forget(&self, object: &ObjectKey) {
         let mut all = self.watched.lock();
-        let Some(watched) = all.get(cluster) else { return };
-        let left = {
-            let mut interest = watched.interest.lock();
-            interest.retain(|_, known| known != object);
-            interest.len()
-        };
-        if left == 0 {
-            all.remove(cluster);
-            if let Some(clusters) = self.clusters.get() {
+        all.retain(|cluster, watched| {
+            let is_left = {
+                let mut interest = watched.interest.lock();
+                interest.retain(|_, known| known != object);
+                !interest.is_empty()
+            };
+            if !is_left && let Some(clusters) = self.clusters.get() {
                 clusters.disconnect(cluster);
             }
-        }
+            is_left
+        });
     }
 }
 

@@ -117,10 +117,13 @@ impl<K: Kind> Frame<K> {
         tracing::debug!(plan = %progress.plan(), "Planned");
         keep_plan::<K>(subject, progress.plan(), context);
         self.act(0, &mut progress, subject, &mut observed, context).await;
-        let planned = progress.plan().entries.len();
-        progress.append(K::follow_up(&observed, &progress));
-        self.act(planned, &mut progress, subject, &mut observed, context)
-            .await;
+        // An object that was let go may be gone: there is nothing left to write to.
+        if !progress.has_released() {
+            let planned = progress.plan().entries.len();
+            progress.append(K::follow_up(&observed, &progress));
+            self.act(planned, &mut progress, subject, &mut observed, context)
+                .await;
+        }
         if !progress.plan().is_empty() {
             keep_plan::<K>(subject, &progress, context);
         }

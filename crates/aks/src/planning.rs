@@ -1,0 +1,194 @@
+//! What the plans of control planes and pools say in the same words: how a resource in Azure differs, and what keeps a
+//! reconcile from going on. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use slipway_azure::{
+    diff::{Change, Difference},
+    reconcile::{Error, Observations, OperationStatus, ResourceState, StepStatus},
+};
+use slipway_capi::frame::{Attempt, Entry, Failure, Plan, Wait};
+use slipway_runtime::{Class, Classified, Outcome};
+
+use crate::{plan::Waiting, status};
+
+/// After a write that the next reconcile builds on: the caches hold that reconcile back until they show it.
+pub const SOON: Duration = Duration::from_millis(50);
+/// Azure has not told what is there and named no time.
+pub const ASK_AGAIN: Duration = Duration::from_secs(15);
+/// The objects that are detached are not watched: their kinds may not be installed.
+pub const TAKING_OVER: Duration = Duration::from_secs(1);
+
+/// Something that failed while observing, as conditions and the queue say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// A condition's reason.
+    pub code: String,
+    pub message: String,
+    pub class: Class,
+}
+
+impl Problem {
+    pub fn of(error: &Error) -> Self {
+        let (code, message) = match error.status() {
+            StepStatus::Failed { code, message, .. } => (code, message),
+            _ => (error.code().to_owned(), error.to_string()),
+        };
+        Self {
+            code,
+            message,
+            class: error.class(),
+        }
+    }
+
+    /// Nothing planned after this is done.
+    pub fn block<'a, A>(&self, plan: &'a mut Plan<A>) -> &'a mut Entry<A> {
+        plan.blocked(self.code.clone(), self.message.clone(), self.class)
+    }
+}
+
+/// Why the state of a resource is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// Azure did not say why.
+    Silent,
+    /// An operation runs.
+    Busy {
+        progress: String,
+        after: Duration,
+    },
+    /// Nothing is asked before that, because of a request limit.
+    Throttled(Duration),
+    Failed(Problem),
+}
+
+impl Unknown {
+    pub fn of(observations: &Observations, id: &str) -> Self {
+        match observations.operation(id) {
+            None => Self::Silent,
+            Some(OperationStatus::Busy { progress, outcome }) => match outcome {
+                Outcome::Throttled(after) => Self::Throttled(*after),
+                Outcome::InProgress(after) => Self::Busy {
+                    progress: progress.clone().unwrap_or_default(),
+                    after: *after,
+                },
+                Outcome::Done => Self::Silent,
+            },
+            Some(OperationStatus::Failed(error)) => Self::Failed(Problem::of(error)),
+        }
+    }
+
+    /// Nothing is done for a resource whose state is not known.
+    pub fn wait<'a, A>(&self, plan: &'a mut Plan<A>, id: &str, now: Timestamp) -> &'a mut Entry<A> {
+        let (reason, silent) = words(&Waiting::ForAzure { id: id.to_owned() });
+        match self {
+            Self::Failed(problem) => problem.block(plan),
+            Self::Silent => plan.wait(reason, silent).until(later(now, ASK_AGAIN)),
+            Self::Busy { progress, after } => plan.wait(reason, progress).until(later(now, *after)),
+            Self::Throttled(after) => {
+                let message = format!(
+                    "Azure's request limit is reached: asking again in {} s",
+                    after.as_secs()
+                );
+                plan.blocked(reason, message, Class::Throttled(*after))
+            }
+        }
+    }
+}
+
+/// Why nothing is sent for a resource now, although its state is known.
+pub fn occupied(state: &ResourceState, unknown: Option<&Unknown>) -> Option<String> {
+    let is_over = |state: &str| matches!(state, "Succeeded" | "Failed" | "Canceled");
+    match (unknown, state.provisioning_state()) {
+        (Some(Unknown::Failed(_)), _) => Some("its last operation failed".to_owned()),
+        (Some(Unknown::Busy { .. } | Unknown::Throttled(_)), _) => Some("Azure is at work on it".to_owned()),
+        (_, Some(state)) if !is_over(state) => Some(format!("Azure is at work on it: {state}")),
+        _ => None,
+    }
+}
+
+pub fn later(now: Timestamp, after: Duration) -> Timestamp {
+    now.checked_add(after).unwrap_or(Timestamp::MAX)
+}
+
+/// Reason and message of a wait.
+pub fn words(waiting: &Waiting) -> (String, String) {
+    match status::waiting(waiting) {
+        StepStatus::Waiting { reason, message } => (reason.into_owned(), message),
+        _ => (String::new(), String::new()),
+    }
+}
+
+/// Waits for something of ours, or for the user.
+pub fn wait<A>(plan: &mut Plan<A>, waiting: &Waiting, now: Timestamp) {
+    let (reason, message) = words(waiting);
+    match waiting {
+        Waiting::ForTheUser(_) => {
+            plan.blocked(reason, message, Class::Terminal);
+        }
+        Waiting::ForSystemPool { until } => {
+            plan.wait(reason, message).until(*until);
+        }
+        // AKS tells of another system pool only when asked.
+        Waiting::ForAnotherSystemPool => {
+            plan.wait(reason, message).until(later(now, ASK_AGAIN));
+        }
+        _ => {
+            plan.wait(reason, message);
+        }
+    }
+}
+
+/// Says what of a resource in Azure an action changes. Secrets have no explanation.
+pub fn changing<'a, A>(entry: &'a mut Entry<A>, differences: &[Difference]) -> &'a mut Entry<A> {
+    for difference in differences {
+        let explanation = difference.explanation.as_str();
+        let (from, to) = match difference.change {
+            Change::Add => (
+                "nothing",
+                if explanation.is_empty() {
+                    "set"
+                } else {
+                    explanation
+                },
+            ),
+            Change::Remove => (
+                if explanation.is_empty() {
+                    "set"
+                } else {
+                    explanation
+                },
+                "nothing",
+            ),
+            Change::Update => explanation
+                .split_once(" to ")
+                .unwrap_or(("another", "the desired")),
+        };
+        entry.changing(difference.path.clone(), from, to);
+    }
+    entry
+}
+
+/// How a wait of the plan is shown in a condition.
+pub fn shown(wait: &Wait, message: &str) -> StepStatus {
+    match wait.class {
+        None | Some(Class::Throttled(_)) => StepStatus::Waiting {
+            reason: wait.reason.clone().into(),
+            message: message.to_owned(),
+        },
+        Some(class) => StepStatus::Failed {
+            code: wait.reason.clone(),
+            message: message.to_owned(),
+            terminal: matches!(class, Class::Terminal | Class::Denied),
+        },
+    }
+}
+
+/// How a failed action is shown in a condition.
+pub fn failed(attempt: &Attempt<Error>) -> Option<StepStatus> {
+    match attempt {
+        Attempt::Failed(Failure::Kind(error)) => Some(error.status()),
+        _ => None,
+    }
+}

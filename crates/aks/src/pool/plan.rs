@@ -1,0 +1,301 @@
+//! The plan for a node pool: make it so, follow AKS where AKS scales, delete unless it is the last system pool.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use slipway_azure::{
+    diff::Record,
+    reconcile::{ResourceKind, ResourceState, step},
+};
+use slipway_capi::{frame::Plan, view::MachinePool};
+
+use crate::{
+    api::{AzureManagedControlPlane, AzureManagedMachinePool, MODE_SYSTEM},
+    plan::{DesiredResource, Waiting, control_plane::id_of},
+    planning::{Problem, Unknown, changing, occupied, wait},
+    render::{Facts, PoolFacts, agent_pool},
+};
+
+/// One idempotent call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Detach what another installation kept for the same resources.
+    Detach,
+    /// Note on the object what is about to be asked for.
+    Record {
+        id: String,
+    },
+    /// Compare with Azure once more and send what differs.
+    Ensure(DesiredResource),
+    Delete {
+        id: String,
+    },
+    /// AKS scales the pool: say so on the MachinePool, and carry over its count.
+    FollowReplicas {
+        count: i32,
+    },
+    /// AKS no longer scales the pool: take the annotation off the MachinePool.
+    StopFollowingReplicas,
+    WriteProviderIds(Vec<String>),
+    /// Note on the object what was applied.
+    StoreRecords,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Detach => formatter.write_str("detach objects of Azure Service Operator"),
+            Self::Record { id } => write!(formatter, "record {id}"),
+            Self::Ensure(desired) => write!(formatter, "ensure {:?} {}", desired.kind, desired.id),
+            Self::Delete { id } => write!(formatter, "delete {:?} {id}", ResourceKind::AgentPool),
+            Self::FollowReplicas { count } => write!(formatter, "follow replicas {count}"),
+            Self::StopFollowingReplicas => formatter.write_str("stop following replicas"),
+            Self::WriteProviderIds(ids) => write!(formatter, "write {} provider ids", ids.len()),
+            Self::StoreRecords => formatter.write_str("store what was applied"),
+        }
+    }
+}
+
+/// What the plan is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    pub pool: AzureManagedMachinePool,
+    pub machine_pool: Option<MachinePool>,
+    pub plane: Option<AzureManagedControlPlane>,
+    pub cluster_name: String,
+    /// Whether the whole Cluster is going.
+    pub cluster_is_deleted: bool,
+    pub subscription: String,
+    /// This pool in AKS.
+    pub state: ResourceState,
+    /// Why its state is not known, where it is not.
+    pub unknown: Option<Unknown>,
+    /// Every pool of the cluster, as AKS shows them; `None` if it did not tell.
+    pub all_pools: Option<Vec<Value>>,
+    /// Another installation may still hold objects for the same resources: Azure was not asked.
+    pub must_detach: bool,
+    /// What kept Azure from being asked: the identity, its secret or the settings are not right.
+    pub problem: Option<Problem>,
+    /// Whether the pool is on the list of what we ask for, with what was applied last.
+    pub is_recorded: bool,
+    pub record: Option<Record>,
+    /// The provider ids of the pool's nodes, where they can be told.
+    pub provider_ids: Option<Vec<String>>,
+    /// What kept them from being told.
+    pub nodes_problem: Option<Problem>,
+}
+
+/// How many nodes AKS says the pool has.
+pub fn count(state: &ResourceState) -> Option<i32> {
+    let count = state.body()?.pointer("/properties/count")?.as_i64()?;
+    i32::try_from(count).ok()
+}
+
+/// Whether AKS scales the pool.
+pub fn scales(state: &ResourceState) -> bool {
+    state
+        .body()
+        .and_then(|body| body.pointer("/properties/enableAutoScaling"))
+        .is_some_and(|value| value == true)
+}
+
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
+    let mut plan = Plan::new();
+    if observed.must_detach {
+        let why = "nothing is asked of Azure while another installation may write the same resources";
+        plan.then(Action::Detach, why);
+        return plan;
+    }
+    if observed.pool.metadata.deletion_timestamp.is_some() {
+        delete(observed, &mut plan, now);
+        return plan;
+    }
+    if let Some(problem) = &observed.problem {
+        problem.block(&mut plan);
+        return plan;
+    }
+    match desired(observed) {
+        Err(Some(waiting)) => wait(&mut plan, &waiting, now),
+        Err(None) => {
+            let id = observed
+                .plane
+                .as_ref()
+                .map(|plane| agent_pool_id(&facts(observed, plane), observed));
+            let unknown = observed.unknown.as_ref().unwrap_or(&Unknown::Silent);
+            unknown.wait(&mut plan, &id.unwrap_or_default(), now);
+        }
+        Ok(desired) => {
+            ensure(observed, &mut plan, desired);
+            follow(observed, &mut plan);
+        }
+    }
+    plan
+}
+
+/// The pool as it should be in AKS; else what is waited for, which is Azure if nothing is named.
+fn desired(observed: &Observed) -> Result<DesiredResource, Option<Waiting>> {
+    let machine_pool = observed
+        .machine_pool
+        .as_ref()
+        .ok_or_else(|| Waiting::ForMachinePool {
+            pool: observed.pool.azure_name().to_owned(),
+        })?;
+    let ready = |plane: &&AzureManagedControlPlane| {
+        plane.metadata.deletion_timestamp.is_none()
+            && plane
+                .status
+                .as_ref()
+                .is_some_and(|status| status.initialized == Some(true))
+    };
+    let plane = observed.plane.as_ref().filter(ready);
+    let facts = facts(observed, plane.ok_or(Waiting::ForControlPlane)?);
+    if observed.state == ResourceState::Unknown {
+        return Err(None);
+    }
+    let pool = PoolFacts {
+        class: &observed.pool.spec.class,
+        azure_name: observed.pool.azure_name(),
+        replicas: machine_pool.spec.replicas.unwrap_or(1),
+        version: Some(machine_pool.spec.template.spec.version.as_str()).filter(|version| !version.is_empty()),
+        existing: observed.state.body(),
+    };
+    let manifest = agent_pool(&facts, &pool).map_err(Waiting::ForTheUser)?;
+    Ok(DesiredResource {
+        kind: ResourceKind::AgentPool,
+        id: id_of(&facts, &manifest),
+        manifest,
+    })
+}
+
+fn ensure(observed: &Observed, plan: &mut Plan<Action>, desired: DesiredResource) {
+    if !observed.is_recorded {
+        let id = desired.id.clone();
+        plan.then(
+            Action::Record { id },
+            "nothing is made that is not known to be ours",
+        );
+    }
+    let (subscription, record) = (observed.subscription.as_str(), observed.record.as_ref());
+    let differences = step::differences(&desired.manifest, subscription, &observed.state, record);
+    let at_rest = step::is_at_rest(&desired.manifest, subscription, &observed.state, record);
+    if let Some(why) = occupied(&observed.state, observed.unknown.as_ref()) {
+        plan.then(Action::Ensure(desired), why);
+    } else if observed.state.is_absent() {
+        plan.then(Action::Ensure(desired), "AKS has no such pool")
+            .announced("Creating");
+    } else if differences.is_empty() {
+        if !at_rest {
+            plan.then(Action::Ensure(desired), "what AKS made of it is noted");
+        }
+    } else {
+        let entry = plan.then(Action::Ensure(desired), "it differs from what is desired");
+        changing(entry, &differences).announced("Updating");
+    }
+}
+
+/// AKS's count is followed, and its nodes are told, also while it works on something else.
+fn follow(observed: &Observed, plan: &mut Plan<Action>) {
+    let Some(machine_pool) = observed
+        .machine_pool
+        .as_ref()
+        .filter(|_| observed.state.body().is_some())
+    else {
+        return;
+    };
+    match (scales(&observed.state), count(&observed.state)) {
+        (true, Some(count))
+            if !machine_pool.replicas_are_managed_externally()
+                || machine_pool.spec.replicas != Some(count) =>
+        {
+            let before = machine_pool.spec.replicas.unwrap_or(1);
+            plan.regardless(Action::FollowReplicas { count }, "AKS scales the pool")
+                .changing("spec.replicas", before, count);
+        }
+        (false, _)
+            if machine_pool.replicas_are_managed_externally()
+                && observed.pool.spec.class.scaling.is_none() =>
+        {
+            plan.regardless(Action::StopFollowingReplicas, "AKS no longer scales the pool");
+        }
+        _ => {}
+    }
+    if let Some(problem) = &observed.nodes_problem {
+        problem.block(plan).group = None;
+    }
+    let known = &observed.pool.spec.provider_id_list;
+    if let Some(ids) = observed.provider_ids.as_ref().filter(|ids| *ids != known) {
+        plan.regardless(Action::WriteProviderIds(ids.clone()), "nodes came or went")
+            .changing("spec.providerIDList", known.len(), ids.len());
+    }
+}
+
+fn facts<'a>(observed: &'a Observed, plane: &'a AzureManagedControlPlane) -> Facts<'a> {
+    Facts {
+        plane,
+        cluster_name: &observed.cluster_name,
+        subscription: &observed.subscription,
+        services: None,
+        pods: None,
+    }
+}
+
+fn agent_pool_id(facts: &Facts<'_>, observed: &Observed) -> String {
+    format!(
+        "{}/agentPools/{}",
+        crate::render::ids::managed_cluster(facts),
+        observed.pool.azure_name()
+    )
+}
+
+fn delete(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
+    let plane = observed
+        .plane
+        .as_ref()
+        .filter(|plane| plane.metadata.deletion_timestamp.is_none());
+    // AKS refuses to delete a pool by itself while the cluster is being deleted.
+    let Some(plane) = plane.filter(|_| !observed.cluster_is_deleted) else {
+        plan.release_finalizer("the pool goes with its cluster");
+        return;
+    };
+    if let Some(problem) = &observed.problem {
+        problem.block(plan);
+        return;
+    }
+    let id = agent_pool_id(&facts(observed, plane), observed);
+    match &observed.state {
+        ResourceState::Absent => {
+            plan.release_finalizer("AKS has no such pool");
+        }
+        ResourceState::Unknown => {
+            let unknown = observed.unknown.as_ref().unwrap_or(&Unknown::Silent);
+            unknown.wait(plan, &id, now);
+        }
+        ResourceState::Present(_) if is_last_system_pool(observed) => {
+            wait(plan, &Waiting::ForAnotherSystemPool, now);
+        }
+        ResourceState::Present(_) => {
+            plan.then(Action::Delete { id }, "the pool is deleted");
+            plan.release_finalizer("AKS has deleted the pool");
+        }
+    }
+}
+
+/// Whether AKS has no other system pool that stays. Not knowing is not having.
+fn is_last_system_pool(observed: &Observed) -> bool {
+    let is_system = |body: &Value| {
+        body.pointer("/properties/mode")
+            .is_some_and(|mode| mode == MODE_SYSTEM)
+    };
+    if !observed.state.body().is_some_and(is_system) {
+        return false;
+    }
+    let stays = |body: &&Value| {
+        body.pointer("/properties/provisioningState")
+            .is_none_or(|state| state != "Deleting")
+            && body["name"]
+                .as_str()
+                .is_some_and(|name| name != observed.pool.azure_name())
+    };
+    !observed.all_pools.iter().flatten().filter(stays).any(is_system)
+}

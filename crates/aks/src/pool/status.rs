@@ -1,0 +1,113 @@
+//! The status of a node pool: ready when AKS says Succeeded and has the nodes that were asked for.
+
+use jiff::Timestamp;
+use slipway_azure::reconcile::{Error, ResourceKind, StepStatus};
+use slipway_capi::frame::{Attempt, Progress};
+use slipway_runtime::{Class, Outcome};
+
+use super::plan::{Action, Observed, count, scales};
+use crate::{
+    api::{AzureManagedMachinePoolStatus, InfrastructureInitialization, MODE_SYSTEM, NewerConditions},
+    frame::was_ready,
+    planning::{failed, shown},
+    status::{condition_of, set_both, set_ready},
+};
+
+/// How it went with the pool itself. What went wrong besides leaves the pool what it is. `None`: nothing was learnt.
+pub fn step(progress: &Progress<Action, Error>, learnt: Option<&StepStatus>) -> Option<StepStatus> {
+    let mut step = Some(StepStatus::Done);
+    for (entry, attempt) in progress.entries().filter(|(entry, _)| entry.group.is_some()) {
+        if let Some(wait) = entry.as_wait() {
+            step = Some(shown(wait, &entry.why));
+            continue;
+        }
+        match entry.action() {
+            Some(Action::Ensure(_) | Action::Delete { .. }) => {
+                step = failed(attempt).or_else(|| learnt.cloned());
+            }
+            Some(Action::Detach | Action::Record { .. }) if !attempt.is_done() => return None,
+            _ => {}
+        }
+    }
+    step
+}
+
+/// Whether Azure did not answer, or was not asked because of a request limit.
+fn is_unanswered(progress: &Progress<Action, Error>, step: &StepStatus) -> bool {
+    let throttled = progress
+        .entries()
+        .any(|(_, attempt)| matches!(attempt, Attempt::Came(Outcome::Throttled(_))))
+        || progress
+            .classes()
+            .any(|class| matches!(class, Class::Throttled(_)));
+    let is_passing = |class| matches!(class, Class::Transient | Class::Conflict | Class::Throttled(_));
+    let passes = progress.classes().next().is_some() && progress.classes().all(is_passing);
+    throttled || (passes && matches!(step, StepStatus::Failed { .. }))
+}
+
+/// What the status says after a reconcile. One question that Azure did not answer does not make a working pool unready; a
+/// change that does not get through is shown.
+pub fn after(
+    observed: &Observed,
+    progress: &Progress<Action, Error>,
+    learnt: Option<&StepStatus>,
+    now: Timestamp,
+) -> AzureManagedMachinePoolStatus {
+    let before = observed.pool.status.clone().unwrap_or_default();
+    let was_ready = was_ready(before.ready, before.observed_generation, &observed.pool);
+    match step(progress, learnt) {
+        Some(step) if !(was_ready && is_unanswered(progress, &step)) => status(observed, &step, now),
+        _ => before,
+    }
+}
+
+/// How many nodes the pool is to have: AKS's number where AKS scales, else the MachinePool's.
+fn desired(observed: &Observed) -> Option<i32> {
+    if scales(&observed.state) || observed.pool.spec.class.scaling.is_some() {
+        return count(&observed.state);
+    }
+    let asked = observed.machine_pool.as_ref()?.spec.replicas.unwrap_or(1);
+    Some(asked.max(i32::from(observed.pool.spec.class.mode == MODE_SYSTEM)))
+}
+
+pub fn status(observed: &Observed, step: &StepStatus, now: Timestamp) -> AzureManagedMachinePoolStatus {
+    let mut status = observed.pool.status.clone().unwrap_or_default();
+    let generation = observed.pool.metadata.generation;
+    let mut newer = status.newer.take().unwrap_or_default().conditions;
+    let succeeded = observed.state.provisioning_state() == Some("Succeeded");
+    let there = count(&observed.state);
+    let complete = succeeded && there.is_some() && there == desired(observed);
+    let shown = match step {
+        StepStatus::Done if !complete => {
+            let state = observed.state.provisioning_state().unwrap_or("unknown");
+            let (there, desired) = (there.unwrap_or(0), desired(observed).unwrap_or(0));
+            StepStatus::Updating(format!("AKS says {state}: {there} of {desired} nodes"))
+        }
+        other => other.clone(),
+    };
+    let type_ = condition_of(ResourceKind::AgentPool);
+    set_both(&mut status.conditions, &mut newer, type_, &shown, generation, now);
+    let ready = set_ready(
+        &mut status.conditions,
+        &mut newer,
+        &[(type_, &shown)],
+        generation,
+        now,
+    );
+    let ready = ready && observed.pool.metadata.deletion_timestamp.is_none();
+    status.ready = Some(ready);
+    let before = status
+        .initialization
+        .as_ref()
+        .and_then(|before| before.provisioned)
+        == Some(true);
+    status.initialization = Some(InfrastructureInitialization {
+        provisioned: (before || ready).then_some(true),
+    });
+    if let Some(there) = there {
+        status.replicas = Some(there);
+    }
+    status.observed_generation = generation;
+    status.newer = Some(NewerConditions { conditions: newer });
+    status
+}
