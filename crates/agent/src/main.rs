@@ -1,11 +1,26 @@
 //! The `slipway-agent` binary: parses arguments and composes the parts of the library.
 
+mod cli;
+
+use std::process::ExitCode;
+
 use clap::Parser;
+use tracing_subscriber::EnvFilter;
 
-#[derive(Parser)]
-#[command(name = "slipway-agent", version, about = "Keeps the A/B slots of a host")]
-struct Arguments {}
-
-fn main() {
-    let Arguments {} = Arguments::parse();
+fn main() -> ExitCode {
+    let arguments = cli::Arguments::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    match cli::run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Tests of the node agent.
 
+mod cli;
 mod command;
 mod disk_image;
 mod fetch;
+mod machine;
 mod ssh;

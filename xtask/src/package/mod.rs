@@ -3,6 +3,7 @@
 
 mod binaries;
 mod chart;
+mod deb;
 mod elf;
 mod image;
 mod oci;
@@ -54,6 +55,8 @@ enum What {
     Repository,
     /// What the manager is made of, as a CycloneDX bill of materials.
     Sbom,
+    /// The node agent as a Debian package for both.
+    Deb,
     /// The manual pages.
     Man,
     /// The Helm chart as an archive, compared by the real Helm with what clusterctl installs, and installed.
@@ -68,6 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         What::Image,
         What::Repository,
         What::Sbom,
+        What::Deb,
         What::Man,
         What::Chart,
     ];
@@ -88,6 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
                 finish(name_image(&mut command, arguments))?;
                 println!("{}", folder.display());
             }
+            What::Deb => deb::build(&arguments.architecture, &out)?,
             What::Sbom => sbom::write(&out.join("slipway.cdx.json"))?,
             What::Man => {
                 let folder = out.join("man");

@@ -12,7 +12,8 @@ use std::{
 
 use slipway_agent::{
     command::{Command, Outcome},
-    ssh::{Error, Node},
+    ssh::{Error, Node, RemoteTarget},
+    target::{LocalTarget, SlotTarget, Through},
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -199,4 +200,47 @@ async fn e46_a_node_that_goes_away_under_a_command_is_a_reboot_where_one_was_mea
         "{:?}",
         ran.outcome
     );
+}
+
+/// E-43: the partition of a node is a target like a local one; the helper runs on the other side of a real connection.
+#[test]
+fn e43_a_partition_of_a_node_is_a_target() {
+    let Some(sshd) = Sshd::start() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let device = folder.path().join("it's a slot");
+    fs::write(&device, vec![0; 4 << 20]).expect("a slot");
+    let helper = env!("CARGO_BIN_EXE_slipway-agent");
+    let path = device.to_str().expect("plain");
+    let mut target = RemoteTarget::open(&sshd.node(), helper, path).expect("it opens");
+    assert_eq!(target.size(), 4 << 20);
+    assert!(target.describe().contains("it's a slot"), "{}", target.describe());
+    assert_eq!(target.in_use().expect("asked"), None);
+    let bytes: Vec<u8> = (0..3 << 20).map(|at| (at / 4096 * 7 + at) as u8).collect();
+    target.write_at(1 << 20, &bytes).expect("written");
+    target.flush().expect("flushed");
+    assert!(fs::read(&device).expect("the slot")[1 << 20..] == bytes);
+    let mut seen = vec![0; bytes.len()];
+    target.read_at(1 << 20, &mut seen, Through::Medium).expect("read");
+    assert!(seen == bytes);
+    let there = target.digests(0, 4 << 20, 4096, Through::Cache).expect("digests");
+    let mut local = LocalTarget::open(&device).expect("the slot");
+    assert_eq!(
+        there,
+        local.digests(0, 4 << 20, 4096, Through::Cache).expect("digests")
+    );
+    let whole = target.digest(0, 4 << 20, Through::Medium).expect("a digest");
+    assert_eq!(
+        whole,
+        local.digest(0, 4 << 20, Through::Medium).expect("a digest")
+    );
+    // A write that fails is told at the next flush, and what comes after it goes on.
+    target.write_at(4 << 20, &[0; 4096]).expect("sent");
+    let error = target.flush().expect_err("beyond the end").to_string();
+    assert!(error.contains("an earlier write"), "{error}");
+    target.flush().expect("all is well again");
+    let absent = RemoteTarget::open(&sshd.node(), helper, "/no/such/device")
+        .err()
+        .expect("absent")
+        .to_string();
+    assert!(absent.contains("/no/such/device"), "{absent}");
 }

@@ -1,0 +1,336 @@
+//! The host's configuration, `/etc/slipway-agent/config.yaml`: what its slots are, who signs its images, how it boots.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use slipway_agent::{
+    boot_store::{BootStore, Device, Directory, Stored},
+    disk_image::{ImagePartition, Select},
+    engine::{Engine, HealthPolicy, Host, JournalFile, Rebooter, SlotPartition, SystemClock, Unhindered},
+    target::{LocalTarget, SlotTarget},
+};
+use slipway_slots::{
+    BySlot, Slot,
+    boot::{BootState, Grubenv, Records, SystemdBoot, UbootEnv},
+    manifest::KeyRing,
+    write_plan::{Limits, OnDeltaFailure},
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Config {
+    /// The kind of host, as images name it in `compatible`.
+    pub compatible: String,
+    /// Journal, cache and lock; on the data partition.
+    #[serde(default = "default_state")]
+    pub state_directory: PathBuf,
+    /// The keys whose signatures count.
+    pub key_ring: PathBuf,
+    pub boot_store: StoreConfig,
+    pub slots: SlotsConfig,
+    /// The slot in use, where the kernel's command line does not say it: on the host of a machine that is switched off.
+    #[serde(default)]
+    pub booted: Option<Slot>,
+    #[serde(default)]
+    pub health: HealthPolicy,
+    #[serde(default = "default_reboot")]
+    pub reboot_command: Vec<String>,
+    /// How often a new slot may try to boot.
+    #[serde(default = "default_tries")]
+    pub tries: u8,
+    /// What to do when chunks cannot be had: fetch the whole image, or fail.
+    #[serde(default)]
+    pub on_delta_failure: DeltaFailure,
+    /// Bytes per second from the network.
+    #[serde(default)]
+    pub bandwidth_limit: Option<u64>,
+    /// Other addresses that may have the image, such as hosts beside this one; asked before the address that an update names.
+    #[serde(default)]
+    pub mirrors: Vec<String>,
+    /// A file with a bearer token for the network.
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub enum DeltaFailure {
+    #[default]
+    Full,
+    Fail,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum StoreConfig {
+    /// The directory of GRUB's environment block.
+    Grubenv { directory: PathBuf },
+    /// Our own records, on a partition or in a file.
+    Records {
+        device: PathBuf,
+        #[serde(default)]
+        offset: u64,
+    },
+    /// U-Boot's redundant environment.
+    Uboot {
+        device: PathBuf,
+        offsets: [u64; 2],
+        size: u64,
+    },
+    /// The directory of systemd-boot's entries, and what stands in the entry of each slot: `linux`, `initrd`, `options`.
+    SystemdBoot {
+        directory: PathBuf,
+        a: String,
+        b: String,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlotsConfig {
+    #[serde(rename = "A")]
+    pub a: Vec<PartitionConfig>,
+    #[serde(rename = "B")]
+    pub b: Vec<PartitionConfig>,
+}
+
+/// A partition of a slot: a device or file, or a partition inside a disk image.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PartitionConfig {
+    pub name: String,
+    #[serde(default)]
+    pub device: Option<PathBuf>,
+    #[serde(default)]
+    pub image: Option<PathBuf>,
+    #[serde(default)]
+    pub label: Option<String>,
+}
+
+fn default_state() -> PathBuf {
+    "/var/lib/slipway-agent".into()
+}
+
+fn default_reboot() -> Vec<String> {
+    ["systemctl", "reboot"].map(str::to_owned).to_vec()
+}
+
+fn default_tries() -> u8 {
+    3
+}
+
+impl Config {
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("reading the configuration {}", path.display()))?;
+        serde_saphyr::from_str(&text)
+            .with_context(|| format!("the configuration {} is not right", path.display()))
+    }
+
+    pub fn token(&self) -> Result<Option<String>> {
+        let Some(path) = &self.token_file else {
+            return Ok(None);
+        };
+        let text =
+            fs::read_to_string(path).with_context(|| format!("reading the token in {}", path.display()))?;
+        Ok(Some(text.trim().to_owned()))
+    }
+
+    /// Sets up a boot store that was never written, with this slot in use.
+    pub fn install(&self, slot: Slot) -> Result<()> {
+        let state = BootState::installed(slot);
+        match &self.boot_store {
+            StoreConfig::Grubenv { directory } => {
+                Stored::new(Grubenv, Directory::open(directory)?).install(&state)?;
+            }
+            StoreConfig::Records { device, offset } => {
+                Stored::new(Records { offset: *offset }, Device::open(device)?).install(&state)?;
+            }
+            StoreConfig::Uboot {
+                device,
+                offsets,
+                size,
+            } => {
+                let codec = UbootEnv {
+                    offsets: *offsets,
+                    size: *size,
+                };
+                Stored::new(codec, Device::open(device)?).install(&state)?;
+            }
+            StoreConfig::SystemdBoot { directory, a, b } => {
+                let entries = BySlot {
+                    a: a.clone(),
+                    b: b.clone(),
+                };
+                Stored::new(SystemdBoot { entries }, Directory::open(directory)?).install(&state)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&self) -> Result<Box<dyn BootStore>> {
+        Ok(match &self.boot_store {
+            StoreConfig::Grubenv { directory } => Box::new(Stored::new(Grubenv, Directory::open(directory)?)),
+            StoreConfig::Records { device, offset } => {
+                Box::new(Stored::new(Records { offset: *offset }, Device::open(device)?))
+            }
+            StoreConfig::Uboot {
+                device,
+                offsets,
+                size,
+            } => Box::new(Stored::new(
+                UbootEnv {
+                    offsets: *offsets,
+                    size: *size,
+                },
+                Device::open(device)?,
+            )),
+            StoreConfig::SystemdBoot { directory, a, b } => {
+                let entries = BySlot {
+                    a: a.clone(),
+                    b: b.clone(),
+                };
+                Box::new(Stored::new(SystemdBoot { entries }, Directory::open(directory)?))
+            }
+        })
+    }
+
+    /// Everything the engine works on.
+    pub fn open(&self) -> Result<Engine> {
+        let keys = fs::read(&self.key_ring)
+            .with_context(|| format!("reading the key ring {}", self.key_ring.display()))?;
+        let keys =
+            KeyRing::decode(&keys).with_context(|| format!("the key ring {}", self.key_ring.display()))?;
+        fs::create_dir_all(&self.state_directory)
+            .with_context(|| format!("making the state directory {}", self.state_directory.display()))?;
+        let host = Host {
+            compatible: self.compatible.clone(),
+            arch: std::env::consts::ARCH.to_owned(),
+            keys,
+            booted: booted()?.or(self.booted),
+            slots: BySlot {
+                a: partitions(&self.slots.a)?,
+                b: partitions(&self.slots.b)?,
+            },
+            store: self.store().context("opening the boot store")?,
+            journal: Box::new(JournalFile::new(&self.state_directory.join("journal"))),
+            health: Box::new(self.health.check()),
+            rebooter: Box::new(RebootCommand(self.reboot_command.clone())),
+            clock: Box::new(SystemClock),
+            failpoints: Arc::new(Unhindered),
+            limits: Limits::default(),
+            on_delta_failure: match self.on_delta_failure {
+                DeltaFailure::Full => OnDeltaFailure::Full,
+                DeltaFailure::Fail => OnDeltaFailure::Fail,
+            },
+        };
+        Ok(Engine::open(host)?)
+    }
+}
+
+fn partitions(configured: &[PartitionConfig]) -> Result<Vec<SlotPartition>> {
+    let open = |partition: &PartitionConfig| -> Result<Box<dyn SlotTarget>> {
+        Ok(match partition {
+            PartitionConfig {
+                device: Some(device),
+                image: None,
+                label: None,
+                ..
+            } => {
+                Box::new(LocalTarget::open(device).with_context(|| {
+                    format!("opening partition {} on {}", partition.name, device.display())
+                })?)
+            }
+            PartitionConfig {
+                device: None,
+                image: Some(image),
+                label: Some(label),
+                ..
+            } => Box::new(ImagePartition::open(image, &Select::Label(label.clone()))?),
+            _ => bail!(
+                "partition {} of a slot needs either a device, or an image and the label of a partition in it",
+                partition.name
+            ),
+        })
+    };
+    configured
+        .iter()
+        .map(|partition| {
+            Ok(SlotPartition {
+                name: partition.name.clone(),
+                target: open(partition)?,
+            })
+        })
+        .collect()
+}
+
+/// The slot that the boot loader named on the kernel's command line; none in a recovery system.
+fn booted() -> Result<Option<Slot>> {
+    let line = fs::read_to_string("/proc/cmdline").context("reading the kernel's command line")?;
+    booted_in(&line)
+}
+
+fn booted_in(line: &str) -> Result<Option<Slot>> {
+    let named = line.split_whitespace().find_map(|word| {
+        word.strip_prefix("slipway.slot=")
+            .or_else(|| word.strip_prefix("rauc.slot="))
+    });
+    match named {
+        None => Ok(None),
+        Some(name) => Ok(Some(
+            name.parse()
+                .context("slipway.slot on the kernel's command line")?,
+        )),
+    }
+}
+
+struct RebootCommand(Vec<String>);
+
+impl Rebooter for RebootCommand {
+    fn reboot(&mut self, reason: &str) -> io::Result<()> {
+        tracing::info!(reason, "rebooting");
+        let (program, arguments) = self.0.split_first().ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "rebootCommand in the configuration is empty",
+            )
+        })?;
+        let status = std::process::Command::new(program).args(arguments).status()?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{program} {status}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../package/config.yaml");
+
+    #[test]
+    fn the_packaged_example_is_a_configuration() {
+        let config: Config = serde_saphyr::from_str(EXAMPLE).expect("it parses");
+        assert_eq!(config.tries, 3);
+        assert!(matches!(config.boot_store, StoreConfig::Grubenv { .. }));
+        let unknown = EXAMPLE.replace("compatible:", "compatibel:");
+        let said = serde_saphyr::from_str::<Config>(&unknown)
+            .expect_err("a typo")
+            .to_string();
+        assert!(said.contains("compatibel"), "{said}");
+    }
+
+    #[test]
+    fn the_boot_loader_names_the_slot() {
+        assert_eq!(booted_in("quiet slipway.slot=B ro").expect("B"), Some(Slot::B));
+        assert_eq!(booted_in("rauc.slot=A").expect("A"), Some(Slot::A));
+        assert_eq!(booted_in("quiet ro").expect("none"), None);
+        assert!(booted_in("slipway.slot=C").is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! The command line: arguments in, parts of the library put together.
+
+mod bundle;
+mod config;
+mod host;
+mod image;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use config::Config;
+use slipway_agent::target::LocalTarget;
+use slipway_slots::Slot;
+
+#[derive(Parser)]
+#[command(
+    name = "slipway-agent",
+    version,
+    about = "Keeps the A/B slots of a host",
+    arg_required_else_help = true
+)]
+pub struct Arguments {
+    /// The host's configuration.
+    #[arg(
+        long,
+        global = true,
+        default_value = "/etc/slipway-agent/config.yaml",
+        env = "SLIPWAY_AGENT_CONFIG"
+    )]
+    config: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run as a service: settle what a crash or reboot left, decide about a slot on trial.
+    Run {
+        /// End when there is nothing to do any more: for systems without a service manager.
+        #[arg(long)]
+        once: bool,
+    },
+    /// Write an image to the slot that does not run, verify it, and boot it.
+    Update {
+        /// A directory, an OCI image layout, or an address.
+        #[arg(long)]
+        from: String,
+        /// Names the operation; the same again goes on where it stopped. The image's digest unless said otherwise.
+        #[arg(long)]
+        id: Option<String>,
+        /// Only write; `activate` boots it.
+        #[arg(long)]
+        stage: bool,
+    },
+    /// Boot an image that was staged.
+    Activate { id: String },
+    /// Keep the slot on trial now, whatever its health policy says.
+    Confirm { id: String },
+    /// Leave the running slot for the other one.
+    Rollback {
+        #[arg(long, default_value = "asked for by a person")]
+        reason: String,
+    },
+    /// Slots, versions from their own bytes, and what happens.
+    Status {
+        #[arg(long)]
+        json: bool,
+    },
+    /// How updates ended.
+    History {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set up a boot store that was never written, on a host that was just installed.
+    Install {
+        /// The slot that is in use.
+        #[arg(long)]
+        slot: Slot,
+    },
+    /// Make, show and check images.
+    #[command(subcommand)]
+    Image(image::Image),
+    /// Partitions for hosts beside this one.
+    #[command(subcommand)]
+    Slot(SlotCommand),
+}
+
+#[derive(Subcommand)]
+enum SlotCommand {
+    /// Answer requests for one partition on standard input and output; started over SSH.
+    Serve { device: PathBuf },
+}
+
+pub fn run(arguments: Arguments) -> Result<()> {
+    let config = || Config::read(&arguments.config);
+    match arguments.command {
+        Command::Run { once } => host::run(&config()?, once),
+        Command::Update { from, id, stage } => host::update(&config()?, &from, id.as_deref(), stage),
+        Command::Activate { id } => host::activate(&config()?, &id),
+        Command::Confirm { id } => host::confirm(&config()?, &id),
+        Command::Rollback { reason } => host::roll_back(&config()?, &reason),
+        Command::Status { json } => host::status(&config()?, json),
+        Command::History { json } => host::history(&config()?, json),
+        Command::Install { slot } => config()?.install(slot),
+        Command::Image(image) => image::run(image),
+        Command::Slot(SlotCommand::Serve { device }) => {
+            let mut target = LocalTarget::open(&device)
+                .map_err(|error| anyhow::anyhow!("opening {}: {error}", device.display()))?;
+            let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
+            Ok(slipway_agent::ssh::serve(&mut target, &mut from, &mut to)?)
+        }
+    }
+}

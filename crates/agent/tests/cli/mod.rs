@@ -1,0 +1,331 @@
+//! The program as people use it: images built, shown and checked, keys of the real minisign, and an update of slots that are
+//! files.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+struct Bench {
+    folder: TempDir,
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pair = minisign::KeyPair::generate_unencrypted_keypair().expect("a key");
+        let secret = pair.sk.to_box(None).expect("a box").into_string();
+        fs::write(folder.path().join("key"), secret).expect("written");
+        let public = pair.pk.to_box().expect("a box").into_string();
+        fs::write(folder.path().join("key.pub"), public).expect("written");
+        let ring = serde_json::json!({"version": 1, "threshold": 1, "keys": [pair.pk.to_base64()]});
+        fs::write(folder.path().join("keys.json"), ring.to_string()).expect("written");
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn agent(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_slipway-agent"))
+            .current_dir(self.folder.path())
+            .env("SLIPWAY_AGENT_CONFIG", self.path("config.yaml"))
+            .env_remove("MINISIGN_PASSWORD")
+            .args(arguments)
+            .output()
+            .expect("it runs")
+    }
+
+    fn good(&self, arguments: &[&str]) -> String {
+        let output = self.agent(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        said(&output)
+    }
+
+    fn bad(&self, arguments: &[&str]) -> String {
+        let output = self.agent(arguments);
+        assert!(!output.status.success(), "{arguments:?}: {}", said(&output));
+        said(&output)
+    }
+
+    fn build(&self, version: &str, raw: &[u8]) -> String {
+        fs::write(self.path("raw"), raw).expect("written");
+        let out = format!("image-{version}");
+        self.good(&[
+            "image",
+            "build",
+            "--name",
+            "box",
+            "--image-version",
+            version,
+            "--compatible",
+            "box-1",
+            "--partition",
+            "root=raw",
+            "--sign-with",
+            "key",
+            "--out",
+            &out,
+            "--oci",
+            &format!("oci-{version}"),
+        ]);
+        out
+    }
+
+    /// A host whose slots are files.
+    fn host(&self) {
+        for slot in ["a", "b"] {
+            let file = fs::File::create(self.path(slot)).expect("a slot");
+            file.set_len(4 << 20).expect("a size");
+        }
+        fs::write(self.path("store"), vec![0; 64 << 10]).expect("a boot store");
+        let folder = self.folder.path().display();
+        let config = format!(
+            "compatible: box-1\nstateDirectory: {folder}/state\nkeyRing: {folder}/keys.json\n\
+             bootStore:\n  records: {{device: {folder}/store}}\n\
+             slots:\n  A: [{{name: root, device: {folder}/a}}]\n  B: [{{name: root, device: {folder}/b}}]\n\
+             booted: A\nrebootCommand: [\"true\"]\n"
+        );
+        fs::write(self.path("config.yaml"), config).expect("written");
+        self.good(&["install", "--slot", "A"]);
+    }
+}
+
+fn raw(length: usize, seed: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at / 4096 * 31 + at % 251 + seed) as u8)
+        .collect()
+}
+
+#[test]
+fn an_image_is_built_shown_and_checked_in_both_forms() {
+    let bench = Bench::new();
+    let out = bench.build("1.0", &raw(1_000_000, 1));
+    for form in [out.as_str(), "oci-1.0"] {
+        let shown = bench.good(&["image", "inspect", form]);
+        assert!(
+            shown.contains("box 1.0") && shown.contains("1003520 bytes in 245 chunks"),
+            "{shown}"
+        );
+        let checked = bench.good(&["image", "verify", form, "--key", "key.pub"]);
+        assert!(
+            checked.contains("signatures and every byte are right"),
+            "{checked}"
+        );
+        bench.good(&["image", "verify", form, "--key", "keys.json"]);
+    }
+    let stranger = Bench::new();
+    fs::copy(stranger.path("key.pub"), bench.path("stranger.pub")).expect("copied");
+    let refused = bench.bad(&["image", "verify", &out, "--key", "stranger.pub"]);
+    assert!(refused.contains("0 of the signatures"), "{refused}");
+}
+
+#[test]
+fn every_blob_that_is_not_what_it_was_is_found() {
+    let bench = Bench::new();
+    let out = bench.build("1.0", &raw(500_000, 1));
+    let mut flips = 0;
+    for entry in fs::read_dir(bench.path(&out)).expect("the image").flatten() {
+        let path = entry.path();
+        let bytes = fs::read(&path).expect("a blob");
+        for at in [0, bytes.len() / 2, bytes.len() - 1] {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 1;
+            fs::write(&path, &wrong).expect("written");
+            bench.bad(&["image", "verify", &out, "--key", "key.pub"]);
+            flips += 1;
+        }
+        fs::write(&path, bytes).expect("written");
+    }
+    assert!(flips >= 12, "{flips} flips of four files");
+    bench.good(&["image", "verify", &out, "--key", "key.pub"]);
+}
+
+#[test]
+fn a_tree_becomes_a_filesystem_and_the_same_tree_the_same_chunks() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("tree/etc")).expect("a folder");
+    fs::write(bench.path("tree/etc/hostname"), "box").expect("written");
+    if Command::new("mke2fs").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: mke2fs is not installed (Debian: e2fsprogs)");
+        return;
+    }
+    let build = |out: &str| {
+        bench.good(&[
+            "image",
+            "build",
+            "--name",
+            "box",
+            "--image-version",
+            "1",
+            "--compatible",
+            "box-1",
+            "--partition",
+            "root=tree",
+            "--tree-size",
+            "8388608",
+            "--sign-with",
+            "key",
+            "--out",
+            out,
+        ]);
+        let shown = bench.good(&["image", "inspect", "--json", out]);
+        let manifest: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        manifest["partitions"][0]["digest"]
+            .as_str()
+            .expect("a digest")
+            .to_owned()
+    };
+    assert_eq!(build("one"), build("two"));
+    let refused = bench.bad(&[
+        "image",
+        "build",
+        "--name",
+        "box",
+        "--image-version",
+        "1",
+        "--compatible",
+        "box-1",
+        "--partition",
+        "root=tree",
+        "--sign-with",
+        "key",
+        "--out",
+        "three",
+    ]);
+    assert!(refused.contains("--tree-size"), "{refused}");
+}
+
+fn minisign(arguments: &[&str], folder: &Path) -> Option<Output> {
+    let output = Command::new("minisign")
+        .current_dir(folder)
+        .args(arguments)
+        .output();
+    if output.is_err() {
+        eprintln!("SKIPPED: minisign is not installed (Debian: minisign)");
+    }
+    output.ok()
+}
+
+#[test]
+fn the_real_minisign_agrees_both_ways() {
+    let bench = Bench::new();
+    let folder = bench.folder.path();
+    // Our signature, its verification.
+    let out = bench.build("1.0", &raw(100_000, 1));
+    let signed: serde_json::Value =
+        serde_json::from_slice(&fs::read(bench.path(&out).join("manifest.signed.json")).expect("read"))
+            .expect("JSON");
+    fs::write(bench.path("manifest"), signed["manifest"].as_str().expect("text")).expect("written");
+    fs::write(
+        bench.path("manifest.minisig"),
+        signed["signatures"][0].as_str().expect("text"),
+    )
+    .expect("written");
+    let Some(output) = minisign(&["-V", "-p", "key.pub", "-m", "manifest"], folder) else {
+        return;
+    };
+    assert!(output.status.success(), "{}", said(&output));
+    // Its key, our signature and verification.
+    let output = minisign(&["-G", "-W", "-p", "theirs.pub", "-s", "theirs"], folder).expect("installed");
+    assert!(output.status.success(), "{}", said(&output));
+    bench.good(&[
+        "image",
+        "build",
+        "--name",
+        "box",
+        "--image-version",
+        "2",
+        "--compatible",
+        "box-1",
+        "--partition",
+        "root=raw",
+        "--sign-with",
+        "theirs",
+        "--out",
+        "theirs-image",
+    ]);
+    bench.good(&["image", "verify", "theirs-image", "--key", "theirs.pub"]);
+    // Its signature, our verification.
+    let signed: serde_json::Value =
+        serde_json::from_slice(&fs::read(bench.path("theirs-image/manifest.signed.json")).expect("read"))
+            .expect("JSON");
+    fs::write(bench.path("again"), signed["manifest"].as_str().expect("text")).expect("written");
+    let output = minisign(&["-S", "-s", "theirs", "-m", "again"], folder).expect("installed");
+    assert!(output.status.success(), "{}", said(&output));
+    let signature = fs::read_to_string(bench.path("again.minisig")).expect("a signature");
+    let mut resigned = signed;
+    resigned["signatures"] = serde_json::json!([signature]);
+    fs::write(
+        bench.path("theirs-image/manifest.signed.json"),
+        resigned.to_string(),
+    )
+    .expect("written");
+    bench.good(&["image", "verify", "theirs-image", "--key", "theirs.pub"]);
+}
+
+#[test]
+fn an_update_writes_the_other_slot_and_says_so() {
+    let bench = Bench::new();
+    bench.host();
+    let image = raw(2_000_000, 1);
+    let out = bench.build("2.0", &image);
+    let before = fs::read(bench.path("a")).expect("slot A");
+    let told = bench.good(&["update", "--from", &out, "--id", "first", "--stage"]);
+    assert!(told.contains("box 2.0 is written and verified (first)"), "{told}");
+    assert!(fs::read(bench.path("b")).expect("slot B")[..image.len()] == image);
+    assert!(
+        fs::read(bench.path("a")).expect("slot A") == before,
+        "the other slot is as it was"
+    );
+    let status = bench.good(&["status"]);
+    assert!(
+        status.contains("A") && status.contains("does not boot"),
+        "{status}"
+    );
+    let status: serde_json::Value = serde_json::from_str(&bench.good(&["status", "--json"])).expect("JSON");
+    assert_eq!(status["current"]["operation"]["version"], "2.0", "{status}");
+    // An image for other hosts, or of nobody, changes nothing.
+    let text = fs::read_to_string(bench.path(&out).join("manifest.signed.json")).expect("read");
+    fs::write(
+        bench.path(&out).join("manifest.signed.json"),
+        text.replace("box-1", "box-2"),
+    )
+    .expect("written");
+    let refused = bench.bad(&["update", "--from", &out, "--id", "second"]);
+    assert!(refused.contains("not trusted"), "{refused}");
+}
+
+#[test]
+fn mistakes_are_told_in_one_line() {
+    let bench = Bench::new();
+    let none = bench.bad(&["status"]);
+    assert!(
+        none.contains("reading the configuration") && none.contains("config.yaml"),
+        "{none}"
+    );
+    bench.host();
+    let text = fs::read_to_string(bench.path("config.yaml")).expect("read");
+    fs::write(
+        bench.path("config.yaml"),
+        text.replace("compatible", "compatibel"),
+    )
+    .expect("written");
+    let typo = bench.bad(&["status"]);
+    assert!(typo.contains("compatibel"), "{typo}");
+    fs::write(bench.path("config.yaml"), text).expect("written");
+    let absent = bench.bad(&["update", "--from", "nowhere"]);
+    assert!(absent.contains("nowhere/manifest.signed.json"), "{absent}");
+}
