@@ -148,10 +148,10 @@ impl ChunkSource for Bundle {
                 },
             }
         };
-        if !self
+        if self
             .open
             .as_ref()
-            .is_some_and(|(digest, _)| *digest == blob.digest)
+            .is_none_or(|(digest, _)| *digest != blob.digest)
         {
             let file = File::open(self.path(&blob.digest)).map_err(|error| failed(&error))?;
             self.open = Some((blob.digest, file));

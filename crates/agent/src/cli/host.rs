@@ -125,9 +125,7 @@ impl Watchdog {
             .and_then(|text| text.parse::<u64>().ok());
         Self {
             socket,
-            interval: period.map_or(Duration::from_secs(60), |micros| {
-                Duration::from_micros(micros / 3)
-            }),
+            interval: period.map_or(Duration::from_mins(1), |micros| Duration::from_micros(micros / 3)),
         }
     }
 
