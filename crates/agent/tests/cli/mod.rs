@@ -292,7 +292,7 @@ fn an_update_writes_the_other_slot_and_says_so() {
     );
     let status = bench.good(&["status"]);
     assert!(
-        status.contains("A") && status.contains("does not boot"),
+        status.contains("* A") && status.contains("does not boot"),
         "{status}"
     );
     let status: serde_json::Value = serde_json::from_str(&bench.good(&["status", "--json"])).expect("JSON");
