@@ -146,7 +146,7 @@ fn filesystem(tree: &Path, size: Option<u64>, beside: &Path) -> Result<tempfile:
     };
     let image = tempfile::NamedTempFile::new_in(beside)?;
     image.as_file().set_len(size)?;
-    // Nothing random in it, so that the same tree gives the same chunks.
+    // Nothing random in it, so that little differs between two images of nearly the same tree.
     let output = Command::new("mke2fs")
         .args([
             "-q",
