@@ -43,6 +43,8 @@ pub struct Unused {
     pub resource: &'static str,
     pub verbs: &'static [&'static str],
     pub reason: &'static str,
+    /// Whether the test may use it all the same: some runs do and most do not, as who comes first decides.
+    pub rare: bool,
 }
 
 /// What is wrong between the roles and the requests.
@@ -52,7 +54,7 @@ pub struct Findings {
     pub denied: BTreeMap<Right, usize>,
     /// Declared and never used.
     pub unused: BTreeSet<Right>,
-    /// Said to be unused, but it is used or not declared at all.
+    /// Said to be unused, but it is used (and not rarely), or not declared at all.
     pub outdated: BTreeSet<Right>,
 }
 
@@ -138,17 +140,16 @@ pub fn compare(declared: &BTreeSet<Right>, requests: &[Request], excused: &[Unus
             used.insert(right);
         }
     }
-    let excused: BTreeSet<Right> = excused
-        .iter()
-        .flat_map(|one| {
-            one.verbs
-                .iter()
-                .map(|verb| Right::new(one.group, one.resource, verb))
-        })
-        .collect();
-    let unused: BTreeSet<Right> = declared.difference(&used).cloned().collect();
-    findings.unused = unused.difference(&excused).cloned().collect();
-    findings.outdated = excused.difference(&unused).cloned().collect();
+    findings.unused = declared.difference(&used).cloned().collect();
+    for one in excused {
+        for verb in one.verbs {
+            let right = Right::new(one.group, one.resource, verb);
+            let may_be_used = one.rare && declared.contains(&right);
+            if !findings.unused.remove(&right) && !may_be_used {
+                findings.outdated.insert(right);
+            }
+        }
+    }
     findings
 }
 
@@ -202,11 +203,12 @@ mod tests {
 
     #[test]
     fn an_excuse_holds_only_while_it_is_needed() {
-        let excuse = [Unused {
+        let mut excuse = [Unused {
             group: "toy",
             resource: "fleets",
             verbs: &["patch"],
             reason: "a test of its own",
+            rare: false,
         }];
         let listed = [request("list", "fleets", "allow")];
         assert!(compare(&declared(&roles()), &listed, &excuse).is_empty());
@@ -218,6 +220,16 @@ mod tests {
         assert_eq!(
             findings.outdated,
             BTreeSet::from([Right::new("toy", "fleets", "patch")])
+        );
+        // One that is rarely used may be used, and may not; but it is declared.
+        excuse[0].rare = true;
+        assert!(compare(&declared(&roles()), &listed, &excuse).is_empty());
+        assert!(compare(&declared(&roles()), &both, &excuse).is_empty());
+        excuse[0].verbs = &["patch", "watch"];
+        let findings = compare(&declared(&roles()), &both, &excuse);
+        assert_eq!(
+            findings.outdated,
+            BTreeSet::from([Right::new("toy", "fleets", "watch")])
         );
     }
 }

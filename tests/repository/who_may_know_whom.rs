@@ -30,17 +30,18 @@ const PROVIDERS: &[&str] = &[
 
 /// Crates for tests and local runs: never linked into what ships.
 const NOT_SHIPPED: &[&str] = &[
-    "slipway-azure-sim",
-    "slipway-k3s-sim",
     "slipway-apiserver-sim",
+    "slipway-azure-sim",
     "slipway-bench-runtime",
+    "slipway-k3s-sim",
+    "slipway-kit",
     "slipway-testbed",
     "slipway-tests",
     "slipway-xtask",
 ];
 
-/// Only these may name the Azure SDK.
-const AZURE: &[&str] = &["slipway-azure"];
+/// Only these may name the Azure SDK: the engine, and the kit that stands in for its transport.
+const AZURE: &[&str] = &["slipway-azure", "slipway-kit"];
 
 struct Graph {
     direct: BTreeMap<String, BTreeSet<String>>,

@@ -4,10 +4,11 @@ use anyhow::{Context, Result, ensure};
 use http::Method;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use serde_json::{Value, json};
+use slipway_kit::manager::Manager;
 use slipway_testbed::wait::{until, until_gone};
 
 use crate::{
-    aks_manager::AksManager,
+    aks_manager,
     aks_world::{CORE, Fleet, LOOK_OFTEN, NEXT, World, condition, is_ready, management, pool, system},
 };
 
@@ -193,12 +194,12 @@ pub async fn deleted_while_made(world: &World) -> Result<()> {
 }
 
 /// To another management cluster and back, then upgraded: no write in Azure for the moves.
-pub async fn move_there_and_back(world: &World) -> Result<(slipway_testbed::Cluster, AksManager)> {
+pub async fn move_there_and_back(world: &World) -> Result<(slipway_testbed::Cluster, Manager)> {
     let fleet = world.fleet("moved").await?.backed()?;
     let (there, ()) = tokio::try_join!(
         async {
             let there = management("aks-there", false).await?;
-            let manager = AksManager::start(&there, &world.azure).await?;
+            let manager = aks_manager::start(&there, &world.azure).await?;
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "moved"}});
             slipway_testbed::install::install(&there.client(), &[namespace]).await?;
             Ok::<_, anyhow::Error>((there, manager))

@@ -33,6 +33,7 @@ const fn detached(group: &'static str, resource: &'static str) -> Unused {
         resource,
         verbs: DETACH,
         reason: TAKEOVER,
+        rare: false,
     }
 }
 
@@ -43,30 +44,35 @@ const UNUSED: &[Unused] = &[
         resource: "tokenreviews",
         verbs: &["create"],
         reason: "this manager's diagnostics are open",
+        rare: false,
     },
     Unused {
         group: "authorization.k8s.io",
         resource: "subjectaccessreviews",
         verbs: &["create"],
         reason: "this manager's diagnostics are open",
+        rare: false,
     },
     Unused {
         group: "",
         resource: "secrets",
         verbs: &["delete", "patch"],
-        reason: "only a kubeconfig of another type is made anew, and only one that changes is patched",
+        reason: "only a kubeconfig of another type is replaced, and only one that changes is patched",
+        rare: true,
     },
     Unused {
         group: "infrastructure.cluster.x-k8s.io",
         resource: "azureclusteridentities",
         verbs: &["get"],
-        reason: "this manager watches every namespace",
+        reason: "this manager watches every namespace; only one that has not heard of an identity yet asks",
+        rare: true,
     },
     Unused {
         group: "coordination.k8s.io",
         resource: "leases",
         verbs: &["create", "get", "update"],
         reason: "this manager runs alone",
+        rare: false,
     },
     detached("containerservice.azure.com", "managedclusters"),
     detached("containerservice.azure.com", "managedclustersagentpools"),

@@ -23,6 +23,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
+use slipway_kit::manager::{Manager, free_port};
 use slipway_testbed::{
     Peer, install,
     peers::{self, RunningPeer},
@@ -31,10 +32,9 @@ use slipway_testbed::{
 };
 
 use crate::{
-    aks_manager::{ACCOUNT, AksManager, BINARY, NAMESPACE, declared_roles},
+    aks_manager::{self, ACCOUNT, BINARY, NAMESPACE, declared_roles},
     aks_world::{is_ready, peer},
     clusterctl_repository::{CORE_VERSION, Repository, called_as_now},
-    manager_process::free_port,
     peer_world::{PeerWorld, SUBSCRIPTION},
     support::add_fake_host,
 };
@@ -199,7 +199,7 @@ impl Handover {
     }
 
     /// `slipway manifests --repository` and `clusterctl init`, and the manager that this installs.
-    pub async fn install_ours(&self) -> Result<AksManager> {
+    pub async fn install_ours(&self) -> Result<Manager> {
         let ours = self.folder.join("ours");
         let output = std::process::Command::new(BINARY)
             .args(["manifests", "--repository"])
@@ -230,7 +230,7 @@ impl Handover {
         let path = path.display().to_string();
         self.clusterctl(&["init", "--config", &path, "--infrastructure", "azure"])
             .await?;
-        AksManager::start_installed(&self.world.management, &self.world.azure, metrics).await
+        aks_manager::start_installed(&self.world.management, &self.world.azure, metrics).await
     }
 
     /// What the operator keeps for the cluster's resources, in the version it is stored in.

@@ -12,13 +12,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_azure_sim::{Authority, Options, Server, Settings, Simulator, Speed};
+use slipway_kit::manager::Manager;
 use slipway_testbed::{
     Cluster, ManagementCluster, WorkloadCluster, install,
     wait::{until, until_gone},
 };
 
 use crate::{
-    aks_manager::{AksManager, USER},
+    aks_manager::{self, USER},
     support::{apply, objects},
 };
 
@@ -37,7 +38,7 @@ pub struct World {
     pub management: Cluster,
     pub workload: Cluster,
     pub azure: Server,
-    pub manager: AksManager,
+    pub manager: Manager,
     /// What every identity signs in with.
     pub secret: String,
 }
@@ -73,7 +74,7 @@ impl World {
                     .await?)
             },
         )?;
-        let manager = AksManager::start(&management, &azure).await?;
+        let manager = aks_manager::start(&management, &azure).await?;
         Ok(Self {
             management,
             workload,

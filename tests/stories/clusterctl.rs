@@ -19,6 +19,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
+use slipway_kit::manager::{Manager, Setup, free_port};
 use slipway_render::{Release, repository};
 use slipway_runtime::PackageKind;
 use slipway_testbed::{
@@ -29,8 +30,8 @@ use slipway_tests::toy;
 
 use crate::{
     clusterctl_repository::{CORE_VERSION, Repository},
-    manager_process::{BINARY, ManagerProcess, free_port},
     support::{add_fake_host, apply, is_true, objects},
+    toy_provider::BINARY,
 };
 
 const CORE: &str = "cluster.x-k8s.io/v1beta2";
@@ -51,7 +52,7 @@ struct Management {
     repository: Repository,
     /// Where the manager's metrics are, told to clusterctl by a variable of the package.
     metrics: SocketAddr,
-    manager: Option<ManagerProcess>,
+    manager: Option<Manager>,
 }
 
 impl Management {
@@ -162,15 +163,21 @@ impl Management {
     /// Runs the manager that is installed now, in place of the one that ran before.
     async fn run_manager(&mut self, name: &str) -> Result<()> {
         if let Some(before) = self.manager.take() {
-            let (status, log) = before.terminate().await?;
-            ensure!(status.success(), "{log}");
+            let status = before.stop().await?;
+            ensure!(status.success(), "{}", before.log());
         }
         let port = free_port()?;
         let directory = self.directory.join(name);
         fs::create_dir_all(&directory)?;
         let installed = installed::prepare(&self.cluster, NAMESPACE, &directory, port).await?;
-        let mut manager = ManagerProcess::start_installed(name, &directory, &installed, port, self.metrics)?;
-        manager.until_ready().await?;
+        let setup = Setup::installed(
+            &self.cluster,
+            Path::new(BINARY),
+            &directory,
+            installed,
+            self.metrics,
+        )?;
+        let manager = setup.start(name).await?;
         manager
             .until_metric("leader_election_master_status", "capt", |leads| leads > 0.5)
             .await?;
@@ -204,7 +211,7 @@ impl Management {
 
     async fn stop(mut self) -> Result<()> {
         if let Some(manager) = self.manager.take() {
-            let (status, log) = manager.terminate().await?;
+            let (status, log) = (manager.stop().await?, manager.log());
             assert!(status.success(), "{log}");
             assert!(
                 !log.contains("forbidden"),
@@ -409,7 +416,7 @@ async fn described(management: &Management, namespace: &str) -> Result<()> {
 async fn deleted(management: &mut Management) -> Result<()> {
     // Its pods would end first.
     if let Some(manager) = management.manager.take() {
-        manager.terminate().await?;
+        manager.stop().await?;
     }
     let client = management.cluster.client();
     management

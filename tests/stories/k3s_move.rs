@@ -25,7 +25,7 @@ const NEXT: &str = "v1.35.2+k3s1";
 #[tokio::test]
 async fn a_cluster_moves_there_and_back() -> Result<()> {
     let tier = Simulated::new();
-    let (fleet, (target, mut manager)) = tokio::try_join!(
+    let (fleet, (target, manager)) = tokio::try_join!(
         async {
             let manager = k3s_manager::of_shared_cluster().await?;
             let fleet = Fleet::start(Arc::clone(&manager.cluster), "k3s-move", tier.clone()).await?;
@@ -64,7 +64,7 @@ async fn a_cluster_moves_there_and_back() -> Result<()> {
     ensure!(servers.is_disjoint(&after), "{servers:?} became {after:?}");
     ensure!(moved.tier.quorum_losses(&moved.key()).unwrap_or(0) == 0);
 
-    at_rest_nothing_is_written(&moved, &mut manager).await?;
+    at_rest_nothing_is_written(&moved, &manager).await?;
     let mut sightings = canaries.sightings_in_cluster(&moved.client).await?;
     let home = Arc::clone(&k3s_manager::of_shared_cluster().await?.cluster);
     move_to(&moved, &home).await?;
@@ -186,10 +186,10 @@ async fn nothing_stays_behind(fleet: &Fleet) -> Result<()> {
 }
 
 /// Another manager finds everything as it should be.
-async fn at_rest_nothing_is_written(fleet: &Fleet, manager: &mut K3sManager) -> Result<()> {
+async fn at_rest_nothing_is_written(fleet: &Fleet, manager: &K3sManager) -> Result<()> {
     manager.kill();
     let mark = fleet.management.audit().mark()?;
-    manager.replace("rested").await?;
+    manager.restart().await?;
     let configs = fleet
         .of(BOOTSTRAP, "KThreesConfig")
         .list(&ListParams::default())

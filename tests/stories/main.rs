@@ -23,7 +23,6 @@ mod k3s_lifecycle;
 mod k3s_manager;
 mod k3s_move;
 mod k3s_takeover;
-mod manager_process;
 mod packaged_manager;
 mod peer_world;
 mod real_k3s;

@@ -6,7 +6,7 @@
 mod refusals;
 mod stage;
 
-use std::{path::Path, pin::pin, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::TryStreamExt;
@@ -17,6 +17,7 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
+use slipway_kit::manager::{Manager, Setup};
 use slipway_testbed::{
     Cluster, ManagementCluster,
     canary::Canaries,
@@ -24,13 +25,9 @@ use slipway_testbed::{
 };
 use slipway_tests::toy;
 
-use self::stage::{
-    Replaceable, USER, in_logs, install_certificate, install_for, planted_in, rights_are_those_needed, roles,
-};
-use crate::{
-    manager_process::{BINARY, ManagerProcess, free_port},
-    support::{apply, is_true, objects},
-};
+pub use self::stage::BINARY;
+use self::stage::{Replaceable, USER, in_logs, planted_in, rights_are_those_needed, setup};
+use crate::support::{apply, is_true, objects};
 
 const CORE: &str = "cluster.x-k8s.io/v1beta2";
 const OLD: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
@@ -62,14 +59,13 @@ async fn a_provider_lives_through_the_whole_manager() -> Result<()> {
         .start()
         .await?;
     let directory = tempfile::tempdir()?;
-    let kubeconfig = roles(&cluster, directory.path()).await?;
+    let setup = setup(&cluster, directory.path()).await?;
     let namespace = cluster.namespace("toy").await?;
     let client = cluster.client();
 
-    missing_crds_are_named(directory.path(), &kubeconfig).await?;
-    let port = free_port()?;
-    install_for(&cluster, directory.path(), &format!("https://127.0.0.1:{port}")).await?;
-    let manager = ManagerProcess::start("first", directory.path(), &kubeconfig, port)?;
+    missing_crds_are_named(&setup).await?;
+    setup.install(&cluster).await?;
+    let manager = setup.launch("first")?;
 
     let story = Story {
         client: client.clone(),
@@ -77,9 +73,7 @@ async fn a_provider_lives_through_the_whole_manager() -> Result<()> {
     };
     let mut process = Replaceable {
         cluster: &cluster,
-        directory: directory.path(),
-        kubeconfig: &kubeconfig,
-        port,
+        setup: &setup,
         manager,
     };
     process.until_leading().await?;
@@ -88,20 +82,20 @@ async fn a_provider_lives_through_the_whole_manager() -> Result<()> {
     story.reconciled().await?;
     story.paused().await?;
     story.at_rest_nothing_is_written(&mut process).await?;
-    let mut canaries = planted_in(&kubeconfig)?;
-    let mut manager = process.manager;
-    story.secrets_stay_secret(&mut manager, &mut canaries).await?;
-    story.misbehaviour_stays_at_home(&mut manager).await?;
-    story.what_cannot_be_read_stops_nobody(&mut manager).await?;
+    let mut canaries = planted_in(&setup.kubeconfig())?;
+    let manager = process.manager;
+    story.secrets_stay_secret(&manager, &mut canaries).await?;
+    story.misbehaviour_stays_at_home(&manager).await?;
+    story.what_cannot_be_read_stops_nobody(&manager).await?;
     // The malformed object is still there: the next manager finds it in its first list.
     let manager = story
-        .a_killed_leader_is_replaced(&cluster, directory.path(), &kubeconfig, manager)
+        .a_killed_leader_is_replaced(&cluster, &setup, &manager)
         .await?;
     let mut sightings = canaries.sightings_in_cluster(&client).await?;
     story.deleted().await?;
 
     sightings.extend(canaries.sightings("the metrics", &manager.metrics().await?));
-    let (status, log) = manager.terminate().await?;
+    let (status, log) = (manager.stop().await?, manager.log());
     sightings.extend(canaries.sightings_in_cluster(&client).await?);
     sightings.extend(in_logs(&canaries, directory.path())?);
     assert_eq!(sightings, [], "secrets are told to nobody");
@@ -121,8 +115,9 @@ async fn a_provider_lives_through_the_whole_manager() -> Result<()> {
     Ok(())
 }
 
-async fn missing_crds_are_named(directory: &Path, kubeconfig: &Path) -> Result<()> {
-    install_certificate(directory).await?;
+async fn missing_crds_are_named(setup: &Setup) -> Result<()> {
+    // Its certificate is made with them.
+    setup.rendered().await?;
     let output = tokio::process::Command::new(BINARY)
         .args([
             "manager",
@@ -131,9 +126,9 @@ async fn missing_crds_are_named(directory: &Path, kubeconfig: &Path) -> Result<(
             "--diagnostics-address=0",
             "--kubeconfig",
         ])
-        .arg(kubeconfig)
+        .arg(setup.kubeconfig())
         .arg("--webhook-cert-dir")
-        .arg(directory.join("certificates"))
+        .arg(setup.folder.join("certificates"))
         .output()
         .await?;
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -345,7 +340,7 @@ impl Story {
             .await
     }
 
-    async fn secrets_stay_secret(&self, manager: &mut ManagerProcess, canaries: &mut Canaries) -> Result<()> {
+    async fn secrets_stay_secret(&self, manager: &Manager, canaries: &mut Canaries) -> Result<()> {
         let seal = canaries.hatch("the seal of a charter");
         self.charter("chartered", &seal, "").await?;
         manager
@@ -381,7 +376,7 @@ impl Story {
         Ok(())
     }
 
-    async fn misbehaviour_stays_at_home(&self, manager: &mut ManagerProcess) -> Result<()> {
+    async fn misbehaviour_stays_at_home(&self, manager: &Manager) -> Result<()> {
         let misbehave = |how: &str| json!({"toy.slipway.dev/misbehave": how});
         let spec = json!({"vessels": 1});
         self.apply(fleet("panicking", &spec, &misbehave("panic"))).await?;
@@ -413,7 +408,7 @@ impl Story {
         Ok(())
     }
 
-    async fn what_cannot_be_read_stops_nobody(&self, manager: &mut ManagerProcess) -> Result<()> {
+    async fn what_cannot_be_read_stops_nobody(&self, manager: &Manager) -> Result<()> {
         self.apply(
             json!({"apiVersion": NEW, "kind": "Vessel", "metadata": {"name": "malformed"},
             "spec": {"number": 7, "cargo": "a great deal"}}),
@@ -445,11 +440,11 @@ impl Story {
     async fn a_killed_leader_is_replaced(
         &self,
         cluster: &Cluster,
-        directory: &Path,
-        kubeconfig: &Path,
-        mut first: ManagerProcess,
-    ) -> Result<ManagerProcess> {
-        let mut second = ManagerProcess::start("second", directory, kubeconfig, free_port()?)?;
+        setup: &Setup,
+        first: &Manager,
+    ) -> Result<Manager> {
+        let setup = setup.at_another_port()?;
+        let second = setup.launch("second")?;
         // It stands by: its webhooks are ready, its controllers do not run.
         second.until_ready().await?;
         second
@@ -457,8 +452,8 @@ impl Story {
             .await?;
         assert!(!second.log().contains("Starting Controller"), "{}", second.log());
         let killed = std::time::Instant::now();
-        first.kill()?;
-        install_for(cluster, directory, &second.url).await?;
+        first.kill();
+        setup.install(cluster).await?;
         second
             .until_metric("leader_election_master_status", "capt", |leads| leads > 0.5)
             .await?;

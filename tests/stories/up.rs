@@ -13,10 +13,10 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::{aks_manager, k3s_manager, manager_process::BINARY};
+use crate::{aks_manager, k3s_manager, toy_provider::BINARY};
 
 /// Nothing a story waits for takes this long, unless it never comes.
-const HANG_GUARD: Duration = Duration::from_mins(3);
+const HANG_GUARD: Duration = Duration::from_mins(10);
 
 /// A program that `up` starts; built where a run of this package alone has not built it.
 fn program(package: &str, name: &str) -> Result<PathBuf> {

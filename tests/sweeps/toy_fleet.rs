@@ -4,54 +4,25 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
-    core::GroupVersionKind,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use slipway_apiserver_sim::{
-    Apiserver,
+use slipway_apiserver_sim::Apiserver;
+use slipway_kit::{
+    core::kinds,
+    objects::{self, create, of_kind},
     sweep::{Extent, Scenario, World, sweep, sweep_sampled},
 };
-use slipway_runtime::controller::Registration;
+use slipway_runtime::{Clock, controller::Registration};
 use slipway_tests::toy;
 
 /// Where the apiserver in memory keeps what the test makes.
 const NAMESPACE: &str = "default";
 
-/// Cluster API's Cluster, as far as a provider looks at it.
-fn cluster_crd() -> CustomResourceDefinition {
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let crd = json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "clusters.cluster.x-k8s.io"},
-        "spec": {
-            "group": "cluster.x-k8s.io",
-            "scope": "Namespaced",
-            "names": {"kind": "Cluster", "plural": "clusters", "singular": "cluster", "listKind": "ClusterList"},
-            "versions": [{
-                "name": "v1beta2", "served": true, "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": open}}},
-            }],
-        },
-    });
-    serde_json::from_value(crd).expect("a CRD")
-}
-
 fn api(world: &World, group: &str, kind: &str) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1beta2", kind));
-    Api::namespaced_with(world.server.client(), NAMESPACE, &resource)
-}
-
-async fn create(api: &Api<DynamicObject>, manifest: Value) -> DynamicObject {
-    let object = serde_json::from_value(manifest).expect("an object");
-    api.create(&PostParams::default(), &object)
-        .await
-        .expect("a user's create without faults")
+    objects::api(&world.server, NAMESPACE, &format!("{group}/v1beta2"), kind)
 }
 
 async fn merge(api: &Api<DynamicObject>, patch: Value) -> i64 {
@@ -60,10 +31,6 @@ async fn merge(api: &Api<DynamicObject>, patch: Value) -> i64 {
         .await
         .expect("a user's patch without faults");
     changed.metadata.generation.expect("custom resources have one")
-}
-
-fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
-    objects.iter().filter(move |object| object["kind"] == kind)
 }
 
 /// Whether the fleet has a condition that is true of this generation.
@@ -88,9 +55,9 @@ impl Scenario for Voyage {
         "toy fleet: create, scale, pause, delete"
     }
 
-    fn prepare(&self, server: &Apiserver) {
+    fn prepare(&self, server: &Apiserver, _clock: Clock) {
         let package = toy::provider().packages.remove(0);
-        server.install(&[cluster_crd()], &[], &[]);
+        server.install(&kinds::of_core(), &[], &[]);
         server.install(&package.crds, &package.conversion, &package.admission);
     }
 
@@ -105,14 +72,14 @@ impl Scenario for Voyage {
             let cluster = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
                 "metadata": {"name": "north"},
                 "spec": {"infrastructureRef": {"apiGroup": toy::api::GROUP, "kind": "Fleet", "name": "north"}}});
-            let uid = create(&clusters, cluster).await.metadata.uid;
+            let uid = create(&world.server, &cluster).await.metadata.uid;
             let fleet = json!({"apiVersion": format!("{}/v1beta2", toy::api::GROUP), "kind": "Fleet",
                 "metadata": {"name": "north", "annotations": self.annotations,
                     "labels": {"cluster.x-k8s.io/cluster-name": "north"},
                     "ownerReferences": [{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
                         "name": "north", "uid": uid}]},
                 "spec": {"vessels": 1}});
-            let mut generation = create(&fleets, fleet).await.metadata.generation.unwrap_or_default();
+            let mut generation = create(&world.server, &fleet).await.metadata.generation.unwrap_or_default();
             world
                 .until("one vessel afloat", |objects| is_ready(objects, 1, generation))
                 .await;

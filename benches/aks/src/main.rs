@@ -4,7 +4,6 @@
 //! standard output is one JSON object.
 
 mod fleet;
-mod process;
 mod report;
 mod run;
 mod stage;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use slipway_azure_sim::{Authority, Options, Server, Settings, Simulator, Speed};
+use slipway_kit::manager::measure;
 use slipway_testbed::{Cluster, ManagementCluster, Peer, WorkloadCluster, audit::Mark};
 use tokio::time::Instant;
 
 use super::{
-    Arguments, fleet, process,
+    Arguments, fleet,
     report::{Counts, Rest, Sample, Side},
     stage::{self, Stage},
     watch::Watch,
@@ -129,7 +130,7 @@ async fn measure(
     let at_rest = rest(arguments, cluster, azure, stage).await?;
     let mut rss_mb = 0.0;
     for id in stage.ids() {
-        rss_mb += process::memory(id)?.1;
+        rss_mb += measure::memory(id)?.peak;
     }
     if planes.count() < clusters || pools.count() < wanted {
         bail!("not everything stayed ready");
@@ -218,7 +219,7 @@ async fn rest(arguments: &Arguments, cluster: &Cluster, azure: &Server, stage: &
     }
     let mut rss_mb = 0.0;
     for id in stage.ids() {
-        rss_mb += process::memory(id)?.0;
+        rss_mb += measure::memory(id)?.now;
     }
     Ok(Rest {
         seconds: arguments.period,
@@ -234,7 +235,7 @@ async fn rest(arguments: &Arguments, cluster: &Cluster, azure: &Server, stage: &
 }
 
 fn cpu_seconds(stage: &Stage) -> Result<f64> {
-    stage.ids().into_iter().map(process::cpu_seconds).sum()
+    stage.ids().into_iter().map(measure::cpu_seconds).sum()
 }
 
 fn by_verb(cluster: &Cluster, mark: Mark, users: &[String]) -> Result<Counts> {

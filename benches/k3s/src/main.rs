@@ -97,7 +97,7 @@ async fn run(arguments: &Arguments, side: &Side) -> Result<Sample> {
     drop(hosts);
     match sample {
         Ok(sample) => {
-            managers.stop();
+            drop(managers);
             cluster.stop();
             Ok(sample)
         }

@@ -3,17 +3,17 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail};
-use slipway_testbed::{Cluster, Peer, Process, Program, install, parts::BuiltPeer, peers};
+use slipway_kit::manager::{
+    Manager, Setup, free_port,
+    measure::{self, Memory},
+};
+use slipway_testbed::{Cluster, Part, Peer, Process, Program, install, parts::BuiltPeer, peers};
 
 use super::{Arguments, USER};
-
-/// Linux counts processor time in hundredths of a second for every architecture there is.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Cluster API's own managers begin their user agent with this, whatever they ask for.
 const CORE_AGENT: &str = "cluster-api";
@@ -21,12 +21,6 @@ const CORE_AGENT: &str = "cluster-api";
 pub enum Side {
     Slipway(PathBuf),
     Peer,
-}
-
-/// Memory of all managers of a side together, in MB.
-pub struct Memory {
-    pub now: f64,
-    pub peak: f64,
 }
 
 impl Side {
@@ -48,68 +42,37 @@ impl Side {
         }
     }
 
-    /// Installs what the managers need and starts them. They may do everything: their rights are not what is looked at.
+    /// Installs what the managers need and starts them. They may do everything: their rights are not what is measured.
     pub async fn start(&self, cluster: &Cluster) -> Result<Managers> {
         let folder = cluster.description().directory.join("managers");
-        fs::create_dir_all(&folder)?;
-        let kubeconfig = folder.join("kubeconfig");
-        fs::write(&kubeconfig, cluster.kubeconfig_as(USER, Some("system:masters")))?;
-        let programs = match self {
-            Side::Slipway(program) => vec![slipway(cluster, &folder, &kubeconfig, program).await?],
+        let mut managers = Managers {
+            ours: None,
+            theirs: Vec::new(),
+            folder: folder.clone(),
+        };
+        match self {
+            Side::Slipway(program) => {
+                let setup = Setup::new(cluster, program, &folder, USER, Some("system:masters"))?
+                    .with(["--providers=k3s"]);
+                setup.install(cluster).await?;
+                managers.ours = Some(setup.start("slipway").await?);
+            }
             Side::Peer => {
-                let mut programs = Vec::new();
+                fs::create_dir_all(&folder)?;
+                let kubeconfig = folder.join("kubeconfig");
+                fs::write(&kubeconfig, cluster.kubeconfig_as(USER, Some("system:masters")))?;
                 for peer in [Peer::K3sBootstrap, Peer::K3sControlPlane] {
                     let built = peers::built(peer, cluster.parts()).await?;
                     install::install(&cluster.client(), &built.objects()?).await?;
-                    programs.push(peer_program(&built, &kubeconfig)?);
+                    let program = peer_program(&built, &kubeconfig)?;
+                    let process = Process::start(&cluster.parts().binary(Part::Launch), &folder, program);
+                    let process = process.with_context(|| format!("starting {}", peer.name()))?;
+                    managers.theirs.push(process);
                 }
-                programs
             }
-        };
-        let launcher = cluster.description().parts.join("bin/launch");
-        let mut processes = Vec::new();
-        for program in programs {
-            let name = program.name.clone();
-            processes.push(
-                Process::start(&launcher, &folder, program).with_context(|| format!("starting {name}"))?,
-            );
         }
-        Ok(Managers { processes, folder })
+        Ok(managers)
     }
-}
-
-/// Our manager, its definitions and webhooks as the command line renders them.
-async fn slipway(cluster: &Cluster, folder: &Path, kubeconfig: &Path, program: &Path) -> Result<Program> {
-    let port = free_port()?;
-    let certificates = folder.join("certificates");
-    let output = tokio::process::Command::new(program)
-        .args(["manifests", "--local", &format!("https://127.0.0.1:{port}")])
-        .arg("--cert-dir")
-        .arg(&certificates)
-        .output()
-        .await
-        .context("rendering manifests")?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let rendered = install::parse(&String::from_utf8(output.stdout)?)?;
-    install::install(&cluster.client(), &rendered).await?;
-    Ok(Program {
-        name: "slipway".into(),
-        path: program.to_owned(),
-        arguments: vec![
-            "manager".into(),
-            "--providers=k3s".into(),
-            format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--webhook-cert-dir={}", certificates.display()),
-            format!("--webhook-port={port}"),
-            "--webhook-host=127.0.0.1".into(),
-            format!("--health-addr=127.0.0.1:{}", free_port()?),
-            format!("--diagnostics-address=127.0.0.1:{}", free_port()?),
-            "--insecure-diagnostics".into(),
-        ],
-        environment: BTreeMap::new(),
-    })
 }
 
 /// One manager of the peer.
@@ -125,18 +88,15 @@ fn peer_program(built: &BuiltPeer, kubeconfig: &Path) -> Result<Program> {
     })
 }
 
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
 /// Whether a request to a workload cluster was made by a manager of either side, by its user agent.
 pub fn is_a_managers(agent: &str) -> bool {
     !agent.starts_with(CORE_AGENT) || agent.starts_with("cluster-api-k3s")
 }
 
-/// What runs. Dropping it kills it.
+/// What runs: our manager or theirs. Dropping it kills it.
 pub struct Managers {
-    processes: Vec<Process>,
+    ours: Option<Manager>,
+    theirs: Vec<Process>,
     folder: PathBuf,
 }
 
@@ -145,9 +105,17 @@ impl Managers {
         &self.folder
     }
 
+    fn ids(&self) -> impl Iterator<Item = u32> {
+        let ours = self.ours.iter().map(Manager::id);
+        ours.chain(self.theirs.iter().map(Process::id))
+    }
+
     /// A manager that has ended has nothing to measure.
     pub fn check(&self) -> Result<()> {
-        for process in &self.processes {
+        if let Some(manager) = &self.ours {
+            manager.check()?;
+        }
+        for process in &self.theirs {
             if let Some(status) = process.ended() {
                 bail!("{} ended with {status}:\n{}", process.name(), process.tail());
             }
@@ -157,38 +125,17 @@ impl Managers {
 
     /// Seconds of processor time so far, in user and kernel mode.
     pub fn cpu_seconds(&self) -> Result<f64> {
-        let mut seconds = 0.0;
-        for process in &self.processes {
-            let text = fs::read_to_string(format!("/proc/{}/stat", process.id()))?;
-            // The name of the program may hold anything, but for its closing parenthesis.
-            let (_, rest) = text.rsplit_once(')').context("stat names its program")?;
-            let ticks = |index: usize| rest.split_whitespace().nth(index)?.parse::<f64>().ok();
-            let (user, system) = ticks(11).zip(ticks(12)).context("stat counts ticks")?;
-            seconds += (user + system) / TICKS_PER_SECOND;
-        }
-        Ok(seconds)
+        self.ids().map(measure::cpu_seconds).sum()
     }
 
+    /// Memory of all managers of a side together.
     pub fn memory(&self) -> Result<Memory> {
-        let mut memory = Memory { now: 0.0, peak: 0.0 };
-        for process in &self.processes {
-            let text = fs::read_to_string(format!("/proc/{}/status", process.id()))?;
-            let field = |name: &str| {
-                let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-                line.trim().trim_end_matches(" kB").parse::<f64>().ok()
-            };
-            let (now, peak) = field("VmRSS:")
-                .zip(field("VmHWM:"))
-                .context("status tells memory")?;
-            memory.now += now / 1024.0;
-            memory.peak += peak / 1024.0;
+        let mut total = Memory::default();
+        for id in self.ids() {
+            let memory = measure::memory(id)?;
+            total.now += memory.now;
+            total.peak += memory.peak;
         }
-        Ok(memory)
-    }
-
-    pub fn stop(self) {
-        for process in &self.processes {
-            process.kill();
-        }
+        Ok(total)
     }
 }

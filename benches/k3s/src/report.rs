@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use slipway_kit::manager::measure::Memory;
 
 use super::{
     count::{Counted, rounded},
-    managers::Memory,
     progress::Reached,
 };
 

@@ -9,11 +9,12 @@ use slipway_capi::hook::{
     HookClient, registry,
     types::{MachineObjects, UpdateMachineRequest},
 };
+use slipway_kit::core::{PENDING_HOOKS, UPDATE_IN_PROGRESS};
 
 use super::{
     extension::{EVERYTHING, Extension, extension_configs},
     stage::{NEW, OLD, Stage},
-    theatre::{PENDING_HOOKS, UPDATE_IN_PROGRESS, all, change, condition, is_absent},
+    theatre::{all, change, condition, is_absent},
 };
 
 /// Core's part: while a machine's update is pending it calls the extension; once that is done the host runs what its
@@ -59,7 +60,7 @@ async fn ready(replicas: i32, strategy: &str, covers: &[&'static str]) -> (Stage
     let spec = json!({"rolloutStrategy": {"type": strategy}});
     let mut stage = Stage::with(replicas, OLD, spec).await;
     stage.real_time = true;
-    stage.book.lock().plays_updates = false;
+    stage.core.settings.lock().leaves_updates = true;
     let extension = Extension::start(covers).await;
     extension.register(&stage).await;
     let servers = usize::try_from(replicas).unwrap_or_default();
@@ -266,7 +267,7 @@ async fn an_interrupted_start_goes_on_and_a_stuck_update_is_remediated() {
     }
     // The update never ends, and the host is dead: the health check hands it over.
     stage.model.lock().kill(&names[1]);
-    stage.book.lock().health_check_after = Some(Duration::from_mins(2));
+    stage.core.settings.lock().health_check_after = Some(Duration::from_mins(2));
     for _ in 0..60 {
         rounds(&mut stage, 1, |_| false).await;
         if is_absent(&stage.machines(), &names[1]).await {

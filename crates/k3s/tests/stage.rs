@@ -83,9 +83,7 @@ impl Stage {
 
     /// The same workload cluster, seen from here.
     pub fn take_over(&mut self, other: &Self) {
-        self.theatre.model = Arc::clone(&other.theatre.model);
-        self.theatre.workload = other.theatre.workload.clone();
-        self.theatre.clock = other.theatre.clock;
+        self.theatre.take_over(&other.theatre);
         self.context.clock = other.theatre.clock;
         self.restart();
     }

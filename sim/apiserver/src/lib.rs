@@ -21,7 +21,6 @@ mod watch;
 mod write;
 
 pub mod faults;
-pub mod sweep;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 

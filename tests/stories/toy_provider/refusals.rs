@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::manager_process::BINARY;
+use super::stage::BINARY;
 
 /// Runs the command to its end.
 fn refusal(arguments: &[&str]) -> Result<String> {

@@ -1,26 +1,24 @@
 //! What the toy provider's story is set on: the roles its manager runs under, what is installed for it, managers that
 //! take each other's place, and what is looked for at the end: rights nobody needs, and secrets somebody told.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
-use serde_json::{Value, json};
-use slipway_render::{Bundle, Release};
+use slipway_kit::manager::{Manager, Setup, logs, roles};
 use slipway_testbed::{
     Cluster,
     audit::Request,
     canary::{Canaries, Sighting},
-    install,
     rights::{self, Right, Unused},
 };
 use slipway_tests::toy;
 
 use super::status_of;
-use crate::manager_process::{BINARY, ManagerProcess};
 
+pub const BINARY: &str = env!("CARGO_BIN_EXE_slipway-toy");
 pub const USER: &str = "toy-manager";
 
 /// Declared, and not used in this story.
@@ -30,93 +28,37 @@ const UNUSED: &[Unused] = &[
         resource: "tokenreviews",
         verbs: &["create"],
         reason: OPEN_DIAGNOSTICS,
+        rare: false,
     },
     Unused {
         group: "authorization.k8s.io",
         resource: "subjectaccessreviews",
         verbs: &["create"],
         reason: OPEN_DIAGNOSTICS,
+        rare: false,
     },
 ];
 const OPEN_DIAGNOSTICS: &str = "this manager's diagnostics are open; guarded ones have a test of their own";
 
-/// The manager's namespace and roles, as they are declared.
-fn declared_roles() -> Result<Vec<Value>> {
-    let provider = toy::provider();
-    let release = Release {
-        version: "v0.1.0".into(),
-        image: "none".into(),
-    };
-    let bundles = Bundle::join(&provider.packages)?;
-    Ok(bundles[0]
-        .objects(&release)
-        .into_iter()
-        .filter(|object| {
-            [
-                "Namespace",
-                "Role",
-                "ClusterRole",
-                "RoleBinding",
-                "ClusterRoleBinding",
-            ]
-            .contains(&object["kind"].as_str().unwrap_or_default())
-        })
-        .collect())
-}
-
-/// Installs the declared roles for the user the manager runs as, and returns that user's kubeconfig.
-pub async fn roles(cluster: &Cluster, directory: &Path) -> Result<PathBuf> {
-    let mut wanted = declared_roles()?;
-    for object in &mut wanted {
-        if object.get("subjects").is_some() {
-            object["subjects"] =
-                json!([{"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}]);
-        }
-    }
-    install::install(&cluster.client(), &wanted).await?;
-    let path = directory.join("toy.kubeconfig");
-    std::fs::write(&path, cluster.kubeconfig_as(USER, None))?;
-    Ok(path)
-}
-
-/// Installs CRDs and webhooks as the command line renders them for a manager at `url`.
-pub async fn install_for(cluster: &Cluster, directory: &Path, url: &str) -> Result<()> {
-    let output = tokio::process::Command::new(BINARY)
-        .args(["manifests", "--local", url, "--cert-dir"])
-        .arg(directory.join("certificates"))
-        .output()
-        .await?;
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let rendered = install::parse(&String::from_utf8(output.stdout)?)?;
-    install::install(&cluster.client(), &rendered).await?;
-    Ok(())
-}
-
-pub async fn install_certificate(directory: &Path) -> Result<()> {
-    let output = tokio::process::Command::new(BINARY)
-        .args(["manifests", "--local", "https://127.0.0.1:1", "--cert-dir"])
-        .arg(directory.join("certificates"))
-        .output()
-        .await?;
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
+/// Installs the declared roles for the user the manager runs as.
+pub async fn setup(cluster: &Cluster, directory: &Path) -> Result<Setup> {
+    roles::install(cluster, &toy::provider().packages, USER).await?;
+    Ok(
+        Setup::new(cluster, Path::new(BINARY), directory, USER, None)?.with([
+            "--leader-elect",
+            "--leader-election-namespace=capt-system",
+            "--sync-period=10m",
+            "--fleet-concurrency=4",
+            "-v=4",
+        ]),
+    )
 }
 
 /// A manager that another one takes the place of, at the same port because webhooks are called there.
 pub struct Replaceable<'a> {
     pub cluster: &'a Cluster,
-    pub directory: &'a Path,
-    pub kubeconfig: &'a Path,
-    pub port: u16,
-    pub manager: ManagerProcess,
+    pub setup: &'a Setup,
+    pub manager: Manager,
 }
 
 impl Replaceable<'_> {
@@ -133,11 +75,10 @@ impl Replaceable<'_> {
         name: &str,
         objects: &[(&str, usize)],
     ) -> Result<Vec<Request>> {
-        let next = || ManagerProcess::start(name, self.directory, self.kubeconfig, self.port);
         self.manager.stop().await?;
         let audit = self.cluster.audit();
         let mark = audit.mark()?;
-        self.manager = next()?;
+        self.manager = self.setup.launch(name)?;
         self.until_leading().await?;
         self.manager.until_idle(objects).await?;
         Ok(audit.writes_at_rest(USER, mark)?)
@@ -162,22 +103,17 @@ pub fn planted_in(kubeconfig: &Path) -> Result<Canaries> {
 
 /// Looks through what every manager of the story wrote to its log.
 pub fn in_logs(canaries: &Canaries, directory: &Path) -> Result<Vec<Sighting>> {
-    let mut sightings = Vec::new();
-    let mut logs = 0;
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "log") {
-            logs += 1;
-            sightings.extend(canaries.sightings(&path.to_string_lossy(), &std::fs::read_to_string(&path)?));
-        }
-    }
-    assert!(logs >= 4, "each manager has a log");
-    Ok(sightings)
+    let logs = logs(directory)?;
+    assert!(logs.len() >= 4, "each manager has a log");
+    let sightings = logs
+        .iter()
+        .flat_map(|(path, log)| canaries.sightings(&path.to_string_lossy(), log));
+    Ok(sightings.collect())
 }
 
 /// Nothing was denied, and nothing is declared that nothing used. A request without a right does not go unnoticed.
 pub async fn rights_are_those_needed(cluster: &Cluster) -> Result<()> {
-    let declared = rights::declared(&declared_roles()?);
+    let declared = rights::declared(&roles::declared(&toy::provider().packages)?);
     let requests = || {
         cluster
             .audit()

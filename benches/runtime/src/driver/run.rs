@@ -112,7 +112,7 @@ async fn measure(
     let cpu_seconds = manager.cpu_seconds()?;
     let settled_cpu_seconds = manager.settled().await?;
     let requests = count(cluster, mark)?;
-    let (_, peak) = manager.memory()?;
+    let peak = manager.memory()?.peak;
     watch.take_latencies();
 
     update(arguments, buoys, objects).await?;
@@ -129,7 +129,8 @@ async fn measure(
     manager.check()?;
     let idle_cpu_seconds = manager.cpu_seconds()? - before;
     let idle_requests = count(cluster, mark)?;
-    let (idle_memory, whole_peak) = manager.memory()?;
+    let memory = manager.memory()?;
+    let (idle_memory, whole_peak) = (memory.now, memory.peak);
     manager.stop().await?;
     let updates = f64::from(arguments.updates) * f64::from(arguments.updates_seconds);
     Ok(Sample {

@@ -3,12 +3,10 @@
 
 mod azure_features;
 mod changes;
-mod core;
 mod deletion;
 mod journey;
-mod meddler;
 mod nodes;
+mod surroundings;
 mod sweep;
 mod takeover;
-mod wire;
 pub mod world;

@@ -5,84 +5,44 @@ use std::{
     time::Duration,
 };
 
-use azure_core::http::Transport;
 use http::Method;
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use slipway_aks::{access::Access, provider};
 use slipway_apiserver_sim::{Apiserver, Kinds, faults::Faults};
 use slipway_azure::{Azure, Cloud, Clouds, Tuning, workload::nodes::Nodes};
-use slipway_azure_sim::{Settings, Simulator, Speed, State};
+use slipway_azure_sim::{Settings, Simulator, Speed};
+use slipway_kit::{
+    azure::{self as kit, Guard, faulty_transport, simulator},
+    core::{
+        FakeCore,
+        kinds::{CORE, INFRASTRUCTURE, of_core},
+    },
+    objects,
+};
+pub use slipway_kit::{
+    azure::{CLIENT, SUBSCRIPTION, TENANT},
+    objects::{condition, create, holds},
+};
 use slipway_runtime::{
     Clock,
     controller::{Context, Registration},
 };
 
-use super::{
-    core::core,
-    wire::{Guard, Wire},
-};
-
 pub const NAMESPACE: &str = "default";
-pub const SUBSCRIPTION: &str = "00000000-0000-0000-0000-00000000000a";
-pub const TENANT: &str = "11111111-1111-1111-1111-111111111111";
-pub const CLIENT: &str = "22222222-2222-2222-2222-222222222222";
-pub const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
-pub const CORE: &str = "cluster.x-k8s.io";
 /// Must appear nowhere but in the Secret it stands in.
 pub const CLIENT_SECRET: &str = "hunter2-client-secret";
-
-/// A state whose directory already has its signing key: making one takes longer than a cluster's whole life.
-fn signed() -> State {
-    static STATE: LazyLock<State> = LazyLock::new(|| {
-        let simulator = Simulator::new(Settings::default());
-        let address = format!("https://login.microsoftonline.com/{TENANT}/oauth2/v2.0/token");
-        let form = [
-            ("grant_type", "client_credentials"),
-            ("client_id", CLIENT),
-            ("client_secret", "right"),
-            ("scope", "https://management.azure.com/.default"),
-        ];
-        let request = slipway_azure_sim::Request::new(Method::POST, &address).form(&form);
-        assert_eq!(simulator.handle(&request).status, 200);
-        let azure = simulator.azure();
-        State {
-            directory: azure.state().directory.clone(),
-            ..State::default()
-        }
-    });
-    STATE.clone()
-}
-
-/// A kind of Cluster API's core, as far as a provider looks at it.
-fn core_crd(kind: &str) -> CustomResourceDefinition {
-    let plural = format!("{}s", kind.to_lowercase());
-    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    serde_json::from_value(json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{CORE}")},
-        "spec": {
-            "group": CORE, "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
-            "versions": [{"name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}}}],
-        },
-    }))
-    .expect("a definition")
-}
 
 /// Installs every kind and webhook.
 pub fn install(server: &Apiserver) {
     // Read once: schemas take long to make.
     static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
-        let core = Kinds::read(&[core_crd("Cluster"), core_crd("MachinePool")], &[], &[]);
+        let core = Kinds::read(&of_core(), &[], &[]);
         provider::provider()
             .packages
             .iter()
@@ -99,16 +59,6 @@ pub fn quick() -> Settings {
         require_token: false,
         ..Settings::default()
     }
-}
-
-pub fn simulator(settings: Settings, clock: Clock) -> Arc<Simulator> {
-    resumed(settings, clock, signed())
-}
-
-/// One that goes on from a state.
-pub fn resumed(settings: Settings, clock: Clock, state: State) -> Arc<Simulator> {
-    let azure = slipway_azure_sim::Azure::with_state(settings, state);
-    Arc::new(Simulator::around(azure, move || clock.now()))
 }
 
 /// The controllers of one process.
@@ -129,11 +79,7 @@ pub fn guarded_controllers(
     nodes: &Nodes,
     guard: Guard,
 ) -> Vec<Registration> {
-    let transport = Transport::new(Arc::new(Wire {
-        simulator: Arc::clone(simulator),
-        faults: faults.clone(),
-        guard,
-    }));
+    let transport = faulty_transport(simulator, faults, guard);
     let azure = Azure::over(Cloud::public(), Tuning::default(), clock, transport);
     let access = Access::new(Clouds::only(azure));
     provider::controllers(&access, nodes)
@@ -148,27 +94,14 @@ pub fn unreachable() -> Nodes {
     }))
 }
 
-pub fn api_of(server: &Apiserver, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    Api::namespaced_with(server.client(), NAMESPACE, &resource)
-}
-
 /// The APIs of the kinds that a user's manifests hold.
 pub fn api(server: &Apiserver, kind: &str) -> Api<DynamicObject> {
-    if kind.starts_with("Azure") {
-        api_of(server, INFRASTRUCTURE, "v1beta1", kind)
+    let version = if kind.starts_with("Azure") {
+        format!("{INFRASTRUCTURE}/v1beta1")
     } else {
-        api_of(server, CORE, "v1beta2", kind)
-    }
-}
-
-pub async fn create(server: &Apiserver, manifest: &Value) -> DynamicObject {
-    let kind = manifest["kind"].as_str().expect("a kind");
-    let object: DynamicObject = serde_json::from_value(manifest.clone()).expect("an object");
-    api(server, kind)
-        .create(&PostParams::default(), &object)
-        .await
-        .unwrap_or_else(|error| panic!("creating {kind}: {error}"))
+        format!("{CORE}/v1beta2")
+    };
+    objects::api(server, NAMESPACE, &version, kind)
 }
 
 pub async fn merge(server: &Apiserver, kind: &str, name: &str, patch: Value) {
@@ -183,28 +116,7 @@ pub async fn remove(server: &Apiserver, kind: &str, name: &str) {
 }
 
 pub fn find(objects: &[Value], kind: &str, name: &str) -> Option<Value> {
-    objects
-        .iter()
-        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
-        .cloned()
-}
-
-/// Whether an object has a condition in the old form.
-pub fn holds(object: &Value, condition: &str) -> bool {
-    object["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .any(|one| one["type"] == condition && one["status"] == "True")
-}
-
-pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
-    object["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|one| one["type"] == type_)
-        .unwrap_or(&Value::Null)
+    objects::find(objects, kind, name).cloned()
 }
 
 /// What a user applies: a cluster with its pools.
@@ -283,7 +195,7 @@ impl World {
         let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse::<Timestamp>().expect("a time"));
         let server = Apiserver::new(clock);
         install(&server);
-        let core = tokio::spawn(core(server.clone()));
+        let core = tokio::spawn(FakeCore::new(server.clone(), clock).run());
         let mut world = Self {
             simulator: simulator(settings, clock),
             server,
@@ -394,7 +306,7 @@ impl World {
 
     /// Ids of everything in Azure, in lower case.
     pub fn in_azure(&self) -> Vec<String> {
-        in_azure(&self.simulator)
+        kit::in_azure(&self.simulator)
     }
 
     pub fn count(&self, method: &str, part: &str) -> usize {
@@ -403,20 +315,7 @@ impl World {
 
     /// Asks the simulated Azure as somebody else.
     pub fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
-        let address =
-            format!("https://management.azure.com/subscriptions/{SUBSCRIPTION}{path}?api-version=2024-09-01");
-        let mut request = slipway_azure_sim::Request::new(method, &address);
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let answer = self.simulator.handle(&request);
-        assert!(
-            answer.is_success(),
-            "{path}: {} {}",
-            answer.status,
-            answer.body_json()
-        );
-        answer.body_json()
+        kit::ask(&self.simulator, method, path, body)
     }
 
     /// Nothing is written, here or in Azure, in the time of several resyncs.
@@ -442,15 +341,4 @@ impl Drop for World {
         self.core.abort();
         self.tasks.abort_all();
     }
-}
-
-pub fn in_azure(simulator: &Simulator) -> Vec<String> {
-    simulator
-        .azure()
-        .state()
-        .resources
-        .iter()
-        .map(|resource| resource.id.to_ascii_lowercase())
-        .filter(|id| id.contains("/resourcegroups/"))
-        .collect()
 }

@@ -2,15 +2,10 @@
 
 use std::{
     cell::Cell,
-    fmt,
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
-use azure_core::http::{
-    AsyncRawResponse, Body, HttpClient, Request, Transport,
-    headers::{HeaderName, HeaderValue, Headers},
-};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -20,81 +15,11 @@ use slipway_azure::{
     diff::Record,
     resource::{AsoObject, Put, Reference, Resolver, to_arm},
 };
-use slipway_azure_sim::{Settings, Simulator, State};
+use slipway_azure_sim::{Settings, Simulator};
+use slipway_kit::azure as kit;
+pub use slipway_kit::azure::{CLIENT, SUBSCRIPTION, TENANT};
 use slipway_runtime::{Class, Classified, Clock, Outcome};
 use tracing_subscriber::{Layer, filter::dynamic_filter_fn, layer::SubscriberExt, util::SubscriberInitExt};
-
-pub const SUBSCRIPTION: &str = "00000000-0000-0000-0000-00000000000a";
-pub const TENANT: &str = "11111111-1111-1111-1111-111111111111";
-pub const CLIENT: &str = "22222222-2222-2222-2222-222222222222";
-
-/// The client's transport, answered by the simulator in this process.
-pub struct Wire(pub Arc<Simulator>);
-
-impl fmt::Debug for Wire {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Wire")
-    }
-}
-
-#[async_trait::async_trait]
-impl HttpClient for Wire {
-    async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
-        let method = request.method().to_string().parse().expect("a method");
-        let mut asked = slipway_azure_sim::Request::new(method, request.url().as_str());
-        for (name, value) in request.headers().iter() {
-            asked.headers.insert(
-                name.as_str().parse::<http::HeaderName>().expect("a header"),
-                value.as_str().parse().expect("a value"),
-            );
-        }
-        if let Body::Bytes(bytes) = request.body() {
-            asked.body = bytes.clone();
-        }
-        let answer = self.0.handle(&asked);
-        tokio::time::sleep(answer.delivery.delay).await;
-        if answer.delivery.dropped {
-            return Err(azure_core::Error::with_message(
-                azure_core::error::ErrorKind::Io,
-                "the connection broke",
-            ));
-        }
-        let mut headers = Headers::new();
-        for (name, value) in &answer.headers {
-            headers.insert(
-                HeaderName::from(name.as_str().to_owned()),
-                HeaderValue::from(value.to_str().expect("text").to_owned()),
-            );
-        }
-        Ok(AsyncRawResponse::from_bytes(
-            answer.status.into(),
-            headers,
-            answer.body,
-        ))
-    }
-}
-
-/// A state whose directory already has its signing key: making one takes longer than a cluster's whole life.
-fn signed() -> State {
-    static STATE: LazyLock<State> = LazyLock::new(|| {
-        let simulator = Simulator::new(Settings::default());
-        let address = format!("https://login.microsoftonline.com/{TENANT}/oauth2/v2.0/token");
-        let form = [
-            ("grant_type", "client_credentials"),
-            ("client_id", CLIENT),
-            ("client_secret", "right"),
-            ("scope", "https://management.azure.com/.default"),
-        ];
-        let request = slipway_azure_sim::Request::new(http::Method::POST, &address).form(&form);
-        assert_eq!(simulator.handle(&request).status, 200);
-        let azure = simulator.azure();
-        State {
-            directory: azure.state().directory.clone(),
-            ..State::default()
-        }
-    });
-    STATE.clone()
-}
 
 thread_local! {
     static CAPTURE: Cell<bool> = const { Cell::new(false) };
@@ -152,11 +77,9 @@ impl World {
     pub fn of(cloud: Cloud, settings: Settings, tuning: Tuning) -> Self {
         LazyLock::force(&LOGS);
         let clock = Clock::starting_at(Timestamp::now());
-        let azure = slipway_azure_sim::Azure::with_state(settings, signed());
-        let simulator = Arc::new(Simulator::around(azure, move || clock.now()));
-        let transport = Transport::new(Arc::new(Wire(Arc::clone(&simulator))));
+        let simulator = kit::simulator(settings, clock);
         Self {
-            azure: Azure::over(cloud, tuning, clock, transport),
+            azure: Azure::over(cloud, tuning, clock, kit::transport(&simulator)),
             simulator,
             clock,
         }
@@ -164,7 +87,7 @@ impl World {
 
     /// Another process: nothing remembered, the same Azure.
     pub fn restarted(&self) -> Self {
-        let transport = Transport::new(Arc::new(Wire(Arc::clone(&self.simulator))));
+        let transport = kit::transport(&self.simulator);
         Self {
             simulator: Arc::clone(&self.simulator),
             azure: Azure::over(Cloud::public(), Tuning::default(), self.clock, transport),

@@ -53,7 +53,7 @@ async fn a_failed_first_machine_is_replaced_with_the_same_secrets() {
     let mut stage = Stage::new(1, NEW).await;
     stage.round().await;
     let first = stage.names().await.remove(0);
-    stage.book.lock().broken.insert(first.clone());
+    stage.core.settings.lock().broken.insert(first.clone());
     stage.rounds(4).await;
     let mut before = Vec::new();
     for name in ["edge-ca", "edge-cca", "edge-etcd", "edge-token"] {
@@ -168,7 +168,7 @@ async fn an_alarm_blocks_a_rollout_and_no_remediation() {
 #[tokio::test(start_paused = true)]
 async fn two_of_five_heal_and_two_of_three_are_left_alone() {
     let mut stage = Stage::standing(5, NEW).await;
-    stage.book.lock().health_check_after = Some(Duration::from_mins(3));
+    stage.core.settings.lock().health_check_after = Some(Duration::from_mins(3));
     let names = stage.names().await;
     for name in &names[..2] {
         stage.model.lock().kill(name);
@@ -226,7 +226,7 @@ async fn retries_are_limited_across_restarts() {
             if let Some(name) = fresh.into_iter().next() {
                 victim = name;
                 replaced += 1;
-                stage.book.lock().broken.insert(victim.clone());
+                stage.core.settings.lock().broken.insert(victim.clone());
                 break;
             }
         }

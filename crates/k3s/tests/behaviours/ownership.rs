@@ -1,7 +1,8 @@
 //! Whose machines they are: after a move to another management cluster, adopted, or another's.
 
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::json;
+use slipway_kit::clusterctl::put_down;
 
 use crate::{
     stage::{NEW, OLD, Stage},
@@ -31,37 +32,12 @@ async fn a_moved_cluster_goes_on_where_it_was() {
         "HostMachine",
         "Secret",
     ];
-    let mut uids = std::collections::BTreeMap::new();
-    for kind in order {
-        for object in objects.iter().filter(|object| object["kind"] == kind) {
-            let mut copy = object.clone();
-            copy.as_object_mut().expect("an object").remove("status");
-            let metadata = copy["metadata"].as_object_mut().expect("metadata");
-            for field in [
-                "uid",
-                "resourceVersion",
-                "generation",
-                "creationTimestamp",
-                "managedFields",
-            ] {
-                metadata.remove(field);
-            }
-            for owner in metadata
-                .get_mut("ownerReferences")
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
-            {
-                let key = format!("{}/{}", owner["kind"], owner["name"]);
-                owner["uid"] = uids.get(&key).cloned().expect("its owner was moved before");
-            }
-            let api_version = copy["apiVersion"].as_str().expect("a version").to_owned();
-            let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-            let made = create(&target.dynamic(group, version, kind), copy.clone()).await;
-            let key = format!("{}/{}", copy["kind"], copy["metadata"]["name"]);
-            uids.insert(key, json!(made.metadata.uid));
-        }
-    }
+    let moved: Vec<_> = order
+        .iter()
+        .flat_map(|kind| objects.iter().filter(move |object| object["kind"] == *kind))
+        .cloned()
+        .collect();
+    put_down(&target.management, &moved).await;
     patch_status(
         &target.clusters(),
         "edge",

@@ -1,13 +1,12 @@
 //! What surrounds both controllers: an apiserver in memory for the management cluster and one for the workload cluster,
-//! the simulated K3s behind it, and the parts Cluster API's core, the health check and the hosts play. What must never
-//! happen is noted where it happens.
+//! the simulated K3s behind it, and the kit's core over its hosts. What must never happen is noted where it happens.
 
-mod cluster_api;
 mod doors;
 mod kinds;
 mod objects;
 mod servers;
 mod setting;
+mod surroundings;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,29 +14,24 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
+use kube::api::DynamicObject;
 use parking_lot::Mutex;
 use serde_json::Value;
 use slipway_apiserver_sim::{Apiserver, Snapshot};
 use slipway_k3s_sim::Model;
+use slipway_kit::core::{FakeCore, Settings};
 use slipway_runtime::Clock;
 
-use self::kinds::kinds;
 pub use self::objects::{
     all, change, condition, condition_of, create, is_absent, patch_status, set_condition,
 };
+use self::{kinds::kinds, servers::K3sHosts};
 
 pub const NAMESPACE: &str = "fleet";
-const CORE: &str = "cluster.x-k8s.io";
-const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
-pub const PENDING_HOOKS: &str = "runtime.cluster.x-k8s.io/pending-hooks";
-pub const UPDATE_IN_PROGRESS: &str = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress";
 
 /// What happened on the stage, beside the objects.
 #[derive(Clone, Default)]
 pub struct Book {
-    /// Machines whose host never comes up.
-    pub broken: BTreeSet<String>,
     /// What must never happen, and did.
     pub violations: Vec<String>,
     /// Hosts that were told to initialise a cluster.
@@ -50,11 +44,6 @@ pub struct Book {
     pub mute: bool,
     /// Requests to the workload cluster.
     pub workload_requests: usize,
-    /// A health check hands silent servers over after this long.
-    pub health_check_after: Option<Duration>,
-    /// Updates in place are played by core itself: the host is restarted with the machine's version.
-    pub plays_updates: bool,
-    unhealthy_since: BTreeMap<String, Timestamp>,
     /// What the parts were last played on.
     played: Option<Cue>,
     /// The nodes as the workload cluster was last shown them, and the model's revision then.
@@ -63,21 +52,6 @@ pub struct Book {
     taken: u64,
     /// What the first write of each secret said.
     secrets: BTreeMap<String, Value>,
-}
-
-impl Book {
-    /// Servers that have been silent for longer than the health check waits.
-    fn due(&self, now: Timestamp) -> Vec<String> {
-        let Some(after) = self.health_check_after else {
-            return Vec::new();
-        };
-        let after = jiff::SignedDuration::try_from(after).unwrap_or_default();
-        let silent = self.unhealthy_since.iter();
-        silent
-            .filter(|(_, since)| now.duration_since(**since) >= after)
-            .map(|(name, _)| name.clone())
-            .collect()
-    }
 }
 
 /// What core and the hosts act on: where it is the same, they have nothing to do.
@@ -89,7 +63,7 @@ struct Cue {
     members: Vec<(u64, bool)>,
     quorum: bool,
     broken: BTreeSet<String>,
-    plays_updates: bool,
+    leaves_updates: bool,
     health_check_after: Option<Duration>,
     /// Servers whose health check has run out.
     due: Vec<String>,
@@ -102,6 +76,7 @@ pub struct Scene {
     workload: Snapshot,
     model: Model,
     book: Book,
+    settings: Settings,
 }
 
 /// Everything around the controllers. Clones share it.
@@ -111,23 +86,49 @@ pub struct Theatre {
     pub workload: Apiserver,
     pub model: Arc<Mutex<Model>>,
     pub book: Arc<Mutex<Book>>,
+    pub core: FakeCore,
     pub clock: Clock,
 }
 
 impl Theatre {
     pub fn new(management: Apiserver, clock: Clock) -> Self {
         management.install_kinds(kinds());
-        let book = Book {
-            plays_updates: true,
-            ..Book::default()
+        let workload = Apiserver::new(clock);
+        let model = Arc::new(Mutex::new(Model::new(clock.now())));
+        Self::of(management, workload, model, Arc::default(), clock)
+    }
+
+    fn of(
+        management: Apiserver,
+        workload: Apiserver,
+        model: Arc<Mutex<Model>>,
+        book: Arc<Mutex<Book>>,
+        clock: Clock,
+    ) -> Self {
+        let hosts = K3sHosts {
+            model: Arc::clone(&model),
+            book: Arc::clone(&book),
+            clock,
         };
         Self {
+            core: FakeCore::with_hosts(management.clone(), clock, Arc::new(hosts)),
             management,
-            workload: Apiserver::new(clock),
-            model: Arc::new(Mutex::new(Model::new(clock.now()))),
-            book: Arc::new(Mutex::new(book)),
+            workload,
+            model,
+            book,
             clock,
         }
+    }
+
+    /// The workload cluster of another theatre, seen from here.
+    pub fn take_over(&mut self, other: &Self) {
+        *self = Self::of(
+            self.management.clone(),
+            other.workload.clone(),
+            Arc::clone(&other.model),
+            Arc::clone(&self.book),
+            other.clock,
+        );
     }
 
     pub fn scene(&self) -> Scene {
@@ -136,6 +137,7 @@ impl Theatre {
             workload: self.workload.snapshot(),
             model: self.model.lock().clone(),
             book: self.book.lock().clone(),
+            settings: self.core.settings.lock().clone(),
         }
     }
 
@@ -144,13 +146,11 @@ impl Theatre {
         management.restore(&scene.management);
         let workload = Apiserver::new(clock);
         workload.restore(&scene.workload);
-        Self {
-            management,
-            workload,
-            model: Arc::new(Mutex::new(scene.model.clone())),
-            book: Arc::new(Mutex::new(scene.book.clone())),
-            clock,
-        }
+        let model = Arc::new(Mutex::new(scene.model.clone()));
+        let book = Arc::new(Mutex::new(scene.book.clone()));
+        let theatre = Self::of(management, workload, model, book, clock);
+        *theatre.core.settings.lock() = scene.settings.clone();
+        theatre
     }
 
     /// One step: the model's time catches up, core and hosts do their part, and what both sides wrote is exchanged.
@@ -169,7 +169,7 @@ impl Theatre {
             self.book.lock().taken = workload;
         }
         if self.book.lock().played.as_ref() != Some(&cue) {
-            self.core().await;
+            self.core.reconcile().await;
             self.book.lock().played = Some(cue);
             moved = true;
         }
@@ -180,7 +180,7 @@ impl Theatre {
     }
 
     fn cue(&self) -> Cue {
-        let (model, book) = (self.model.lock(), self.book.lock());
+        let (model, settings) = (self.model.lock(), self.core.settings.lock());
         Cue {
             management: self.management.version(),
             nodes: model
@@ -195,16 +195,23 @@ impl Theatre {
                 .map(|member| (member.id, member.learner))
                 .collect(),
             quorum: model.has_quorum(),
-            broken: book.broken.clone(),
-            plays_updates: book.plays_updates,
-            health_check_after: book.health_check_after,
-            due: book.due(self.clock.now()),
+            broken: settings.broken.clone(),
+            leaves_updates: settings.leaves_updates,
+            health_check_after: settings.health_check_after,
+            due: settings.due(self.clock.now()),
         }
     }
 
     fn violation(&self, what: impl Into<String>) {
-        let what = format!("{}: {}", self.clock.now(), what.into());
-        self.book.lock().violations.push(what);
+        note(&self.book, self.clock, what);
+    }
+
+    /// Core's last writes of an update in place.
+    pub async fn finish_update(&self, machine: &DynamicObject) {
+        let machine = serde_json::to_value(machine).expect("an object");
+        self.core
+            .finish_update(&self.management.objects(), &machine)
+            .await;
     }
 
     /// What holds of the objects at all times: secrets stay what the first host was told, and there is never more than
@@ -261,4 +268,10 @@ impl Theatre {
                 .filter(|host| host.alive && host.server)
                 .all(|host| host.version == version)
     }
+}
+
+/// Notes what must never happen.
+fn note(book: &Mutex<Book>, clock: Clock, what: impl Into<String>) {
+    let what = format!("{}: {}", clock.now(), what.into());
+    book.lock().violations.push(what);
 }

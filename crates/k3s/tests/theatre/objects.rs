@@ -88,7 +88,7 @@ pub async fn set_condition(api: &Api<DynamicObject>, name: &str, type_: &str, st
     apply_condition(api, name, &format!("core-{}", type_.to_lowercase()), condition).await;
 }
 
-pub(super) async fn apply_condition(api: &Api<DynamicObject>, name: &str, manager: &str, condition: Value) {
+async fn apply_condition(api: &Api<DynamicObject>, name: &str, manager: &str, condition: Value) {
     let body = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
         "metadata": {"name": name, "namespace": NAMESPACE}, "status": {"conditions": [condition]}});
     let _ = api

@@ -1,7 +1,7 @@
 //! The hosts and the simulated K3s on them: a host boots by its userdata, the model's nodes are shown in the workload
 //! cluster, and what the controller wrote onto them is brought back.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node as CoreNode;
@@ -9,21 +9,47 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_k3s::control_plane::workload::PLACEHOLDER;
-use slipway_k3s_sim::{Node, model};
+use slipway_k3s_sim::{Model, Node, model};
+use slipway_kit::core::Hosts;
+use slipway_runtime::Clock;
 
-use super::Theatre;
+use super::{Book, Theatre, note};
 
-impl Theatre {
-    pub async fn boot(&self, name: &str, secret: &str) {
-        if self.book.lock().broken.contains(name) || self.model.lock().hosts.contains_key(name) {
-            return;
+/// The hosts behind the machines, each with a K3s of the model.
+pub(super) struct K3sHosts {
+    pub model: Arc<Mutex<Model>>,
+    pub book: Arc<Mutex<Book>>,
+    pub clock: Clock,
+}
+
+impl Hosts for K3sHosts {
+    fn has(&self, machine: &str) -> bool {
+        self.model.lock().hosts.contains_key(machine)
+    }
+
+    fn node(&self, machine: &str) -> Option<bool> {
+        self.model.lock().nodes.get(machine).map(|node| node.ready)
+    }
+
+    fn destroy(&self, machine: &str, last: bool) {
+        let mut model = self.model.lock();
+        let healthy = model.has_quorum();
+        model.destroy(machine);
+        let lost = !last && healthy && !model.has_quorum() && model.voters() > 0;
+        model.delete_node(machine);
+        if lost {
+            self.violation(format!("S-1: the host of {machine} went and took quorum along"));
         }
-        let Some(secret) = self.secrets().get_opt(secret).await.expect("an answer") else {
-            return;
-        };
-        let userdata = String::from_utf8(secret.data.expect("data")["value"].0.clone()).expect("text");
+    }
+
+    fn upgrade(&self, machine: &str, version: &str) {
+        self.model.lock().upgrade(machine, version);
+    }
+
+    fn boot(&self, name: &str, userdata: &str) {
         let version = userdata
             .split("INSTALL_K3S_VERSION=")
             .nth(1)
@@ -33,7 +59,10 @@ impl Theatre {
         let mut model = self.model.lock();
         if userdata.contains("k3s-install.sh agent") {
             if model.join_worker(name, &version) {
-                self.book.lock().userdata.insert(name.to_owned(), userdata);
+                self.book
+                    .lock()
+                    .userdata
+                    .insert(name.to_owned(), userdata.to_owned());
             }
             return;
         }
@@ -52,7 +81,10 @@ impl Theatre {
                 node.labels
                     .insert("node-role.kubernetes.io/control-plane".into(), "true".into());
             }
-            self.book.lock().userdata.insert(name.to_owned(), userdata);
+            self.book
+                .lock()
+                .userdata
+                .insert(name.to_owned(), userdata.to_owned());
             return;
         }
         if userdata.contains("cluster-init: true") {
@@ -63,12 +95,26 @@ impl Theatre {
                 return;
             }
             model.initialize(name, &version);
-            self.book.lock().userdata.insert(name.to_owned(), userdata);
+            self.book
+                .lock()
+                .userdata
+                .insert(name.to_owned(), userdata.to_owned());
         } else if model.join(name, &version) {
-            self.book.lock().userdata.insert(name.to_owned(), userdata);
+            self.book
+                .lock()
+                .userdata
+                .insert(name.to_owned(), userdata.to_owned());
         }
     }
+}
 
+impl K3sHosts {
+    fn violation(&self, what: String) {
+        note(&self.book, self.clock, what);
+    }
+}
+
+impl Theatre {
     /// Shows those of the model's nodes that changed in the workload cluster.
     pub(super) async fn copy_nodes(&self) {
         let (revision, nodes): (u64, BTreeMap<String, Value>) = {

@@ -10,9 +10,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_k3s::api::{KThreesConfig, KThreesControlPlane};
+use slipway_kit::core::kinds::{CORE, INFRASTRUCTURE};
 
 use super::{
-    CORE, INFRASTRUCTURE, NAMESPACE, Theatre,
+    NAMESPACE, Theatre,
     kinds::foreign_crds,
     objects::{create, merge, patch_status},
 };

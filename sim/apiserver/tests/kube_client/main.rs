@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)] // Fixtures either read or the test is wrong.
 
 mod conformance;
-mod sweeping;
 mod watching;
 mod writing;
 

@@ -6,22 +6,21 @@ use std::sync::Arc;
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, CustomResource, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    Api, CustomResource, CustomResourceExt, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use slipway_apiserver_sim::{
-    Apiserver,
+use slipway_apiserver_sim::Apiserver;
+use slipway_kit::{
+    objects::create,
     sweep::{Extent, Scenario, World, sweep},
 };
 use slipway_runtime::{
-    Context, Next,
+    Clock, Context, Next,
     controller::{Controller, Reconciler, Registration},
 };
-
-use super::{boat, boat_crd, boats};
 
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[kube(
@@ -120,8 +119,8 @@ impl Scenario for Voyage {
         "voyage"
     }
 
-    fn prepare(&self, server: &Apiserver) {
-        server.install(&[boat_crd()], &[], &[]);
+    fn prepare(&self, server: &Apiserver, _clock: Clock) {
+        server.install(&[Boat::crd()], &[], &[]);
     }
 
     fn controllers(&self, _world: &World) -> Vec<Registration> {
@@ -138,10 +137,10 @@ impl Scenario for Voyage {
 
     fn user<'a>(&'a self, world: &'a World) -> BoxFuture<'a, ()> {
         async move {
-            let boats = boats(&world.server.client());
             for name in ["sloop", "yawl"] {
-                let body = boat(name, &json!({"length": 9, "crew": ["mate", "cook"]}));
-                boats.create(&PostParams::default(), &body).await.unwrap();
+                let boat = json!({"apiVersion": "harbour.slipway.dev/v1", "kind": "Boat", "metadata": {"name": name},
+                    "spec": {"crew": ["mate", "cook"]}});
+                create(&world.server, &boat).await;
             }
             world
                 .until("both afloat", |objects| {
@@ -152,7 +151,10 @@ impl Scenario for Voyage {
                         == 2
                 })
                 .await;
-            boats.delete("yawl", &DeleteParams::default()).await.unwrap();
+            Api::<Boat>::namespaced(world.server.client(), "default")
+                .delete("yawl", &DeleteParams::default())
+                .await
+                .expect("a user's delete without faults");
             world
                 .until("one gone", |objects| {
                     objects.iter().filter(|object| object["kind"] == "Boat").count() == 1

@@ -2,25 +2,27 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use slipway_apiserver_sim::{
+    Apiserver,
+    faults::{Called, Ending, Fault, Faults},
+};
 use slipway_runtime::{Clock, Context};
 use tokio::{runtime::Runtime, task::JoinSet};
 
 use super::{Scenario, World};
-use crate::{
-    Apiserver,
-    faults::{Called, Ending, Fault, Faults},
-};
 
 /// How one run ended.
 pub struct Run {
     pub end: Value,
     pub calls: Vec<Called>,
+    /// The first call that meets faults.
+    pub begins: usize,
     pub broken: Option<String>,
 }
 
@@ -40,6 +42,7 @@ pub fn run_once(scenario: &Arc<dyn Scenario>, fault: Option<(usize, Fault)>) -> 
         runtime.block_on(drive(Arc::clone(scenario), fault, |world, broken| Run {
             end: scenario.end_state(world),
             calls: world.faults.log(),
+            begins: world.begins.load(Ordering::SeqCst),
             broken,
         }))
     }));
@@ -52,6 +55,7 @@ pub fn run_once(scenario: &Arc<dyn Scenario>, fault: Option<(usize, Fault)>) -> 
         Run {
             end: Value::Null,
             calls: Vec::new(),
+            begins: 0,
             broken: Some(text.to_owned()),
         }
     })
@@ -75,7 +79,7 @@ async fn drive<T>(
 ) -> T {
     let clock = Clock::starting_at(scenario.begins_at());
     let server = Apiserver::new(clock);
-    scenario.prepare(&server);
+    scenario.prepare(&server, clock);
     let faults = match fault {
         Some((call, fault)) => Faults::none().at(call, fault),
         None => Faults::none(),
@@ -84,6 +88,7 @@ async fn drive<T>(
         server: server.clone(),
         clock,
         faults: faults.clone(),
+        begins: Arc::default(),
     };
     let broken = Arc::new(Mutex::new(None));
     server.observe_changes({

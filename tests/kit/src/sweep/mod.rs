@@ -22,10 +22,11 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use slipway_runtime::{Clock, controller::Registration};
 
-use crate::{
+use slipway_apiserver_sim::{
     Apiserver,
     faults::{Called, Fault, Faults},
 };
+
 pub use points::Extent;
 use points::{calls_to_fault, points, seed_of};
 use run::{Run, run_once};
@@ -40,9 +41,16 @@ pub struct World {
     pub server: Apiserver,
     pub clock: Clock,
     pub faults: Faults,
+    begins: Arc<AtomicUsize>,
 }
 
 impl World {
+    /// From here on calls meet faults. What came before is the way to where the scenario begins, and has a scenario of
+    /// its own.
+    pub fn begin(&self) {
+        self.begins.store(self.faults.calls(), Ordering::SeqCst);
+    }
+
     /// Waits, in virtual time, until the objects are as wanted. Gives up after a virtual day.
     pub async fn until(&self, what: &str, reached: impl Fn(&[Value]) -> bool) {
         for _ in 0..24 * 60 * 12 {
@@ -85,25 +93,19 @@ impl World {
 pub trait Scenario: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
-    /// When it begins. One that goes on from a [`Snapshot`](crate::Snapshot) begins when that was taken.
+    /// When it begins. One that goes on from a [`Snapshot`](slipway_apiserver_sim::Snapshot) begins when that was taken.
     fn begins_at(&self) -> Timestamp {
         Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365)
     }
 
     /// Installs kinds and webhooks, and whatever is there before the controllers start.
-    fn prepare(&self, server: &Apiserver);
+    fn prepare(&self, server: &Apiserver, clock: Clock);
 
     /// The controllers of one process. Called anew for each start.
     fn controllers(&self, world: &World) -> Vec<Registration>;
 
     /// What the user does, with a client that never fails.
     fn user<'a>(&'a self, world: &'a World) -> BoxFuture<'a, ()>;
-
-    /// Which calls meet faults: from this one on. Asked after the run without faults; what comes before is the way to
-    /// where the scenario begins, and has a scenario of its own.
-    fn first_call(&self) -> usize {
-        0
-    }
 
     /// Whether two runs make the same calls in the same order. Several controllers may meet in another order each time;
     /// then only the ends are compared.
@@ -232,7 +234,7 @@ pub fn sweep(scenario: &Arc<dyn Scenario>, extent: Extent) -> Report {
         report.failures.push(format!("without any fault: {broken}"));
         return report;
     }
-    let mut calls = calls_to_fault(&baseline.calls, scenario.first_call());
+    let mut calls = calls_to_fault(&baseline.calls, baseline.begins);
     if let Extent::At(beginning) = extent {
         calls.retain(|call| baseline.calls[*call].line.starts_with(beginning));
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use crate::faults::{Called, Fault};
+use slipway_apiserver_sim::faults::{Called, Fault};
 
 /// How much of a sweep is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

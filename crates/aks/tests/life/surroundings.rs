@@ -1,0 +1,220 @@
+//! What surrounds the controllers in the sweep: Azure with something of others in it, core, and what must hold of both.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use futures::{FutureExt, future::BoxFuture};
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use slipway_apiserver_sim::{Apiserver, faults::Faults};
+use slipway_azure::reconcile::records;
+use slipway_azure_sim::{Settings, Simulator, State};
+use slipway_kit::{
+    azure::{ask, in_azure, resumed, simulator},
+    core::FakeCore,
+    journey::Surroundings,
+};
+use slipway_runtime::{Clock, controller::Registration};
+
+use super::world::{guarded_controllers, install, quick, unreachable};
+
+const FINALIZER: &str = "azuremanagedcontrolplane.infrastructure.cluster.x-k8s.io";
+
+/// What is in Azure and somebody else's.
+pub const THEIRS: [&str; 2] = [
+    "/resourceGroups/theirs",
+    "/resourceGroups/theirs/providers/Microsoft.Network/virtualNetworks/spine",
+];
+
+/// One run's Azure and core, and what happened there that must not.
+pub struct Life {
+    server: Apiserver,
+    clock: Clock,
+    pub azure: Arc<Simulator>,
+    /// While objects are moved nothing holds what is in Azure, and nothing may touch it.
+    pub moving: AtomicBool,
+    violation: Mutex<Option<String>>,
+}
+
+impl Life {
+    fn with(server: &Apiserver, clock: Clock, azure: Arc<Simulator>) -> Self {
+        Self {
+            server: server.clone(),
+            clock,
+            azure,
+            moving: AtomicBool::new(false),
+            violation: Mutex::default(),
+        }
+    }
+
+    /// Held after every change here and after every answer of Azure.
+    fn check_azure(&self, objects: &[Value]) -> Result<(), String> {
+        let there = in_azure(&self.azure);
+        for id in THEIRS {
+            let id = id.to_lowercase();
+            if !there.iter().any(|one| one.ends_with(&id)) {
+                return Err(format!("{id} is not ours and is gone"));
+            }
+        }
+        let ours = there.iter().find(|id| !id.contains("/resourcegroups/theirs"));
+        let held = objects.iter().any(|object| {
+            object["kind"] == "AzureManagedControlPlane"
+                && object["metadata"]["finalizers"]
+                    .as_array()
+                    .is_some_and(|list| list.iter().any(|one| one == FINALIZER))
+        });
+        match ours {
+            Some(id) if !held && !self.moving.load(Ordering::SeqCst) => {
+                Err(format!("{id} is orphaned: no finalizer holds it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note(&self, what: String) {
+        self.violation.lock().get_or_insert(what);
+    }
+
+    /// Looks at what the controllers ask of Azure, and at what is there after it.
+    fn look(&self, method: &str, path: &str) {
+        if method != "GET" && !path.contains("oauth2") {
+            if path.to_lowercase().contains("/resourcegroups/theirs") {
+                self.note(format!("{method} {path}, which is not ours"));
+            }
+            if self.moving.load(Ordering::SeqCst) {
+                self.note(format!("{method} {path} while the cluster is moved"));
+            }
+        }
+        if let Err(what) = self.server.look(|objects| self.check_azure(objects)) {
+            self.note(what);
+        }
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        throttling: false,
+        ..quick()
+    }
+}
+
+impl Surroundings for Life {
+    type State = State;
+
+    fn new(server: &Apiserver, clock: Clock) -> Self {
+        install(server);
+        let azure = simulator(settings(), clock);
+        let location = json!({"location": "westus3"});
+        ask(&azure, Method::PUT, THEIRS[0], Some(&location));
+        let network = json!({"location": "westus3",
+            "properties": {"addressSpace": {"addressPrefixes": ["10.90.0.0/16"]}}});
+        ask(&azure, Method::PUT, THEIRS[1], Some(&network));
+        Self::with(server, clock, azure)
+    }
+
+    fn resume(server: &Apiserver, clock: Clock, state: &State) -> Self {
+        Self::with(server, clock, resumed(settings(), clock, state.clone()))
+    }
+
+    fn state(&self) -> State {
+        self.azure.azure().state().clone()
+    }
+
+    fn controllers(self: &Arc<Self>, faults: &Faults) -> Vec<Registration> {
+        let me = Arc::downgrade(self);
+        let guard = Arc::new(move |method: &str, path: &str| {
+            if let Some(life) = me.upgrade() {
+                life.look(method, path);
+            }
+        });
+        guarded_controllers(&self.azure, self.clock, faults, &unreachable(), guard)
+    }
+
+    fn play(self: &Arc<Self>) -> BoxFuture<'static, ()> {
+        FakeCore::new(self.server.clone(), self.clock).run().boxed()
+    }
+
+    fn invariants(&self, objects: &[Value]) -> Result<(), String> {
+        if let Some(what) = self.violation.lock().clone() {
+            return Err(what);
+        }
+        self.check_azure(objects)?;
+        let planes = objects
+            .iter()
+            .filter(|object| object["kind"] == "AzureManagedControlPlane");
+        for plane in planes {
+            if plane["status"]["initialized"] == true && plane["spec"]["controlPlaneEndpoint"].is_null() {
+                return Err("initialized without an endpoint".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn end_state(&self, objects: Vec<Value>) -> Value {
+        let objects: Vec<Value> = objects
+            .into_iter()
+            .map(|object| however_it_came(readable(object)))
+            .collect();
+        plain(
+            &json!({"azure": in_azure(&self.azure), "objects": objects, "violation": *self.violation.lock()}),
+        )
+    }
+}
+
+/// A secret's texts in the clear, so that what is made up can be told in them too.
+fn readable(mut object: Value) -> Value {
+    if object["kind"] != "Secret" {
+        return object;
+    }
+    for value in object["data"]
+        .as_object_mut()
+        .into_iter()
+        .flat_map(|data| data.values_mut())
+    {
+        let text = value
+            .as_str()
+            .and_then(|text| STANDARD.decode(text).ok())
+            .and_then(|bytes| String::from_utf8(bytes).ok());
+        if let Some(text) = text {
+            *value = text.into();
+        }
+    }
+    object
+}
+
+/// Whether a pool comes with its cluster or after it depends on what was to be seen when the cluster was made: who made it,
+/// and what Azure answered to a body of its own. A pool goes with its object either way.
+fn however_it_came(mut object: Value) -> Value {
+    if object["kind"] != "AzureManagedMachinePool" {
+        return object;
+    }
+    let Some(applied) = object["metadata"]["annotations"].get_mut(records::ANNOTATION) else {
+        return object;
+    };
+    let text = applied.as_str().unwrap_or_default();
+    let mut entries: BTreeMap<String, Value> = serde_json::from_str(text).expect("a record that can be read");
+    for entry in entries.values_mut().filter_map(Value::as_object_mut) {
+        entry.remove("made");
+        if let Some(record) = entry.get_mut("record").and_then(Value::as_object_mut) {
+            record.remove("accepted");
+        }
+    }
+    *applied = json!(entries);
+    object
+}
+
+/// Without the names and tokens that Azure makes up: they follow from how often it was asked.
+fn plain(end: &Value) -> Value {
+    static MADE_UP: LazyLock<regex::Regex> = LazyLock::new(|| {
+        regex::Regex::new(r"-[0-9a-f]{8}(\.hcp|-vmss)|(token: )[0-9a-f]{32}").expect("an expression")
+    });
+    let text = end.to_string();
+    serde_json::from_str(&MADE_UP.replace_all(&text, "$1$2")).expect("still JSON")
+}

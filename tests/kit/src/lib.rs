@@ -1,0 +1,13 @@
+//! What the tests of every provider share, so that a provider's own tests are its scenarios and nothing else.
+//!
+//! [`core`] is a fake Cluster API core on the apiserver simulator, [`azure`] the simulated Azure in this process, [`sweep`]
+//! runs a scenario under every fault at every call, and [`journey`] makes scenarios of what a user does in a simulated
+//! world. [`manager`] runs a manager as a process. The kit knows no provider: what is behind a provider's objects is handed to it.
+
+pub mod azure;
+pub mod clusterctl;
+pub mod core;
+pub mod journey;
+pub mod manager;
+pub mod objects;
+pub mod sweep;
