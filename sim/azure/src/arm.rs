@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     aks,
     arm_id::{ArmId, Target},
+    arm_rules,
     azure::Azure,
     collection,
     entra::Claims,
@@ -280,6 +281,7 @@ fn check_preconditions(request: &Request, id: &ArmId, old: Option<&Resource>) ->
 
 fn put(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
     let kind = kinds::find(&id.type_path());
+    arm_rules::check_group_name(id)?;
     check_above(azure, kind, id, "write")?;
     let body = read_body(context.request)?;
     check_preconditions(context.request, id, azure.state().resources.get(id))?;
@@ -362,6 +364,7 @@ fn delete(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Respon
     check_preconditions(context.request, id, Some(resource))?;
     if kind.exclusive {
         aks::check_idle(azure, id, "delete")?;
+        aks::check_running(azure, id, "delete")?;
     }
     aks::check_delete(azure, id)?;
     crate::references::check_unused(azure, id)?;

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::{
     arm::Context,
     arm_id::{Target, parse_path},
+    arm_rules,
     azure::Azure,
     collection,
     entra::{Claims, TokenProblem},
@@ -36,6 +37,9 @@ pub fn admit<'a>(azure: &mut Azure, request: &'a Request, now: Timestamp) -> Res
                     true,
                 ),
             };
+            if let Some(id) = id {
+                arm_rules::check_subscription(azure, &id.subscription)?;
+            }
             let call = Call {
                 method: &request.method,
                 subscription: id.map_or("", |id| id.subscription.as_str()),

@@ -5,6 +5,7 @@
 mod aks;
 mod arm;
 mod arm_id;
+mod arm_rules;
 mod azure;
 mod backing;
 mod collection;
@@ -15,8 +16,10 @@ mod job_name;
 mod kinds;
 mod kubernetes_authorization;
 mod lifecycle;
+mod locations;
 mod metadata_service;
 mod operation;
+mod range;
 mod references;
 mod refusal;
 mod registration;

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
     pub tenant: String,
-    /// Subscriptions that are listed before they hold anything. Any other id works all the same.
+    /// Subscriptions that are listed before they hold anything.
     pub subscriptions: Vec<String>,
+    /// Whether every other subscription id works all the same.
+    pub any_subscription: bool,
     pub speed: Speed,
     /// Seconds an operation takes at recorded speed, by `type/verb` (`managedClusters/create`). What is not
     /// listed takes the recorded time.
@@ -91,6 +93,7 @@ impl Default for Settings {
         Self {
             tenant: "11111111-1111-1111-1111-111111111111".to_owned(),
             subscriptions: vec!["00000000-0000-0000-0000-000000000001".to_owned()],
+            any_subscription: true,
             speed: Speed::default(),
             durations: BTreeMap::new(),
             kubernetes_versions: [

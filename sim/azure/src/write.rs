@@ -6,6 +6,7 @@ use crate::{
     aks,
     arm::{Context, accepted},
     arm_id::ArmId,
+    arm_rules,
     azure::Azure,
     kinds::{self, Child, Draft, Kind},
     refusal::Refusal,
@@ -52,6 +53,9 @@ fn check_location(
             ));
         }
         (Some(sent), _) => {
+            if old.is_none() {
+                arm_rules::check_location(kind, &sent)?;
+            }
             body.insert("location".to_owned(), sent.into());
         }
     }
@@ -69,9 +73,11 @@ pub fn write(
         body.remove(key);
     }
     let old = azure.state().resources.get(id).cloned();
+    arm_rules::check_tags(&body)?;
     check_location(id, kind, old.as_ref(), &mut body)?;
     if kind.exclusive {
         aks::check_idle(azure, id, "write")?;
+        aks::check_running(azure, id, "write")?;
     }
     if let Some(properties) = body.get_mut("properties").and_then(Value::as_object_mut) {
         properties.remove("provisioningState");
@@ -85,6 +91,7 @@ pub fn write(
                 .collect::<Result<Children, Refusal>>()?,
         ),
     };
+    kinds::check_ranges(azure, kind, id, &body, embedded.as_deref())?;
     let mut draft = Draft {
         azure,
         id,

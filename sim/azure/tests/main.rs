@@ -18,6 +18,8 @@ mod operations;
 mod pools;
 #[path = "main/recording.rs"]
 mod recording;
+#[path = "main/refusals.rs"]
+mod refusals;
 #[path = "main/server.rs"]
 mod server;
 #[path = "main/sign_in.rs"]

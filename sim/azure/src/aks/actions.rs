@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CLUSTER, POOL, check_idle, credentials, nodes};
+use super::{CLUSTER, POOL, check_idle, check_running, credentials, nodes};
 use crate::{
     arm::{Context, accepted, read_body},
     arm_id::ArmId,
@@ -37,6 +37,7 @@ pub fn act(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> 
         (CLUSTER, "start" | "stop") => power(azure, id, word, context),
         (CLUSTER, "rotateClusterCertificates" | "rotateServiceAccountSigningKeys") => {
             check_idle(azure, id, "write")?;
+            check_running(azure, id, "write")?;
             azure.set_state(id, "Updating", context.now);
             if word == "rotateClusterCertificates"
                 && let Some(cluster) = azure.state.resources.get_mut(id)
@@ -58,6 +59,7 @@ pub fn act(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> 
         }
         (POOL, "upgradeNodeImageVersion") => {
             check_idle(azure, id, "write")?;
+            check_running(azure, id, "write")?;
             azure.set_state(id, "UpgradingNodeImageVersion", context.now);
             let kind = kinds::find(POOL);
             let acceptance = polled(202, true, true, None);

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::{POOL, at, boolean, network_profile, pool, running, versions};
+use super::{POOL, at, boolean, network_profile, pool, refused, running, versions};
 use crate::{
     arm_id::ArmId,
     kinds::{Child, Draft},
@@ -38,10 +38,13 @@ pub fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     }
     draft.properties().retain(|_, value| value.as_str() != Some(""));
     check_immutable(draft)?;
+    refused::check_body(draft)?;
+    refused::check_identities(draft)?;
     let profiles = take_profiles(draft)?;
     fill_identity(draft);
     fill_version(draft)?;
     network_profile::fill(draft)?;
+    refused::check_ranges(draft)?;
     fill_names(draft);
     fill_features(draft);
     check_accounts(draft)?;
@@ -327,7 +330,12 @@ fn fill_features(draft: &mut Draft<'_>) {
         .and_then(Value::as_object_mut)
     {
         for (key, value) in AUTOSCALER {
-            sent.entry(*key).or_insert_with(|| (*value).into());
+            let value = if refused::AUTOSCALER_BOOLEANS.contains(key) {
+                Value::Bool(*value == "true")
+            } else {
+                Value::from(*value)
+            };
+            sent.entry(*key).or_insert(value);
         }
     }
     if let Some(windows) = properties

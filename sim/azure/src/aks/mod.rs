@@ -7,6 +7,8 @@ mod credentials;
 mod network_profile;
 mod nodes;
 mod pool;
+mod refused;
+mod refused_pool;
 mod versions;
 mod views;
 
@@ -14,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 pub use actions::act;
 pub use nodes::{Node, cpus, nodes_of, remove_node_group, scale_set, set_count};
+pub use refused::{check_running, prefixes};
 pub use views::{computed, computed_list, offered_versions};
 
 use crate::{
@@ -191,9 +194,8 @@ pub fn ended(azure: &mut Azure, operation: &Operation) {
     let Some(cluster) = cluster_of(&id) else {
         return;
     };
-    if operation.failure.is_some() {
-        return;
-    }
+    // What failed or was aborted leaves versions and nodes where they are.
+    let is_through = operation.failure.is_none() && operation.verb != "abort";
     let resources = &mut azure.state.resources;
     let mut keys: Vec<String> = resources
         .of_kind(&cluster.key(), POOL)
@@ -206,6 +208,10 @@ pub fn ended(azure: &mut Azure, operation: &Operation) {
             continue;
         }
         if let Some(resource) = resources.by_key_mut(&key) {
+            if !is_through {
+                resource.hidden.remove("targetVersion");
+                continue;
+            }
             settle_version(resource);
             if resource.kind == POOL {
                 nodes::follow_count(resource);
@@ -257,8 +263,8 @@ fn settle_version(resource: &mut Resource) {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
 fn complete_maintenance(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    refused::check_maintenance_name(draft.id.name())?;
     let today = draft.now.strftime("%Y-%m-%d").to_string();
     if let Some(window) = draft
         .properties()

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{is_preview, last_system_pool, nodes, running, since, versions};
+use super::{is_preview, last_system_pool, nodes, refused_pool, running, since, versions};
 use crate::{
     arm_id::ArmId,
     azure::Azure,
@@ -45,6 +45,8 @@ pub struct ClusterFacts<'a> {
     pub current_version: &'a str,
     pub network_plugin: &'a str,
     pub is_overlay: bool,
+    pub service_cidr: &'a str,
+    pub location: &'a str,
     pub now: Timestamp,
 }
 
@@ -61,6 +63,8 @@ impl<'a> ClusterFacts<'a> {
             current_version: cluster.text("currentKubernetesVersion"),
             network_plugin: network("networkPlugin"),
             is_overlay: network("networkPluginMode") == "overlay",
+            service_cidr: network("serviceCidr"),
+            location: cluster.location(),
             now,
         }
     }
@@ -250,6 +254,7 @@ pub fn fill(
         security.entry(key).or_insert(value);
     }
     fill_spot(&mut properties);
+    refused_pool::check(azure, facts, &properties, old, name)?;
     check_scaling(&properties, name)?;
     let (verb, hidden) = fill_version(azure, facts, &mut properties, old)?;
     let image = if is_windows {

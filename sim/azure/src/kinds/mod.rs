@@ -11,7 +11,7 @@ mod resource_group;
 
 pub use identity::{FEDERATED, IDENTITY};
 use jiff::Timestamp;
-pub use network::interfaces_of;
+pub use network::{check_ranges, interfaces_of};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 

@@ -2,8 +2,10 @@
 
 mod addresses;
 mod endpoints;
+mod ranges;
 
 pub use endpoints::interfaces_of;
+pub use ranges::check_ranges;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
