@@ -215,6 +215,18 @@ async fn chapter(plane: &Value, pools: &[(&str, &str, i32)], more: &[Value], cas
             );
         }
     }
+    world.ask(
+        Method::PUT,
+        "/resourceGroups/ids",
+        Some(&json!({"location": "westus3"})),
+    );
+    for name in ["one", "two", "kubelet", "other"] {
+        world.ask(
+            Method::PUT,
+            &format!("/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/{name}"),
+            Some(&json!({"location": "westus3"})),
+        );
+    }
     // What endpoints refer to exists.
     for name in ["a", "b"] {
         let group =
