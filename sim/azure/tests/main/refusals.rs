@@ -593,7 +593,8 @@ fn ask(row: &Row) -> slipway_azure_sim::Response {
         }
         Put(path, body) if path.starts_with("https://") => {
             let mut sent = request(http::Method::PUT, "").json(body);
-            sent.path = path.trim_start_matches("https://management.azure.com").to_owned();
+            path.trim_start_matches("https://management.azure.com")
+                .clone_into(&mut sent.path);
             azure.send(&sent)
         }
         Put(path, body) => {
