@@ -4,5 +4,4 @@ mod cli;
 mod command;
 mod disk_image;
 mod fetch;
-mod machine;
 mod ssh;
