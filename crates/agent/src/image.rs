@@ -30,6 +30,7 @@ pub fn build_partition(
     let chunk_size = chunk_size_for(size);
     let mut chunks = BlobWriter::create(directory)?;
     let mut solid = zstd::stream::write::Encoder::new(BlobWriter::create(directory)?, LEVEL)?;
+    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
     let mut entries = Vec::new();
     let mut stored = HashMap::<Digest, (u64, u32)>::new();
     let mut whole = Hasher::new();
@@ -45,7 +46,7 @@ pub fn build_partition(
         let (stored_offset, stored_length) = if let Some(place) = stored.get(&digest) {
             *place
         } else {
-            let compressed = zstd::bulk::compress(chunk, LEVEL)?;
+            let compressed = compressor.compress(chunk)?;
             let form = if compressed.len() < length {
                 compressed.as_slice()
             } else {

@@ -1,7 +1,20 @@
 //! Tests of the node agent.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests fail where they stand, as tests do"
+)]
 
 mod cli;
 mod command;
 mod disk_image;
+mod engine;
 mod fetch;
+mod fuzz;
+mod local_targets;
+mod power;
+mod processes;
+mod real_tools;
+mod self_update;
 mod ssh;
+mod support;
+mod target_suite;

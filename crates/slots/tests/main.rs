@@ -1,3 +1,6 @@
 //! Tests of the pure half of the node agent.
 
+mod boot;
+mod fuzz;
+mod machine;
 mod manifest;

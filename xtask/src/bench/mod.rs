@@ -6,6 +6,7 @@ mod k3s;
 mod packing;
 pub mod peers;
 mod runtime;
+mod slots;
 
 use anyhow::Result;
 
@@ -28,6 +29,8 @@ enum Bench {
     Packing(packing::Arguments),
     /// Objects reconciled a second and a processor second, latency and memory, against controller-runtime.
     Runtime(runtime::Arguments),
+    /// Writing and updating a slot: throughput against `dd`, bytes downloaded against casync, memory, resuming.
+    Slots(slots::Arguments),
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
@@ -36,6 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         Bench::K3s(bench) => k3s::run(bench, arguments.json)?,
         Bench::Packing(bench) => packing::run(bench, arguments.json)?,
         Bench::Runtime(bench) => runtime::run(bench, arguments.json)?,
+        Bench::Slots(bench) => slots::run(bench, arguments.json)?,
     }
     Ok(true)
 }

@@ -22,10 +22,16 @@ pub enum Failpoint {
     SlotGivenUp,
     Confirmed,
     Finished,
+    AgentWritten,
+    AgentNamed,
+    AgentStateWritten,
+    AgentArmed,
+    AgentCounted,
+    AgentConfirmed,
 }
 
 impl Failpoint {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 24] = [
         Self::Accepted,
         Self::MadeUnbootable,
         Self::ChunkWritten,
@@ -44,6 +50,12 @@ impl Failpoint {
         Self::SlotGivenUp,
         Self::Confirmed,
         Self::Finished,
+        Self::AgentWritten,
+        Self::AgentNamed,
+        Self::AgentStateWritten,
+        Self::AgentArmed,
+        Self::AgentCounted,
+        Self::AgentConfirmed,
     ];
 }
 

@@ -76,12 +76,12 @@ impl Time for MachineTime {
     }
 }
 
-/// One look at everything the policy names; `Err` says what is not healthy.
+/// Checks once everything the policy names; `Err` says what is not healthy.
 pub trait Probe: Send {
-    fn look(&mut self) -> Result<(), String>;
+    fn observe(&mut self) -> Result<(), String>;
 }
 
-/// Looks again and again: healthy for the soak time without a break, or unhealthy at the deadline.
+/// Checks again and again: healthy for the soak time without a break, or unhealthy at the deadline.
 #[derive(Debug)]
 pub struct Soak<P, T> {
     pub probe: P,
@@ -96,9 +96,9 @@ impl<P: Probe, T: Time> HealthCheck for Soak<P, T> {
         let began = self.time.elapsed();
         let mut healthy_since = None;
         loop {
-            let looked = self.probe.look();
+            let observed = self.probe.observe();
             let now = self.time.elapsed();
-            let problem = match looked {
+            let problem = match observed {
                 Ok(()) => {
                     let since = *healthy_since.get_or_insert(now);
                     if now.saturating_sub(since) >= self.soak {
@@ -142,7 +142,7 @@ impl HealthPolicy {
 pub struct SystemProbe(pub HealthPolicy);
 
 impl Probe for SystemProbe {
-    fn look(&mut self) -> Result<(), String> {
+    fn observe(&mut self) -> Result<(), String> {
         let timeout = Duration::from_secs(self.0.check_timeout_seconds.max(1));
         for unit in &self.0.units {
             let argv = ["systemctl", "is-active", "--quiet", "--", unit].map(str::to_owned);

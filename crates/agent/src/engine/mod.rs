@@ -30,7 +30,7 @@ pub use preflight::{Preflight, PreflightError};
 pub use progress::{Progress, Watch};
 pub use source::{ChunkSource, FetchError, Sources};
 pub use status::{SlotStatus, Status};
-pub use write::WriteError;
+pub use write::{WriteError, write_partition};
 
 /// One partition of a slot, under the name that manifests use.
 pub struct SlotPartition {

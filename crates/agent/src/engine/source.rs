@@ -3,6 +3,7 @@
 
 use slipway_slots::Digest;
 use slipway_slots::manifest::{Blob, ChunkEntry};
+use zstd::bulk::Decompressor;
 
 use super::progress::{Downloads, Meter};
 use super::write::WriteError;
@@ -36,11 +37,23 @@ pub enum FetchError {
 #[derive(Default)]
 pub struct Sources {
     sources: Vec<Box<dyn ChunkSource>>,
+    /// Made once: its tables are larger than most chunks.
+    unpacker: Option<Decompressor<'static>>,
 }
 
 impl Sources {
     pub fn new(sources: Vec<Box<dyn ChunkSource>>) -> Self {
-        Self { sources }
+        Self {
+            sources,
+            unpacker: None,
+        }
+    }
+
+    fn unpacker(&mut self) -> Result<Decompressor<'static>, WriteError> {
+        match self.unpacker.take() {
+            Some(unpacker) => Ok(unpacker),
+            None => Decompressor::new().map_err(|error| WriteError::NoSource(error.to_string())),
+        }
     }
 
     /// Asks one source after the other until `check` accepts what one gave.
@@ -100,6 +113,7 @@ impl Sources {
         meter: &Meter,
     ) -> Result<(), WriteError> {
         let chunk_size = chunk_size as usize;
+        let mut unpacker = self.unpacker()?;
         let whole = self.ask(
             blob,
             stored_offset,
@@ -108,11 +122,17 @@ impl Sources {
             |stored| {
                 for (entry, into) in entries.iter().zip(bytes.chunks_mut(chunk_size)) {
                     let at = (entry.stored_offset - stored_offset) as usize;
-                    unpack(entry, &stored[at..at + entry.stored_length as usize], into)?;
+                    unpack(
+                        &mut unpacker,
+                        entry,
+                        &stored[at..at + entry.stored_length as usize],
+                        into,
+                    )?;
                 }
                 Ok(())
             },
         );
+        self.unpacker = Some(unpacker);
         if whole.is_ok() || entries.len() == 1 {
             return whole;
         }
@@ -129,13 +149,16 @@ impl Sources {
         into: &mut [u8],
         meter: &Meter,
     ) -> Result<(), WriteError> {
-        self.ask(
+        let mut unpacker = self.unpacker()?;
+        let result = self.ask(
             blob,
             entry.stored_offset,
             entry.stored_length as usize,
             &meter.downloads(),
-            |stored| unpack(entry, stored, into),
-        )
+            |stored| unpack(&mut unpacker, entry, stored, into),
+        );
+        self.unpacker = Some(unpacker);
+        result
     }
 
     /// Bytes that are checked by who asked for them.
@@ -159,11 +182,17 @@ impl Sources {
 }
 
 /// The plain chunk, if it is the one the index names.
-fn unpack(entry: &ChunkEntry, stored: &[u8], into: &mut [u8]) -> Result<(), String> {
+fn unpack(
+    unpacker: &mut Decompressor<'_>,
+    entry: &ChunkEntry,
+    stored: &[u8],
+    into: &mut [u8],
+) -> Result<(), String> {
     if stored.len() == into.len() {
         into.copy_from_slice(stored);
     } else {
-        let length = zstd::bulk::decompress_to_buffer(stored, into)
+        let length = unpacker
+            .decompress_to_buffer(stored, into)
             .map_err(|error| format!("chunk {} cannot be unpacked: {error}", entry.digest.short()))?;
         if length != into.len() {
             return Err(format!("chunk {} is too short", entry.digest.short()));

@@ -8,7 +8,7 @@ use slipway_slots::manifest::{Blob, ChunkIndex, PartitionImage};
 use slipway_slots::write_plan::{Limits, OnDeltaFailure, PlanStep, Transfer, WritePlan, choose, plan};
 
 use super::failpoint::{Failpoint, Failpoints};
-use super::progress::Meter;
+use super::progress::{Meter, Watch};
 use super::source::Sources;
 use crate::target::{SlotTarget, Through};
 
@@ -318,6 +318,29 @@ impl Writing<'_> {
         }
         Ok(())
     }
+}
+
+/// Writes one partition that belongs to no slot, such as the agent's own binary.
+pub fn write_partition(
+    partition: &PartitionImage,
+    sources: &mut Sources,
+    target: &mut dyn SlotTarget,
+    limits: Limits,
+    on_delta_failure: OnDeltaFailure,
+    failpoints: &dyn Failpoints,
+    watch: &Watch,
+) -> Result<(), WriteError> {
+    let writing = Writing {
+        partition,
+        sources,
+        seed: None,
+        limits,
+        on_delta_failure,
+        resumed: false,
+        failpoints,
+        meter: &mut Meter::new(watch.clone(), partition.size),
+    };
+    writing.run(target)
 }
 
 fn target_name(partition: &PartitionImage) -> String {

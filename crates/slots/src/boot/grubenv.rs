@@ -177,6 +177,10 @@ impl Block {
             _ => None,
         };
         let trial = get("SLIPWAY_TRIAL").parse::<Slot>().ok();
+        let remaining = digit("SLIPWAY_LEFT");
+        if ours && (remaining.is_none() || trial.is_none() && remaining != Some(0)) {
+            problems.push("SLIPWAY_LEFT is missing, or counts though no slot is on trial".to_owned());
+        }
         let mut slots = BySlot {
             a: SlotBoot::Unbootable,
             b: SlotBoot::Unbootable,
@@ -191,20 +195,20 @@ impl Block {
             if named != (ok == Some(1)) {
                 problems.push(format!("ORDER and {slot}_OK disagree"));
             }
+            if trial != Some(slot) && tried != Some(0) {
+                problems.push(format!("{slot}_TRY counts though the slot is not on trial"));
+            }
             if !named || ok != Some(1) {
                 continue;
             }
             slots[slot] = SlotBoot::Good;
             if trial != Some(slot) {
-                if tried != Some(0) {
-                    problems.push(format!("{slot}_TRY counts though the slot is not on trial"));
-                }
                 continue;
             }
             let of = digit("SLIPWAY_TRIES").unwrap_or(1).clamp(1, MAX_TRIES);
-            let by_tried = of.saturating_sub(tried.unwrap_or(of));
-            let by_left = digit("SLIPWAY_LEFT").unwrap_or(0);
-            if by_tried != by_left {
+            let (tried, by_left) = (tried.unwrap_or(of), digit("SLIPWAY_LEFT").unwrap_or(0));
+            let by_tried = of.saturating_sub(tried);
+            if tried + by_left != of {
                 problems.push(format!(
                     "{slot}_TRY and SLIPWAY_LEFT do not add up to SLIPWAY_TRIES"
                 ));
@@ -236,6 +240,12 @@ fn lines(bytes: &[u8]) -> Result<Vec<(String, String)>, String> {
     let text = text.strip_prefix(HEADER).ok_or("it has no header")?;
     let mut lines = Vec::new();
     let mut rest = text;
+    // grub-editenv warns of other tools in a comment.
+    while let Some((comment, after)) = rest.split_once('\n')
+        && comment.starts_with("# ")
+    {
+        rest = after;
+    }
     while !rest.is_empty() && !rest.starts_with('#') {
         let (line, after) = rest.split_once('\n').ok_or("a line does not end")?;
         let (name, value) = line.split_once('=').ok_or("a line has no value")?;

@@ -151,7 +151,7 @@ impl Codec for SystemdBoot {
         if decoded.state == Some(*state) && decoded.problems.is_empty() {
             return Ok(Vec::new());
         }
-        let (found, epoch, _) = self.entries(contents);
+        let (found, _, _) = self.entries(contents);
         let Contents::Files(files) = contents else {
             return Err(CodecError::Layout {
                 store: "systemd-boot",
@@ -159,8 +159,9 @@ impl Codec for SystemdBoot {
             });
         };
         let mut steps = Vec::new();
-        if epoch != state.epoch || !files.contains_key(EPOCH) {
-            replace(EPOCH, epoch_file(state.epoch), &mut steps);
+        let epoch = epoch_file(state.epoch);
+        if files.get(EPOCH) != Some(&epoch) {
+            replace(EPOCH, epoch, &mut steps);
         }
         let highest = Slot::BOTH
             .iter()

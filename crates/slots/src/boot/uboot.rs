@@ -13,13 +13,17 @@ const HEADER: usize = 5;
 /// the agent.
 const GOOD_LEFT: u8 = 3;
 
-const OURS: [&str; 6] = [
+/// The flags this agent wrote a copy with. U-Boot carries it along unchanged, so it tells a flipped flag.
+const WRITTEN: &str = "slipway_flags";
+
+const OURS: [&str; 7] = [
     "BOOT_ORDER",
     "BOOT_A_LEFT",
     "BOOT_B_LEFT",
     "slipway_trial",
     "slipway_tries",
     "slipway_epoch",
+    WRITTEN,
 ];
 
 /// Two environments of `size` bytes (`CONFIG_ENV_SIZE`) at these offsets of one device.
@@ -32,6 +36,27 @@ pub struct UbootEnv {
 struct Copy {
     flags: u8,
     variables: Vec<(String, String)>,
+}
+
+impl Copy {
+    fn written(&self) -> Option<u8> {
+        self.variables
+            .iter()
+            .rfind(|(name, _)| name == WRITTEN)
+            .and_then(|(_, value)| value.parse().ok())
+    }
+
+    /// Whether this copy can have been made from `older`: by us, or by U-Boot, which takes our variable along.
+    fn follows(&self, older: &Self) -> bool {
+        let not_before = |copy: &Self| {
+            copy.written()
+                .is_none_or(|written| copy.flags.wrapping_sub(written) < 128)
+        };
+        let written = self.written();
+        self.flags.wrapping_sub(older.flags) == 1
+            && not_before(older)
+            && (written.is_none() || written == Some(self.flags) || written == older.written())
+    }
 }
 
 impl UbootEnv {
@@ -47,11 +72,15 @@ impl UbootEnv {
             }
             copy
         });
-        if let [Some(first), Some(second)] = &copies
-            && first.flags.wrapping_sub(second.flags) != 1
-            && second.flags.wrapping_sub(first.flags) != 1
-        {
-            problems.push("the flags of the copies do not follow each other".to_owned());
+        if let ([Some(first), Some(second)], Some(active)) = (&copies, Self::active(&copies)) {
+            let (newer, older) = if active == 0 {
+                (first, second)
+            } else {
+                (second, first)
+            };
+            if !newer.follows(older) {
+                problems.push("the flags of the copies do not follow each other".to_owned());
+            }
         }
         (copies, problems)
     }
@@ -119,13 +148,12 @@ impl Codec for UbootEnv {
         let first = active.map_or(0, |at| 1 - at);
         let mut steps = Vec::new();
         for (count, at) in [first, 1 - first].into_iter().enumerate() {
+            let flags = flags.wrapping_add(count as u8 + 1);
+            let mut variables = variables.clone();
+            variables.push((WRITTEN.to_owned(), flags.to_string()));
             steps.push(Step::Write {
                 offset: self.offsets[at],
-                bytes: write(
-                    &variables,
-                    flags.wrapping_add(count as u8 + 1),
-                    self.size as usize,
-                )?,
+                bytes: write(&variables, flags, self.size as usize)?,
             });
             steps.push(Step::Flush);
         }

@@ -1,0 +1,196 @@
+//! Sources that lie, fail or are missing, and images that are cheaper whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use slipway_agent::engine::{ChunkSource, FetchError};
+use slipway_agent::image::ImageDirectory;
+use slipway_slots::Slot;
+use slipway_slots::manifest::Blob;
+use slipway_slots::write_plan::OnDeltaFailure;
+
+use super::{Bench, CHUNKS};
+use crate::support::disks::Device;
+use crate::support::images::{TestImage, blocks};
+
+/// A directory whose bytes of some blob are changed on the way, or do not come at all.
+struct Faulty {
+    inner: ImageDirectory,
+    blob: Blob,
+    fails: bool,
+    asked: Arc<AtomicU64>,
+}
+
+impl ChunkSource for Faulty {
+    fn name(&self) -> String {
+        "faulty mirror".into()
+    }
+
+    fn read(&mut self, blob: &Blob, offset: u64, buffer: &mut [u8]) -> Result<(), FetchError> {
+        self.inner.read(blob, offset, buffer)?;
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if blob.digest == self.blob.digest {
+            if self.fails {
+                return Err(FetchError::Failed {
+                    source_name: self.name(),
+                    blob: blob.digest.to_string(),
+                    reason: "connection reset".into(),
+                });
+            }
+            if let Some(byte) = buffer.last_mut() {
+                *byte ^= 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn faulty(image: &TestImage, blob: Blob, fails: bool) -> (Box<dyn ChunkSource>, Arc<AtomicU64>) {
+    let asked = Arc::new(AtomicU64::new(0));
+    let source = Faulty {
+        inner: ImageDirectory::new(image.directory.path()),
+        blob,
+        fails,
+        asked: asked.clone(),
+    };
+    (Box::new(source), asked)
+}
+
+/// E-23: wrong bytes are never written; another mirror gives the right ones.
+#[test]
+fn e23_a_corrupt_chunk_is_fetched_from_another_mirror() {
+    for fails in [false, true] {
+        let bench = Bench::new();
+        let (bad, asked) = faulty(&bench.new, bench.new.manifest.partitions[0].chunks, fails);
+        let good = Box::new(ImageDirectory::new(bench.new.directory.path()));
+        let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+        engine
+            .prepare("op-1", bench.new.image_from(vec![bad, good]))
+            .unwrap();
+        assert!(bench.new.is_in(&bench.shared.disks().b));
+        assert!(asked.load(Ordering::Relaxed) > 0);
+    }
+}
+
+#[test]
+fn e23_without_another_mirror_the_operation_fails_and_nothing_wrong_is_written() {
+    let mut bench = Bench::new();
+    bench.setup.on_delta_failure = OnDeltaFailure::Fail;
+    let (bad, _) = faulty(&bench.new, bench.new.manifest.partitions[0].chunks, false);
+    let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+    let error = engine
+        .prepare("op-1", bench.new.image_from(vec![bad]))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("faulty mirror: chunk"), "{error}");
+    let disks = bench.shared.disks();
+    for (number, chunk) in disks.b[..CHUNKS * 4096].chunks(4096).enumerate() {
+        let right = &bench.new.raw[number * 4096..][..4096];
+        assert!(
+            chunk == right || chunk.iter().all(|byte| *byte == 0xee),
+            "chunk {number}"
+        );
+    }
+    let status = engine.status().unwrap();
+    assert!(!status.slots[1].boot.can_boot());
+    // The same id may try again, and then it works.
+    engine.prepare("op-1", bench.new.image()).unwrap();
+}
+
+/// E-37: most of it is missing and the stream is smaller, so the stream is downloaded.
+#[test]
+fn e37_a_major_change_comes_as_one_stream() {
+    // Blocks that compress well together and not at all alone.
+    let mut raw = Vec::new();
+    let mut state = 1_u32;
+    let noise: Vec<u8> = (0..2048)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .collect();
+    for number in 0..CHUNKS {
+        raw.extend_from_slice(&noise);
+        let mut other = noise.clone();
+        other[number] ^= 0xff;
+        raw.extend_from_slice(&other);
+    }
+    let bench = Bench::with(raw);
+    let partition = &bench.new.manifest.partitions[0];
+    let solid = partition.solid.unwrap();
+    assert!(
+        solid.size * 4 < partition.chunks.size,
+        "the stream is much smaller"
+    );
+    let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+    engine.prepare("op-1", bench.new.image()).unwrap();
+    assert!(bench.new.is_in(&bench.shared.disks().b));
+    let downloaded = engine.status().unwrap().progress.bytes_downloaded;
+    assert_eq!(downloaded, partition.index.size + solid.size);
+}
+
+/// E-37: chunks cannot be had. `Full` downloads the stream, `Fail` never does.
+#[test]
+fn e37_on_delta_failure_decides_about_the_whole_image() {
+    for (policy, completes) in [(OnDeltaFailure::Full, true), (OnDeltaFailure::Fail, false)] {
+        let mut bench = Bench::new();
+        bench.setup.on_delta_failure = policy;
+        let (source, _) = faulty(&bench.new, bench.new.manifest.partitions[0].chunks, true);
+        let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+        let result = engine.prepare("op-1", bench.new.image_from(vec![source]));
+        assert_eq!(result.is_ok(), completes, "{result:?}");
+        if completes {
+            assert!(bench.new.is_in(&bench.shared.disks().b));
+        } else {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("onDeltaFailure: Fail"), "{error}");
+            assert_eq!(bench.shared.written(Device::A), 0);
+        }
+    }
+}
+
+/// E-37: with 5 % of an image changed, little more than that is downloaded.
+#[test]
+fn e37_a_small_change_downloads_little() {
+    let chunks = 400;
+    let old = noise(chunks, 1);
+    let mut new = old.clone();
+    for number in (0..chunks).step_by(20) {
+        for byte in &mut new[number * 4096..][..4096] {
+            *byte ^= 0x5a;
+        }
+    }
+    let old = TestImage::build("1.0", 1, old);
+    let new = TestImage::build("2.0", 2, new);
+    let bench = Bench::new();
+    let size = chunks * 4096 + 64 * 1024;
+    bench.shared.change(|disks| {
+        disks.a = old.slot(size);
+        disks.b = vec![0xee; size];
+    });
+    let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+    engine.prepare("op-1", new.image()).unwrap();
+    assert!(new.is_in(&bench.shared.disks().b));
+    let downloaded = engine.status().unwrap().progress.bytes_downloaded;
+    let fraction = downloaded as f64 / new.raw.len() as f64;
+    assert!(fraction < 0.08, "{fraction}");
+}
+
+/// Blocks that do not compress.
+fn noise(chunks: usize, seed: u64) -> Vec<u8> {
+    use rand::{RngCore, SeedableRng};
+    let mut bytes = vec![0; chunks * 4096];
+    rand::rngs::StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
+}
+
+#[test]
+fn without_any_source_the_reason_says_so() {
+    let bench = Bench::with(blocks(CHUNKS, 9, &[]));
+    let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+    let error = engine
+        .prepare("op-1", bench.new.image_from(Vec::new()))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("there are no sources"), "{error}");
+}
