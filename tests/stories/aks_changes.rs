@@ -64,6 +64,15 @@ pub async fn pause_and_adopt(world: &World) -> Result<()> {
     let mut again = fleet.manifests(&json!({"additionalTags": {"team": "blue"}}), &pools);
     let labels = again.last_mut().context("a pool")?;
     labels["spec"]["nodeLabels"] = json!({"a": "b"});
+    // Whoever adopts it says whose it was: Azure shows the mark, and so would the condition.
+    let mark = fleet.shown("")?["tags"]["slipway.dev_owner"].clone();
+    ensure!(mark.is_string(), "what we made carries our mark");
+    for manifest in again
+        .iter_mut()
+        .filter(|one| one["kind"] == "AzureManagedControlPlane")
+    {
+        manifest["metadata"]["annotations"]["slipway.dev/adopt"] = mark.clone();
+    }
     fleet.apply(&again).await?;
     fleet.until_ready(&["pausesys", "pausework"]).await?;
     ensure!(

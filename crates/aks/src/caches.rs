@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
+use slipway_azure::{ownership::Claim, reconcile::Records};
 use slipway_capi::{
-    owner,
+    finalizer, owner,
     view::{Cluster, MachinePool},
 };
 use slipway_runtime::{Context, Informers, ObjectKey, Scope, Settings};
@@ -12,10 +14,41 @@ use slipway_runtime::{Context, Informers, ObjectKey, Scope, Settings};
 use crate::{
     access,
     api::{AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool, GROUP},
+    control_plane,
     plan::control_plane::PoolObject,
+    pool,
+    render::{Facts, ids},
 };
 
 const BY_CLUSTER: &str = "cluster";
+
+fn recorded(metadata: &ObjectMeta) -> Vec<String> {
+    Records::of(metadata).ids().map(str::to_owned).collect()
+}
+
+/// The Azure resources that a control plane claims: those in its record, and its AKS cluster.
+fn claimed(plane: &AzureManagedControlPlane) -> Vec<String> {
+    let mut ids = recorded(&plane.metadata);
+    if let Ok(subscription) = access::subscription(plane) {
+        let cluster = ids::managed_cluster(&Facts {
+            plane,
+            cluster_name: "",
+            subscription: &subscription,
+            services: None,
+            pods: None,
+        });
+        ids.push(cluster.to_lowercase());
+    }
+    ids.sort();
+    ids.dedup();
+    ids
+}
+
+/// An object's claim to an Azure resource.
+pub fn claim<K: kube::Resource<DynamicType = ()>>(object: &K, id: &str) -> Claim {
+    let name = format!("{} {}", K::kind(&()), ObjectKey::of(object));
+    Records::of(object.meta()).claim(id, name, object.meta())
+}
 
 /// Where the caches look; known when the manager starts.
 #[derive(Clone, Debug, Default)]
@@ -123,6 +156,38 @@ impl Caches {
             .and_then(|name| self.cluster(informers, &ObjectKey::new(namespace, name)))
             .and_then(|cluster| Self::plane_key(&cluster))
             .into_iter()
+            .collect()
+    }
+
+    /// The claims of all other control planes to an Azure resource. One that holds no finalizer of ours does nothing, and
+    /// claims nothing.
+    pub fn plane_claims(
+        &self,
+        informers: &Informers,
+        plane: &AzureManagedControlPlane,
+        id: &str,
+    ) -> Vec<Claim> {
+        informers
+            .get::<AzureManagedControlPlane>(self.scope())
+            .index("claims", claimed)
+            .get(&id.to_lowercase())
+            .iter()
+            .filter(|other| ObjectKey::of(other.as_ref()) != ObjectKey::of(plane))
+            .filter(|other| finalizer::has(&other.metadata, control_plane::FINALIZER))
+            .map(|other| claim(other.as_ref(), id))
+            .collect()
+    }
+
+    /// The claims of all other pools to a node pool in AKS.
+    pub fn pool_claims(&self, informers: &Informers, pool: &AzureManagedMachinePool, id: &str) -> Vec<Claim> {
+        informers
+            .get::<AzureManagedMachinePool>(self.scope())
+            .index("claims", |pool| recorded(&pool.metadata))
+            .get(&id.to_lowercase())
+            .iter()
+            .filter(|other| ObjectKey::of(other.as_ref()) != ObjectKey::of(pool))
+            .filter(|other| finalizer::has(&other.metadata, pool::FINALIZER))
+            .map(|other| claim(other.as_ref(), id))
             .collect()
     }
 

@@ -16,9 +16,10 @@ use slipway_runtime::{Class, Classified, Next, Outcome, controller::Context};
 use crate::{
     api::{AzureManagedControlPlane, NewerConditions},
     control_plane,
+    status::VANISHED,
 };
 
-pub use crate::planning::{ASK_AGAIN, SOON, TAKING_OVER};
+pub use crate::planning::{ASK_AGAIN, ORPHAN, OWNER_CHECK, SOON, TAKING_OVER};
 
 /// A kind that is reconciled so.
 pub trait Framed:
@@ -108,6 +109,34 @@ pub async fn release<K: Framed>(object: &K, context: &Context) -> Result<Next, E
     Ok(Next::OnChange)
 }
 
+/// What becomes of an object that is being deleted and cannot sign in to Azure.
+pub enum WithoutAzure {
+    /// Nothing of it is there, or the user lets go of what is: the object goes.
+    Release,
+    /// It stays; this is what its condition says.
+    Stay(String),
+}
+
+/// An object that made nothing in Azure needs nobody who signs in to be deleted.
+pub fn without_azure<K: Framed>(object: &K, error: &Error, context: &Context) -> WithoutAzure {
+    let records = Records::of(object.meta());
+    let remaining: Vec<&str> = records.remaining().collect();
+    if remaining.is_empty() {
+        return WithoutAzure::Release;
+    }
+    let remaining = remaining.join(", ");
+    let annotations = object.meta().annotations.as_ref();
+    if annotations.is_some_and(|all| all.get(ORPHAN).is_some_and(|value| value == "true")) {
+        let note = format!("{ORPHAN} is set: what remains in Azure is not deleted: {remaining}");
+        context.events.warning(object, "Orphaned", "Delete", note);
+        return WithoutAzure::Release;
+    }
+    WithoutAzure::Stay(format!(
+        "{error}. In Azure remain {remaining}: mend the sign-in, or annotate the {} with {ORPHAN}: \"true\" to let go of them",
+        K::KIND
+    ))
+}
+
 /// Whether somebody else's objects for the same resources are still there.
 pub async fn take_over<K: Framed>(
     takeover: &Takeover,
@@ -166,6 +195,21 @@ pub fn conclude<K: Framed>(
             .warning(object, "ReconcileError", "Reconcile", error.to_string());
     }
     Err(error)
+}
+
+/// The event for a resource that vanished. The condition holds the reason from then on, so it is sent once.
+pub fn report_vanished<K: Framed>(object: &K, condition: &str, id: &str, context: &Context) {
+    let mut status = object.status().cloned().unwrap_or_default();
+    let reported = K::newer(&mut status).as_ref().is_some_and(|newer| {
+        newer
+            .conditions
+            .iter()
+            .any(|one| one.type_ == condition && one.reason == VANISHED)
+    });
+    if !reported {
+        let note = format!("{id} is gone from Azure, and nothing here deleted it");
+        context.events.warning(object, VANISHED, "Observe", note);
+    }
 }
 
 /// Tells what was sent to Azure, if anything was.

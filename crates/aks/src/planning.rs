@@ -17,6 +17,10 @@ use crate::{plan::Waiting, status};
 pub const SOON: Duration = Duration::from_millis(50);
 /// Azure has not told what is there and named no time.
 pub const ASK_AGAIN: Duration = Duration::from_secs(15);
+/// Whose a resource is changes in Azure, where nothing can be watched.
+pub const OWNER_CHECK: Duration = Duration::from_mins(1);
+/// Lets an object be deleted though what it made in Azure cannot be.
+pub const ORPHAN: &str = "slipway.dev/orphan";
 /// The objects that are detached are not watched: their kinds may not be installed.
 pub const TAKING_OVER: Duration = Duration::from_secs(1);
 
@@ -129,6 +133,9 @@ pub fn wait<A>(plan: &mut Plan<A>, waiting: &Waiting, now: Timestamp) {
         }
         Waiting::ForSystemPool { until } => {
             plan.wait(reason, message).until(*until);
+        }
+        Waiting::OwnedByAnother { .. } | Waiting::Vanished { .. } => {
+            plan.wait(reason, message).until(later(now, OWNER_CHECK));
         }
         // AKS tells of another system pool only when asked.
         Waiting::ForAnotherSystemPool => {

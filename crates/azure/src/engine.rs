@@ -2,7 +2,7 @@
 //! step; whatever takes longer is an [`Outcome`], and nothing is remembered that cannot be found out again.
 
 mod ensure;
-mod failures;
+mod writes;
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -12,7 +12,8 @@ use serde_json::Value;
 use slipway_runtime::{Clock, Outcome};
 
 pub use ensure::{Desired, Ensured};
-use failures::Failures;
+use tokio::time::Instant;
+use writes::{Content, Reason, Writes};
 
 use crate::{
     arm::{Answer, ArmError, Client, ClientError, Operation, Poll, ResourceId, resource_state},
@@ -45,7 +46,7 @@ pub struct Azure {
     tuning: Tuning,
     clock: Clock,
     operations: Arc<Mutex<HashMap<ResourceId, Operation>>>,
-    failures: Failures,
+    writes: Writes,
 }
 
 impl fmt::Debug for Azure {
@@ -70,7 +71,7 @@ impl Azure {
             budget: Budget::new(Limits::default().scaled(tuning.budget)),
             views: Views::default(),
             operations: Arc::default(),
-            failures: Failures::default(),
+            writes: Writes::default(),
             cloud,
             transport,
             tuning,
@@ -95,6 +96,7 @@ impl Azure {
         cluster: &str,
     ) -> Result<Arm, SetupError> {
         let identity = format!("{}/{}", principal.tenant_id, principal.client_id);
+        let credential = principal.fingerprint(self.cloud.authority_host().as_str());
         let tokens = self
             .credentials
             .tokens(permission, principal, &self.cloud, &self.cloud.scope())?;
@@ -113,6 +115,7 @@ impl Azure {
             view: self.views.of(subscription, &identity),
             azure: self.clone(),
             subscription: subscription.to_owned(),
+            credential,
         })
     }
 }
@@ -136,6 +139,8 @@ pub struct Arm {
     view: Arc<View>,
     azure: Azure,
     subscription: String,
+    /// Tells one credential from another; a write that was refused is tried again with the next.
+    credential: [u8; 32],
 }
 
 /// What became of an operation we know of.
@@ -253,7 +258,7 @@ impl Arm {
                     tracing::info!(resource = %id, code = remark.code, message = remark.message, "Azure finished the operation with a remark");
                 }
                 self.over(id);
-                self.azure.failures.forget(id);
+                self.azure.writes.succeeded(id, Instant::now());
                 Ok(Followed::Over)
             }
             Poll::Canceled | Poll::Forgotten => {
@@ -267,7 +272,7 @@ impl Arm {
                     target: id.to_string(),
                     refusal,
                 };
-                self.azure.failures.operation_failed(id, &error);
+                self.azure.writes.operation_failed(id, &error, Instant::now());
                 Err(error)
             }
         }
@@ -278,8 +283,13 @@ impl Arm {
         self.view.touch(id);
     }
 
-    /// Makes the resource go away. Done: it is gone.
-    pub async fn delete(&self, id: &ResourceId, api_version: &str) -> Result<Ensured, ArmError> {
+    /// Makes the resource go away, unless another than `owner` has its mark on it. Done: it is gone.
+    pub async fn delete(
+        &self,
+        id: &ResourceId,
+        api_version: &str,
+        owner: Option<&str>,
+    ) -> Result<Ensured, ArmError> {
         match self.follow(id).await {
             Ok(Followed::Running { progress, after }) => {
                 return Ok(Ensured::waiting(Outcome::InProgress(after), Some(progress)));
@@ -305,23 +315,58 @@ impl Arm {
                 Some(progress),
             ));
         }
+        ensure::refuse_foreign(id, Some(&body), owner)?;
+        let content = Content::of(b"DELETE", &self.credential);
+        if let Some(held) = self.azure.writes.held(id, content, Instant::now()) {
+            return held.ended("deleting", id);
+        }
         let answer = self.client.delete(id, api_version).await;
         self.view.touch(id);
         Ok(match answer {
             // Gone before we came, or deleted at once.
-            Ok(Answer::NotFound | Answer::Done(_)) => Ensured::done(None),
+            Ok(Answer::NotFound | Answer::Done(_)) => {
+                self.azure.writes.succeeded(id, Instant::now());
+                Ensured::done(None)
+            }
             Ok(Answer::Accepted { operation, after, .. }) => {
+                self.azure.writes.accepted(id, content, Instant::now());
                 self.azure.operations.lock().insert(id.clone(), operation);
                 Ensured::waiting(Outcome::InProgress(after), Some("Deleting".to_owned()))
             }
-            Ok(Answer::Busy { message, after }) => {
-                Ensured::waiting(Outcome::InProgress(after), Some(message))
-            }
-            Ok(Answer::Throttled(after)) | Err(ArmError::Budget { after, .. }) => {
-                Ensured::waiting(Outcome::Throttled(after), None)
+            other => return self.not_accepted("deleting", id, content, other),
+        })
+    }
+}
+
+impl Arm {
+    /// A write was not accepted: the wait before the same is sent again begins.
+    fn not_accepted(
+        &self,
+        doing: &'static str,
+        id: &ResourceId,
+        content: Content,
+        answer: Result<Answer, ArmError>,
+    ) -> Result<Ensured, ArmError> {
+        let reason = match answer {
+            Ok(Answer::Busy { message, after }) => Reason::Busy { message, after },
+            Ok(Answer::Throttled(after)) => Reason::Throttled { after },
+            Err(ArmError::Refused { refusal, .. }) => Reason::Refused(refusal),
+            Err(ArmError::Unreachable { reason, .. }) => Reason::Unreachable(reason),
+            Err(ArmError::Unreadable { reason, .. }) => Reason::Unreadable(reason),
+            // Nothing was sent: our own budget says when it may be.
+            Err(ArmError::Budget { after, .. }) => {
+                return Ok(Ensured::waiting(Outcome::Throttled(after), None));
             }
             Err(error) => return Err(error),
-        })
+            Ok(_) => {
+                return Ok(Ensured::waiting(
+                    Outcome::InProgress(self.azure.tuning.requeue),
+                    None,
+                ));
+            }
+        };
+        let held = self.azure.writes.failed(id, content, reason, Instant::now());
+        held.ended(doing, id)
     }
 }
 

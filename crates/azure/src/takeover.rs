@@ -175,7 +175,7 @@ impl Takeover {
         // Who made what is stored before the first object is told anything: a hushed one no longer tells.
         for id in left.iter().filter_map(|(_, _, one)| made(one)) {
             if let Some(version) = ResourceKind::of(&id).and_then(api_version) {
-                records.intend(&id, version, &ResourceState::Absent);
+                records.intend(&id, version, &ResourceState::Absent, context.clock.now());
             }
         }
         if records.patch().is_some() {

@@ -16,13 +16,14 @@ use slipway_azure::{
     },
 };
 use slipway_capi::owner;
-use slipway_runtime::Context;
+use slipway_runtime::{Context, Outcome};
 
 use super::observe::{ReconcileContext, sign_in};
 use crate::{
     frame,
     plan::{Action, DesiredResource, control_plane::endpoint},
     render::ids,
+    status,
 };
 
 /// What became of the kubeconfigs.
@@ -44,10 +45,12 @@ impl Executor<'_> {
         for action in plan {
             let Action::Ensure(desired) = action else { continue };
             let api_version = step::api_version(&desired.manifest)?;
+            self.reconcile.records.ensure_mark(|| self.context.random.uuid());
             self.reconcile.records.intend(
                 &desired.id,
                 &api_version,
                 self.reconcile.observations.state_of(&desired.id),
+                self.context.clock.now(),
             );
         }
         self.store_records().await
@@ -80,6 +83,19 @@ impl Executor<'_> {
         let (plane, kind) = (&self.reconcile.observed.plane, format!("{:?}", desired.kind));
         frame::tell_sent(plane, &kind, &desired.id, &result, self.context);
         result
+    }
+
+    /// A resource of ours vanished: it is reported, and made again in the next reconcile.
+    pub fn accept_vanished(&mut self, kind: ResourceKind, id: &str) -> StepResult {
+        self.report_vanished(kind, id);
+        self.reconcile.records.vanished(id);
+        StepResult::waiting(status::vanished(id), Outcome::InProgress(frame::SOON))
+    }
+
+    /// The event for a resource that vanished, once.
+    pub fn report_vanished(&self, kind: ResourceKind, id: &str) {
+        let plane = &self.reconcile.observed.plane;
+        frame::report_vanished(plane, status::condition_of(kind), id, self.context);
     }
 
     pub async fn delete(&mut self, kind: ResourceKind, id: &str) -> StepResult {

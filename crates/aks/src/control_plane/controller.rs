@@ -29,7 +29,7 @@ use crate::{
     access::Access,
     api::{AzureClusterIdentity, AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool},
     caches::Caches,
-    frame::{self, ASK_AGAIN, Framed, SOON, TAKING_OVER},
+    frame::{self, ASK_AGAIN, Framed, OWNER_CHECK, SOON, TAKING_OVER, WithoutAzure},
     plan::{Action, Waiting, control_plane as planning},
     status::{self, worse},
 };
@@ -200,12 +200,23 @@ impl ControlPlaneReconciler {
             .duration(POOL_WAIT_FLAG)
             .unwrap_or(POOL_WAIT);
         let seen = match observe::known(object, cluster_name, cluster, pool_timeout, &self.caches, context) {
-            Ok(known) => observe::observe(known, &self.access, context).await,
+            Ok(known) => observe::observe(known, &self.access, &self.caches, context).await,
             Err(error) => Err(error),
         };
         let reconcile = match seen {
             Ok(reconcile) => reconcile,
-            Err(error) => return tell_unseen(object, cluster_name, error, context).await,
+            Err(error) if object.metadata.deletion_timestamp.is_some() => {
+                return match frame::without_azure(object, &error, context) {
+                    WithoutAzure::Release => release(object, context).await,
+                    WithoutAzure::Stay(message) => {
+                        let result = StepResult::failed(error).saying(message);
+                        tell_unseen(object, cluster_name, result, context).await
+                    }
+                };
+            }
+            Err(error) => {
+                return tell_unseen(object, cluster_name, StepResult::failed(error), context).await;
+            }
         };
         let now = context.clock.now();
         let plan = planning::plan(&reconcile.observed, now);
@@ -237,8 +248,10 @@ async fn perform(executor: &mut Executor<'_>, plan: &[Action], total: &mut Recon
     for action in plan {
         let kind = match action {
             Action::Ensure(desired) => Some(desired.kind),
-            Action::Delete { kind, .. } => Some(*kind),
-            Action::Wait(Waiting::ForAzure { id }) => ResourceKind::of(id),
+            Action::Delete { kind, .. } | Action::AcceptVanished { kind, .. } => Some(*kind),
+            Action::Wait(Waiting::ForAzure { id } | Waiting::OwnedByAnother { id, .. }) => {
+                ResourceKind::of(id)
+            }
             _ => None,
         };
         if let (Some(held), Some(kind)) = (held_by, kind)
@@ -266,6 +279,10 @@ async fn perform(executor: &mut Executor<'_>, plan: &[Action], total: &mut Recon
                     other => other.clone(),
                 };
                 total.take(*kind, StepResult { status, ..result })
+            }
+            Action::AcceptVanished { kind, id } => {
+                let result = executor.accept_vanished(*kind, id);
+                total.take(*kind, result)
             }
             Action::SetEndpoint { host, port } => {
                 if let Err(error) = executor.set_endpoint(host, *port).await {
@@ -335,6 +352,16 @@ fn wait(executor: &mut Executor<'_>, waiting: &Waiting, total: &mut ReconcileRes
             let after = Duration::try_from(until.duration_since(now)).unwrap_or_default();
             total.again(Next::After(after.max(SOON)));
         }
+        Waiting::OwnedByAnother { id, .. } => {
+            let kind = ResourceKind::of(id).unwrap_or(ResourceKind::ManagedCluster);
+            let result = StepResult::waiting(status::waiting(waiting), Outcome::InProgress(OWNER_CHECK));
+            total.take(kind, result);
+        }
+        Waiting::Vanished { id } => {
+            executor.report_vanished(ResourceKind::ManagedCluster, id);
+            let result = StepResult::waiting(status::waiting(waiting), Outcome::InProgress(OWNER_CHECK));
+            total.take(ResourceKind::ManagedCluster, result);
+        }
         Waiting::ForTheUser(error) => {
             let error = Error::from(error.clone());
             total.take(ResourceKind::ManagedCluster, StepResult::failed(error));
@@ -347,11 +374,11 @@ fn wait(executor: &mut Executor<'_>, waiting: &Waiting, total: &mut ReconcileRes
 async fn tell_unseen(
     object: &AzureManagedControlPlane,
     cluster_name: &str,
-    error: Error,
+    result: StepResult,
     context: &Context,
 ) -> Result<Next, Error> {
     let mut total = ReconcileResult::default();
-    total.take(ResourceKind::ResourceGroup, StepResult::failed(error));
+    total.take(ResourceKind::ResourceGroup, result);
     let observed = planning::Observed {
         plane: object.clone(),
         cluster_name: cluster_name.to_owned(),

@@ -7,8 +7,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use slipway_azure::{
+    ownership,
     reconcile::{
         Absence, Error, Observations, Records, ResourceKind, ResourceState,
+        records::Entry,
         step::{self, read_age},
     },
     session::Session,
@@ -20,7 +22,7 @@ use slipway_runtime::{Context, ObjectKey};
 use crate::{
     access::{Access, subscription},
     api::{AzureManagedCluster, AzureManagedControlPlane},
-    caches::Caches,
+    caches::{Caches, claim},
     plan::control_plane::{Observed, id_of, resources},
     render::{self, ids},
 };
@@ -82,6 +84,7 @@ pub fn known(
 pub async fn observe(
     mut observed: Observed,
     access: &Access,
+    caches: &Caches,
     context: &Context,
 ) -> Result<ReconcileContext, Error> {
     let session = access
@@ -110,8 +113,9 @@ pub async fn observe(
     let mut observations = Observations::default();
     let mut api_versions = BTreeMap::new();
     for (id, api_version) in desired {
-        // What is to be made must not be somebody's already, and nothing is to be left behind.
-        let absence = if deleting || records.get(&id).is_none() {
+        // What is to be made must not be somebody's already, nothing is to be left behind, and what existed has not
+        // vanished because a list is old.
+        let absence = if deleting || records.get(&id).is_none_or(Entry::existed) {
             Absence::Certain
         } else {
             Absence::Listed
@@ -120,6 +124,16 @@ pub async fn observe(
             .observe(&session.arm, &id, &api_version, absence, max_age)
             .await;
         api_versions.entry(id.to_lowercase()).or_insert(api_version);
+    }
+    for (id, state) in &observations.states {
+        let others = caches.plane_claims(&context.informers, &observed.plane, id);
+        let ownership = ownership::judge(&claim(&observed.plane, id), &others, &state.tags());
+        if let Some(foreign) = ownership.foreign() {
+            observed.foreign.insert(id.clone(), foreign.clone());
+        }
+        if state.is_absent() && records.get(id).is_some_and(Entry::existed) {
+            observed.vanished.insert(id.clone());
+        }
     }
     observed.states = observations.states.clone();
     observed.made = records

@@ -1,10 +1,16 @@
 //! The plan for a control plane: create with pools, update, delete in order.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use slipway_azure::reconcile::{ResourceKind, ResourceState, state_of};
+use slipway_azure::{
+    ownership::Foreign,
+    reconcile::{ResourceKind, ResourceState, state_of},
+};
 use slipway_capi::{marks::is_deleted_for_move, view::MachinePool};
 
 use super::{Action, DesiredResource, Plan, Waiting};
@@ -16,6 +22,8 @@ use crate::{
 
 /// The virtual machine size of a pool nobody described: small, and in every region.
 pub const DEFAULT_POOL_SIZE: &str = "Standard_D2s_v3";
+/// Lets a vanished AKS cluster be created again.
+pub const RECREATE: &str = "slipway.dev/recreate";
 /// Where every AKS API server answers.
 const PORT: i32 = 443;
 
@@ -41,6 +49,10 @@ pub struct Observed {
     pub states: BTreeMap<String, ResourceState>,
     /// What we made in Azure, by id in lower case.
     pub made: BTreeMap<String, ResourceKind>,
+    /// What belongs to another, by id in lower case.
+    pub foreign: BTreeMap<String, Foreign>,
+    /// What was there and is gone, though nothing here deleted it, by id in lower case.
+    pub vanished: BTreeSet<String>,
     /// How long to wait for a pool object before a default pool is made.
     pub pool_timeout: Duration,
 }
@@ -61,11 +73,30 @@ impl Observed {
     }
 
     fn is_ours(&self, id: &str) -> bool {
-        tags::is_owned(&state_of(&self.states, id).tags(), &self.cluster_name)
+        tags::is_owned(&state_of(&self.states, id).tags(), &self.cluster_name) && self.foreign(id).is_none()
+    }
+
+    /// Why a resource is another's.
+    pub fn foreign(&self, id: &str) -> Option<&Foreign> {
+        self.foreign.get(&id.to_lowercase())
+    }
+
+    /// The wait for whoever owns a resource.
+    fn owned_by_another(&self, id: &str) -> Option<Waiting> {
+        self.foreign(id).map(|foreign| Waiting::OwnedByAnother {
+            id: id.to_owned(),
+            foreign: foreign.clone(),
+        })
+    }
+
+    /// Whether the user asked for a vanished AKS cluster to be created again, empty.
+    fn recreates(&self) -> bool {
+        let annotations = self.plane.metadata.annotations.as_ref();
+        annotations.is_some_and(|all| all.get(RECREATE).is_some_and(|value| value == "true"))
     }
 
     fn made_by_us(&self, id: &str) -> bool {
-        self.made.contains_key(&id.to_lowercase())
+        self.made.contains_key(&id.to_lowercase()) && self.foreign(id).is_none()
     }
 
     /// Whether AKS has ever brought the cluster up: it says so, or it said so when the endpoint was stored.
@@ -98,6 +129,11 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         return delete(observed);
     }
     let facts = observed.facts();
+    // Another's cluster is left alone with all that is around it, its kubeconfig included.
+    let cluster_id = ids::managed_cluster(&facts);
+    if let Some(waiting) = observed.owned_by_another(&cluster_id) {
+        return vec![Action::Wait(waiting)];
+    }
     let mut plan = Plan::new();
     let below = |kind: ResourceKind, manifest: Value| -> DesiredResource {
         let id = id_of(&facts, &manifest);
@@ -128,7 +164,11 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let subnet = below(ResourceKind::Subnet, network::subnet(&facts));
     let subnet_is_absent = state_of(&observed.states, &subnet.id).is_absent();
     if !network_is_brought || subnet_is_absent || observed.made_by_us(&subnet.id) {
-        plan.push(Action::Ensure(subnet));
+        push(observed, &mut plan, subnet);
+    }
+    if observed.vanished.contains(&cluster_id.to_lowercase()) && !observed.recreates() {
+        plan.push(Action::Wait(Waiting::Vanished { id: cluster_id }));
+        return plan;
     }
     let cluster = match desired_cluster(observed, now) {
         Ok(manifest) => below(ResourceKind::ManagedCluster, manifest),
@@ -203,7 +243,9 @@ pub fn resources(facts: &Facts<'_>) -> Vec<(ResourceKind, Value)> {
 fn push_deletion(observed: &Observed, plan: &mut Plan, kind: ResourceKind, id: String, ours: bool) {
     match state_of(&observed.states, &id) {
         ResourceState::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id })),
-        ResourceState::Present(_) if ours => plan.push(Action::Delete { kind, id }),
+        ResourceState::Present(_) if ours && observed.foreign(&id).is_none() => {
+            plan.push(Action::Delete { kind, id });
+        }
         // Gone, but still on our list: deleting it again takes it off.
         ResourceState::Absent if observed.plane.metadata.deletion_timestamp.is_none() && ours => {
             plan.push(Action::Delete { kind, id });
@@ -212,11 +254,24 @@ fn push_deletion(observed: &Observed, plan: &mut Plan, kind: ResourceKind, id: S
     }
 }
 
+/// A resource is made, or made again after its loss was reported.
+fn push(observed: &Observed, plan: &mut Plan, desired: DesiredResource) {
+    if observed.vanished.contains(&desired.id.to_lowercase()) {
+        let DesiredResource { kind, id, .. } = desired;
+        plan.push(Action::AcceptVanished { kind, id });
+    } else {
+        plan.push(Action::Ensure(desired));
+    }
+}
+
 /// A resource that exists and is not marked as ours is used as it is, unless it can only be ours.
 fn push_if_ours(observed: &Observed, plan: &mut Plan, desired: DesiredResource, always_ours: bool) {
     match state_of(&observed.states, &desired.id) {
         ResourceState::Unknown => plan.push(Action::Wait(Waiting::ForAzure { id: desired.id })),
-        ResourceState::Absent => plan.push(Action::Ensure(desired)),
+        ResourceState::Absent => push(observed, plan, desired),
+        ResourceState::Present(_) if always_ours && observed.foreign(&desired.id).is_some() => {
+            plan.extend(observed.owned_by_another(&desired.id).map(Action::Wait));
+        }
         ResourceState::Present(_) if always_ours || observed.is_ours(&desired.id) => {
             plan.push(Action::Ensure(desired));
         }
@@ -331,7 +386,8 @@ fn delete(observed: &Observed) -> Plan {
                 ResourceKind::Subnet => {
                     observed.made_by_us(&id) || observed.is_ours(&ids::virtual_network(&facts))
                 }
-                _ => true,
+                // The others are parts of the cluster, and go or stay with it.
+                _ => observed.foreign(&ids::managed_cluster(&facts)).is_none(),
             };
             (kind, id, ours)
         })

@@ -7,7 +7,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use slipway_azure::reconcile::ResourceKind;
+use slipway_azure::{ownership::Foreign, reconcile::ResourceKind};
 
 use crate::render::RenderError;
 
@@ -41,6 +41,15 @@ pub enum Waiting {
     ForAzure {
         id: String,
     },
+    /// It belongs to another: nothing is written to it and nothing goes on.
+    OwnedByAnother {
+        id: String,
+        foreign: Foreign,
+    },
+    /// The AKS cluster is gone, and nothing here deleted it.
+    Vanished {
+        id: String,
+    },
     /// The objects ask for something that cannot be made; a change of them is waited for.
     ForTheUser(RenderError),
 }
@@ -51,6 +60,11 @@ pub enum Action {
     /// Compare with Azure and send what differs.
     Ensure(DesiredResource),
     Delete {
+        kind: ResourceKind,
+        id: String,
+    },
+    /// It was there and is gone, and nothing here deleted it: report that before it is made again.
+    AcceptVanished {
         kind: ResourceKind,
         id: String,
     },
@@ -70,6 +84,7 @@ impl fmt::Display for Action {
         match self {
             Self::Ensure(desired) => write!(formatter, "ensure {:?} {}", desired.kind, desired.id),
             Self::Delete { kind, id } => write!(formatter, "delete {kind:?} {id}"),
+            Self::AcceptVanished { kind, id } => write!(formatter, "report vanished {kind:?} {id}"),
             Self::SetEndpoint { host, port } => write!(formatter, "set endpoint {host}:{port}"),
             Self::WriteKubeconfigs => formatter.write_str("write kubeconfigs"),
             Self::RemoveFinalizer => formatter.write_str("remove finalizer"),

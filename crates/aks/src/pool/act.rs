@@ -16,6 +16,7 @@ use super::{observe::ReconcileContext, plan::Action};
 use crate::{
     plan::DesiredResource,
     planning::{SOON, TAKING_OVER},
+    status,
 };
 
 /// What the annotation on a MachinePool says when AKS decides its replicas. The value is the one clusters already have.
@@ -31,10 +32,17 @@ pub async fn act(
         Action::Detach => return detach(reconcile, takeover, context).await,
         Action::Record { id } => {
             let state = reconcile.observations.state_of(id);
-            reconcile.records.intend(id, &reconcile.api_version, state);
+            let now = context.clock.now();
+            reconcile.records.ensure_mark(|| context.random.uuid());
+            reconcile.records.intend(id, &reconcile.api_version, state, now);
             store_records(reconcile, context).await?;
         }
         Action::StoreRecords => store_records(reconcile, context).await?,
+        Action::AcceptVanished { id } => {
+            reconcile.records.vanished(id);
+            let outcome = Outcome::InProgress(SOON);
+            return settle(StepResult::waiting(status::vanished(id), outcome), reconcile);
+        }
         Action::Ensure(desired) => {
             let result = ensure(desired, reconcile).await;
             return settle(result, reconcile);

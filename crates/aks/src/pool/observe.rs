@@ -1,7 +1,7 @@
 //! Every read of the pool controller.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
     time::Duration,
 };
@@ -11,8 +11,10 @@ use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_azure::{
+    ownership,
     reconcile::{
         Absence, Error, Observations, Records, ResourceState, StepStatus,
+        records::Entry,
         step::{self, read_age},
     },
     session::Session,
@@ -31,7 +33,7 @@ use super::plan::{Observed, scales};
 use crate::{
     access::{Access, subscription},
     api::{AzureManagedControlPlane, AzureManagedMachinePool},
-    caches::Caches,
+    caches::{Caches, claim},
     planning::{Problem, Unknown},
     render::{self, Facts, ids},
 };
@@ -96,6 +98,7 @@ pub async fn observe(
         max_age: read_age(&pool.metadata),
         step: None,
     };
+    reconcile.observed.remaining = reconcile.records.remaining().map(str::to_owned).collect();
     if asks(&reconcile.observed)
         && let Err(error) = ask(&mut reconcile, sources, context).await
     {
@@ -153,7 +156,7 @@ async fn ask(
     reconcile.api_version = step::api_version(&kind)?;
     // A pool that is to be made, or is said to be gone, is asked for by itself.
     let deleting = pool.metadata.deletion_timestamp.is_some();
-    let absence = if deleting || reconcile.records.get(&reconcile.id).is_none() {
+    let absence = if deleting || reconcile.records.get(&reconcile.id).is_none_or(Entry::existed) {
         Absence::Certain
     } else {
         Absence::Listed
@@ -182,6 +185,25 @@ async fn ask(
         .and_then(|body| body.pointer("/properties/agentPoolProfiles"))
         .and_then(Value::as_array)
         .map(|profiles| profiles.iter().map(as_resource).collect());
+    let cluster_state = reconcile.observations.state_of(&aks);
+    let (caches, informers) = (sources.caches, &context.informers);
+    let of_cluster = ownership::judge(
+        &claim(&plane, &aks),
+        &caches.plane_claims(informers, &plane, &aks),
+        &cluster_state.tags(),
+    );
+    let of_pool = ownership::judge(
+        &claim(&observed.pool, &reconcile.id),
+        &caches.pool_claims(informers, &observed.pool, &reconcile.id),
+        &BTreeMap::new(),
+    );
+    observed.foreign = of_cluster
+        .foreign()
+        .map(|foreign| (aks.clone(), foreign.clone()))
+        .or_else(|| Some((reconcile.id.clone(), of_pool.foreign()?.clone())));
+    observed.cluster_is_absent = cluster_state.is_absent();
+    observed.vanished =
+        observed.state.is_absent() && reconcile.records.get(&reconcile.id).is_some_and(Entry::existed);
     reconcile.session = Some(session);
     Ok(())
 }

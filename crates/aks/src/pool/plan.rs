@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use slipway_azure::{
     diff::Record,
+    ownership::Foreign,
     reconcile::{ResourceKind, ResourceState, step},
 };
 use slipway_capi::{frame::Plan, view::MachinePool};
@@ -13,8 +14,9 @@ use slipway_capi::{frame::Plan, view::MachinePool};
 use crate::{
     api::{AzureManagedControlPlane, AzureManagedMachinePool, MODE_SYSTEM},
     plan::{DesiredResource, Waiting, control_plane::id_of},
-    planning::{Problem, Unknown, changing, occupied, wait},
+    planning::{ORPHAN, Problem, Unknown, changing, occupied, wait},
     render::{Facts, PoolFacts, agent_pool},
+    status::VANISHED,
 };
 
 /// One idempotent call.
@@ -24,6 +26,10 @@ pub enum Action {
     Detach,
     /// Note on the object what is about to be asked for.
     Record {
+        id: String,
+    },
+    /// It was there and is gone, and nothing here deleted it: report that before it is made again.
+    AcceptVanished {
         id: String,
     },
     /// Compare with Azure once more and send what differs.
@@ -47,6 +53,7 @@ impl fmt::Display for Action {
         match self {
             Self::Detach => formatter.write_str("detach objects of Azure Service Operator"),
             Self::Record { id } => write!(formatter, "record {id}"),
+            Self::AcceptVanished { id } => write!(formatter, "report vanished {id}"),
             Self::Ensure(desired) => write!(formatter, "ensure {:?} {}", desired.kind, desired.id),
             Self::Delete { id } => write!(formatter, "delete {:?} {id}", ResourceKind::AgentPool),
             Self::FollowReplicas { count } => write!(formatter, "follow replicas {count}"),
@@ -75,6 +82,14 @@ pub struct Observed {
     pub all_pools: Option<Vec<Value>>,
     /// Another installation may still hold objects for the same resources: Azure was not asked.
     pub must_detach: bool,
+    /// Why the node pool, or the whole AKS cluster, is another's: the id, and the reason.
+    pub foreign: Option<(String, Foreign)>,
+    /// Whether AKS has no such cluster: its control plane decides what becomes of that.
+    pub cluster_is_absent: bool,
+    /// Whether the pool was there and is gone, though nothing here deleted it.
+    pub vanished: bool,
+    /// What is left in Azure if the object goes now.
+    pub remaining: Vec<String>,
     /// What kept Azure from being asked: the identity, its secret or the settings are not right.
     pub problem: Option<Problem>,
     /// Whether the pool is on the list of what we ask for, with what was applied last.
@@ -150,6 +165,12 @@ fn desired(observed: &Observed) -> Result<DesiredResource, Option<Waiting>> {
     };
     let plane = observed.plane.as_ref().filter(ready);
     let facts = facts(observed, plane.ok_or(Waiting::ForControlPlane)?);
+    if observed.cluster_is_absent {
+        return Err(Some(Waiting::ForControlPlane));
+    }
+    if let Some((id, foreign)) = observed.foreign.clone() {
+        return Err(Some(Waiting::OwnedByAnother { id, foreign }));
+    }
     if observed.state == ResourceState::Unknown {
         return Err(None);
     }
@@ -169,6 +190,12 @@ fn desired(observed: &Observed) -> Result<DesiredResource, Option<Waiting>> {
 }
 
 fn ensure(observed: &Observed, plan: &mut Plan<Action>, desired: DesiredResource) {
+    if observed.vanished {
+        let why = "AKS no longer has the pool, and nothing here deleted it: it is made again";
+        plan.then(Action::AcceptVanished { id: desired.id }, why)
+            .announced(VANISHED);
+        return;
+    }
     if !observed.is_recorded {
         let id = desired.id.clone();
         plan.then(
@@ -259,7 +286,29 @@ fn delete(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
         return;
     };
     if let Some(problem) = &observed.problem {
-        problem.block(plan);
+        let annotations = observed.pool.metadata.annotations.as_ref();
+        let orphaned = annotations.is_some_and(|all| all.get(ORPHAN).is_some_and(|value| value == "true"));
+        if observed.remaining.is_empty() {
+            plan.release_finalizer("the pool made nothing in Azure");
+        } else if orphaned {
+            plan.release_finalizer("its annotation lets go of what remains in Azure");
+        } else {
+            let message = format!(
+                "{}. In Azure remain {}: mend the sign-in, or annotate the AzureManagedMachinePool with {ORPHAN}: \
+                 \"true\" to let go of them",
+                problem.message,
+                observed.remaining.join(", ")
+            );
+            Problem {
+                message,
+                ..problem.clone()
+            }
+            .block(plan);
+        }
+        return;
+    }
+    if observed.foreign.is_some() {
+        plan.release_finalizer("another owns the node pool");
         return;
     }
     let id = agent_pool_id(&facts(observed, plane), observed);

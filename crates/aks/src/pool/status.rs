@@ -22,7 +22,7 @@ pub fn step(progress: &Progress<Action, Error>, learnt: Option<&StepStatus>) -> 
             continue;
         }
         match entry.action() {
-            Some(Action::Ensure(_) | Action::Delete { .. }) => {
+            Some(Action::Ensure(_) | Action::Delete { .. } | Action::AcceptVanished { .. }) => {
                 step = failed(attempt).or_else(|| learnt.cloned());
             }
             Some(Action::Detach | Action::Record { .. }) if !attempt.is_done() => return None,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use slipway_azure::reconcile::{ResourceKind, StepStatus};
 use slipway_capi::condition::{self, Report, Status};
 
-use super::{condition_of, set_both, set_ready};
+use super::{condition_of, set_both, set_ready, words, worst};
 use crate::{
     api::{
         AzureManagedControlPlaneStatus, ControlPlaneInitialization, NewerConditions, OidcIssuerStatus,
@@ -24,6 +24,32 @@ pub struct Progress {
     pub steps: BTreeMap<ResourceKind, StepStatus>,
     /// Whether the kubeconfig Secrets are written.
     pub kubeconfig_written: bool,
+}
+
+/// Reason and message of `Available`: the first thing that is wrong, also where the API server answers all the same, since
+/// this is what `clusterctl describe` shows.
+fn availability(available: bool, deleting: bool, steps: &[(&str, &StepStatus)]) -> (String, String) {
+    let first = worst(steps).filter(|(_, step)| **step != StepStatus::Done);
+    let told = |message: &str| match first {
+        Some((condition, step)) => {
+            let (_, _, reason, text) = words(step);
+            let text = if text.is_empty() { reason } else { text };
+            format!("{condition}: {text}")
+        }
+        None => message.to_owned(),
+    };
+    let reason = match first {
+        _ if available => "Available",
+        _ if deleting => "Deleting",
+        Some((_, step)) => words(step).2,
+        None => "NotAvailable",
+    };
+    let message = if available {
+        told("")
+    } else {
+        told("AKS has not answered with an API server yet")
+    };
+    (reason.to_owned(), message)
 }
 
 pub fn status(observed: &Observed, progress: &Progress, now: Timestamp) -> AzureManagedControlPlaneStatus {
@@ -77,14 +103,10 @@ pub fn status(observed: &Observed, progress: &Progress, now: Timestamp) -> Azure
     status.ready = Some(answers && all_done && !deleting);
     status.external_managed_control_plane = Some(true);
     let available = answers && !deleting;
-    let (reason, message) = if available {
-        ("Available", "")
-    } else {
-        ("NotAvailable", "AKS has not answered with an API server yet")
-    };
+    let (reason, message) = availability(available, deleting, &kinds);
     condition::set(
         &mut newer,
-        &Report::new("Available", Status::from(available), reason, message),
+        &Report::new("Available", Status::from(available), &reason, &message),
         generation,
         now,
     );

@@ -10,7 +10,7 @@ use slipway_capi::condition::{
     legacy::{self, LegacyCondition, LegacyReport, Severity},
 };
 
-use crate::plan::Waiting;
+use crate::plan::{Waiting, control_plane::RECREATE};
 
 /// The v1beta1 condition a kind of resource reports in, as dashboards know it.
 pub fn condition_of(kind: ResourceKind) -> &'static str {
@@ -87,12 +87,14 @@ pub(crate) fn set_ready(
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
-    let worst = kinds
-        .iter()
-        .min_by_key(|(_, step)| rank(step))
-        .map_or(&StepStatus::Done, |(_, step)| *step);
+    let worst = worst(kinds).map_or(&StepStatus::Done, |(_, step)| step);
     set_both(old, new, "Ready", worst, generation, now);
     *worst == StepStatus::Done
+}
+
+/// The worst step with its condition, the first of them in the order in which the resources are made.
+fn worst<'a>(kinds: &[(&'a str, &'a StepStatus)]) -> Option<(&'a str, &'a StepStatus)> {
+    kinds.iter().copied().min_by_key(|(_, step)| rank(step))
 }
 
 /// How bad a step is; the least is the worst.
@@ -109,6 +111,17 @@ fn rank(step: &StepStatus) -> u8 {
 /// The worse of two steps of one kind.
 pub fn worse(left: StepStatus, right: StepStatus) -> StepStatus {
     if rank(&right) < rank(&left) { right } else { left }
+}
+
+/// The reason of a resource that was there and is gone.
+pub const VANISHED: &str = "Vanished";
+
+/// What is said of a resource that vanished and is made again.
+pub fn vanished(id: &str) -> StepStatus {
+    StepStatus::Waiting {
+        reason: VANISHED.into(),
+        message: format!("{id} is gone, and nothing here deleted it: it is made again"),
+    }
 }
 
 /// How waiting for something is told.
@@ -139,6 +152,18 @@ pub fn waiting(waiting: &Waiting) -> StepStatus {
                 .to_owned(),
         ),
         Waiting::ForAzure { id } => ("WaitingForAzure", format!("Azure has not told yet about {id}")),
+        Waiting::OwnedByAnother { id, foreign } => (
+            "OwnedByAnother",
+            format!("nothing is written to {id}: {foreign}"),
+        ),
+        Waiting::Vanished { id } => (
+            VANISHED,
+            format!(
+                "{id} is gone, and nothing here deleted it. It is not created again by itself, because it would be \
+                 empty: annotate the AzureManagedControlPlane with {RECREATE}: \"true\" to create it, or delete the \
+                 Cluster"
+            ),
+        ),
         Waiting::ForTheUser(error) => ("InvalidSpec", error.to_string()),
     };
     StepStatus::Waiting {

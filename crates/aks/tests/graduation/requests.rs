@@ -124,12 +124,8 @@ fn page() -> String {
             "requests are spread until it recovers".to_owned(),
         ),
         (
-            "an operation failed".to_owned(),
-            format!(
-                "the same body is tried again after {}, doubling to {}; a change of the object is tried at once",
-                constant("azure/src/engine/failures.rs", "FIRST"),
-                constant("azure/src/engine/failures.rs", "LONGEST")
-            ),
+            "a write was refused, or its operation failed".to_owned(),
+            "the same is not sent again before its wait is over, whatever wakes the object: [the waits](../azure.md#writes-that-are-not-accepted); a change of the object or of its credential is sent at once".to_owned(),
         ),
         (
             "403 on a LIST".to_owned(),

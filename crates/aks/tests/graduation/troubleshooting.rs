@@ -5,7 +5,10 @@ use slipway_aks::{
     render::RenderError,
     status::{condition_of, waiting},
 };
-use slipway_azure::reconcile::{ResourceKind, StepStatus};
+use slipway_azure::{
+    ownership::Foreign,
+    reconcile::{ResourceKind, StepStatus},
+};
 
 const PAGE: &str = include_str!("../../../../docs/aks/troubleshooting.md");
 
@@ -49,6 +52,13 @@ fn every_condition_and_reason_is_on_the_page() {
         Waiting::ForControlPlane,
         Waiting::ForAnotherSystemPool,
         Waiting::ForAzure { id: String::new() },
+        Waiting::OwnedByAnother {
+            id: String::new(),
+            foreign: Foreign::Marked {
+                object: String::new(),
+            },
+        },
+        Waiting::Vanished { id: String::new() },
         Waiting::ForTheUser(RenderError::SshKey),
     ] {
         if let StepStatus::Waiting { reason, .. } = waiting(&reason) {

@@ -143,3 +143,55 @@ async fn a_pool_goes_and_the_last_system_pool_waits_for_another() {
     );
     assert!(condition(&world.plane(), "Ready")["status"] == "True");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_never_signed_in_can_be_deleted() {
+    let world = World::new();
+    let mut all = manifests(&json!({}), POOLS);
+    all.retain(|manifest| manifest["kind"] != "AzureClusterIdentity");
+    apply(&world.server, &all).await;
+    world
+        .until("told", |world| {
+            condition(&world.plane(), "ResourceGroupReady")["reason"] == "IdentityNotFound"
+        })
+        .await;
+    remove(&world.server, "Cluster", "fleet").await;
+    world.until_gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_identity_is_gone_says_what_remains_and_is_let_go_when_told_to() {
+    let world = World::new();
+    apply(&world.server, &manifests(&json!({}), POOLS)).await;
+    world.until_ready(&["system", "work"]).await;
+    let torn = json!({"metadata": {"finalizers": null}});
+    remove(&world.server, "AzureClusterIdentity", "fleet").await;
+    super::world::merge(&world.server, "AzureClusterIdentity", "fleet", torn).await;
+    let before = world.in_azure();
+    remove(&world.server, "Cluster", "fleet").await;
+    let message = |world: &World| {
+        world
+            .object("AzureManagedControlPlane", "fleet")
+            .and_then(|plane| {
+                let message = condition(&plane, "ResourceGroupReady")["message"]
+                    .as_str()?
+                    .to_owned();
+                message.contains("remain").then_some(message)
+            })
+    };
+    world.until("told", |world| message(world).is_some()).await;
+    let text = message(&world).unwrap_or_default();
+    assert!(
+        text.contains("/managedclusters/fleet") && text.contains("slipway.dev/orphan"),
+        "{text}"
+    );
+    assert_eq!(world.in_azure(), before);
+    let let_go = json!({"metadata": {"annotations": {"slipway.dev/orphan": "true"}}});
+    super::world::merge(&world.server, "AzureManagedControlPlane", "fleet", let_go).await;
+    world.until_gone().await;
+    assert_eq!(
+        world.in_azure(),
+        before,
+        "nothing is deleted that nobody could sign in for"
+    );
+}

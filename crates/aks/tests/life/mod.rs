@@ -6,6 +6,7 @@ mod changes;
 mod deletion;
 mod journey;
 mod nodes;
+mod ownership;
 mod surroundings;
 mod sweep;
 mod takeover;

@@ -40,6 +40,8 @@ pub struct Life {
     pub azure: Arc<Simulator>,
     /// While objects are moved nothing holds what is in Azure, and nothing may touch it.
     pub moving: AtomicBool,
+    /// From here on everything in Azure is another Cluster's.
+    pub foreign: AtomicBool,
     violation: Mutex<Option<String>>,
 }
 
@@ -50,6 +52,7 @@ impl Life {
             clock,
             azure,
             moving: AtomicBool::new(false),
+            foreign: AtomicBool::new(false),
             violation: Mutex::default(),
         }
     }
@@ -87,6 +90,9 @@ impl Life {
         if method != "GET" && !path.contains("oauth2") {
             if path.to_lowercase().contains("/resourcegroups/theirs") {
                 self.note(format!("{method} {path}, which is not ours"));
+            }
+            if self.foreign.load(Ordering::SeqCst) {
+                self.note(format!("{method} {path}, which the first Cluster owns"));
             }
             if self.moving.load(Ordering::SeqCst) {
                 self.note(format!("{method} {path} while the cluster is moved"));
@@ -192,15 +198,19 @@ fn readable(mut object: Value) -> Value {
 /// Whether a pool comes with its cluster or after it depends on what was to be seen when the cluster was made: who made it,
 /// and what Azure answered to a body of its own. A pool goes with its object either way.
 fn however_it_came(mut object: Value) -> Value {
-    if object["kind"] != "AzureManagedMachinePool" {
-        return object;
-    }
+    let is_pool = object["kind"] == "AzureManagedMachinePool";
     let Some(applied) = object["metadata"]["annotations"].get_mut(records::ANNOTATION) else {
         return object;
     };
     let text = applied.as_str().unwrap_or_default();
     let mut entries: BTreeMap<String, Value> = serde_json::from_str(text).expect("a record that can be read");
+    // Made up, and as early or late as it was stored.
+    entries.remove("mark");
     for entry in entries.values_mut().filter_map(Value::as_object_mut) {
+        entry.remove("since");
+        if !is_pool {
+            continue;
+        }
         entry.remove("made");
         if let Some(record) = entry.get_mut("record").and_then(Value::as_object_mut) {
             record.remove("accepted");

@@ -14,6 +14,7 @@ use slipway_kit::{
 };
 
 use super::{
+    ownership,
     surroundings::{Life, THEIRS},
     world::{apply, create, find, holds, manifests, merge, pool_manifests, remove},
 };
@@ -143,6 +144,24 @@ fn all_paused(objects: &[Value]) -> bool {
     objects.iter().filter(ours).all(paused)
 }
 
+/// A second Cluster that names the same Azure resources comes and goes.
+fn rival<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.foreign.store(true, Ordering::SeqCst);
+        ownership::apply_rival(&world.server).await;
+        world
+            .until("refused", |objects| {
+                ownership::rival(objects).is_some_and(ownership::is_refused)
+            })
+            .await;
+        ownership::remove_rival(&world.server).await;
+        world
+            .until("gone", |objects| ownership::rival(objects).is_none())
+            .await;
+    }
+    .boxed()
+}
+
 fn deletion<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         remove(&world.server, "Cluster", "fleet").await;
@@ -185,6 +204,11 @@ fn an_upgrade_ends_the_same_whatever_fails() {
 #[test]
 fn a_move_touches_nothing_in_azure_whatever_fails() {
     Journey::from(&FLEET, "AKS: moved", moved).assert_clean();
+}
+
+#[test]
+fn a_second_object_for_the_same_resources_writes_nothing_whatever_fails() {
+    Journey::from(&FLEET, "AKS: a second Cluster names the same resources", rival).assert_clean();
 }
 
 #[test]

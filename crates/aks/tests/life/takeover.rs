@@ -1,11 +1,15 @@
 //! A cluster that another installation made, with its operator's objects: taken over without a write in Azure.
 
+use std::time::Duration;
+
+use http::Method;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
 };
 use serde_json::{Value, json};
+use slipway_azure::ownership;
 
 use super::world::{NAMESPACE, SUBSCRIPTION, World, apply, manifests, merge};
 
@@ -54,6 +58,15 @@ async fn anothers_objects_are_detached_and_azure_is_not_touched() {
         )
         .await;
     }
+    for path in [
+        "/resourceGroups/fleet",
+        "/resourceGroups/fleet/providers/Microsoft.ContainerService/managedClusters/fleet",
+    ] {
+        let mut body = world.ask(Method::GET, path, None);
+        body["tags"].as_object_mut().expect("tags").remove(ownership::TAG);
+        world.ask(Method::PUT, path, Some(&body));
+    }
+    tokio::time::sleep(Duration::from_mins(10)).await;
     let group = format!("/subscriptions/{SUBSCRIPTION}/resourceGroups/fleet");
     let aks = format!("{group}/providers/Microsoft.ContainerService/managedClusters/fleet");
     let flux = format!("{aks}/providers/Microsoft.KubernetesConfiguration/extensions/flux");

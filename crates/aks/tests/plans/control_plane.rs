@@ -494,6 +494,20 @@ fn versions_tell_the_truth_and_what_is_initialized_stays_so() {
         ),
         ("Ready", "QuotaExceeded", "no cores left")
     );
+    let newer = status.newer.expect("conditions").conditions;
+    let available = newer
+        .iter()
+        .find(|one| one.type_ == "Available")
+        .expect("Available");
+    assert_eq!(
+        (
+            available.status.as_str(),
+            available.reason.as_str(),
+            available.message.as_str()
+        ),
+        ("False", "QuotaExceeded", "ManagedClusterRunning: no cores left"),
+        "clusterctl describe shows the first reason"
+    );
     assert_eq!(status.observed_generation, Some(3));
 }
 

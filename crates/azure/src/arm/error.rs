@@ -279,6 +279,8 @@ pub enum ArmError {
         target: String,
         host: String,
     },
+    #[error("{target} is neither changed nor deleted: another owns it (tag slipway.dev_owner: {mark})")]
+    Foreign { target: String, mark: String },
     #[error("{doing} {target}: waiting for the subscription's request budget")]
     Budget {
         doing: &'static str,
@@ -299,6 +301,7 @@ impl ArmError {
             Self::Unreachable { .. } => "AzureUnreachable",
             Self::Unreadable { .. } => "UnexpectedAnswer",
             Self::ForeignAddress { .. } => "ForeignAddress",
+            Self::Foreign { .. } => "OwnedByAnother",
             Self::Budget { .. } => "Throttled",
             Self::Id(_) => "InvalidResourceId",
             Self::Credential(error) => error.code(),
@@ -319,6 +322,7 @@ impl Classified for ArmError {
             Self::Refused { refusal, .. } => refusal.class(),
             Self::Unreachable { .. } | Self::Unreadable { .. } => Class::Transient,
             Self::ForeignAddress { .. } | Self::Id(_) => Class::Terminal,
+            Self::Foreign { .. } => Class::Denied,
             Self::Budget { after, .. } => Class::Throttled(*after),
             Self::Credential(error) => error.class(),
         }

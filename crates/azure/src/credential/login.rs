@@ -241,7 +241,7 @@ pub fn from_aso_secret(
 
 impl Principal {
     /// Changes whenever anything changes that a token depends on; tells nothing about a secret.
-    pub(super) fn fingerprint(&self, authority_host: &str) -> [u8; 32] {
+    pub(crate) fn fingerprint(&self, authority_host: &str) -> [u8; 32] {
         let mut digest = Sha256::new();
         let mut add = |bytes: &[u8]| {
             digest.update((bytes.len() as u64).to_le_bytes());

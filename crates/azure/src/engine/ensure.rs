@@ -2,15 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use slipway_runtime::Outcome;
 
-use super::{Arm, Followed, moving};
+use tokio::time::Instant;
+
+use super::{Arm, Followed, moving, writes::Content};
 use crate::{
-    arm::{Answer, ArmError, State, resource_state},
+    arm::{Answer, ArmError, ResourceId, State, resource_state},
     budget::Priority,
     diff::{Change, Difference, Record, differences, merge, without_children},
-    resource::Put,
+    ownership::{self, mark_of},
+    reconcile::state::tags_of,
+    resource::{Put, Shape},
     view::Read,
 };
 
@@ -22,6 +26,9 @@ pub struct Desired<'a> {
     pub record: Option<&'a Record>,
     /// How old a read may be for this object, if not what the tuning says.
     pub max_read_age: Option<Duration>,
+    /// The mark of the object that owns the resource: it goes along with whatever is written anyway, and nothing is
+    /// written over another's.
+    pub owner: Option<&'a str>,
 }
 
 impl<'a> Desired<'a> {
@@ -30,6 +37,7 @@ impl<'a> Desired<'a> {
             put,
             record,
             max_read_age: None,
+            owner: None,
         }
     }
 
@@ -133,6 +141,22 @@ fn judge(desired: &Desired<'_>, observed: &Value) -> Judged {
     }
 }
 
+/// Nothing is written over another's mark, whatever was observed a moment ago.
+pub(super) fn refuse_foreign(
+    id: &ResourceId,
+    observed: Option<&Value>,
+    owner: Option<&str>,
+) -> Result<(), ArmError> {
+    let tags = observed.map(tags_of).unwrap_or_default();
+    match mark_of(&tags) {
+        Some(mark) if Some(mark) != owner => Err(ArmError::Foreign {
+            target: id.to_string(),
+            mark: mark.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 impl Arm {
     /// One step towards the resource as desired. No difference, no request but the reads.
     pub async fn ensure(&self, desired: &Desired<'_>) -> Result<Ensured, ArmError> {
@@ -168,6 +192,11 @@ impl Arm {
                 }
                 differences = judged.differences;
             }
+            // What is not sent is not read for either.
+            let content = self.content(desired);
+            if let Some(held) = self.azure.writes.held(id, content, Instant::now()) {
+                return held.ended("changing", id);
+            }
             if !fresh {
                 // Never change what was not looked at just now.
                 read = self
@@ -180,6 +209,10 @@ impl Arm {
         }
     }
 
+    fn content(&self, desired: &Desired<'_>) -> Content {
+        Content::of(desired.put.body.to_string().as_bytes(), &self.credential)
+    }
+
     async fn send(
         &self,
         desired: &Desired<'_>,
@@ -188,9 +221,16 @@ impl Arm {
     ) -> Result<Ensured, ArmError> {
         let put = desired.put;
         let (id, api_version) = (&put.id, put.mapping.api_version.as_str());
-        let body = merge(&put.mapping, &put.body, observed, desired.record);
-        if let Some(error) = self.azure.failures.held_back(id, &put.body) {
-            return Err(error);
+        let content = self.content(desired);
+        let mut body = merge(&put.mapping, &put.body, observed, desired.record);
+        refuse_foreign(id, observed, desired.owner)?;
+        if let Some(owner) = desired.owner
+            && Shape::spec(&put.mapping).child("tags").is_map()
+        {
+            if !body["tags"].is_object() {
+                body["tags"] = json!({});
+            }
+            body["tags"][ownership::TAG] = owner.into();
         }
         let etag = observed.and_then(|observed| {
             ["/etag", "/eTag", "/properties/eTag"]
@@ -202,13 +242,12 @@ impl Arm {
             differences = differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
             "Changing the resource in Azure"
         );
-        self.azure.failures.sending(id, &put.body);
         let answer = self.client.put(id, api_version, &body, etag).await;
         self.view.touch(id);
         let record = record_of(put);
         match answer {
             Ok(Answer::Done(body)) => {
-                self.azure.failures.forget(id);
+                self.azure.writes.succeeded(id, Instant::now());
                 let settled = record.settle(&put.mapping, &body);
                 let mut done = Ensured::done(Some(Arc::new(body)));
                 done.differences = differences;
@@ -221,6 +260,7 @@ impl Arm {
                 body,
             }) => {
                 let progress = moving(&body);
+                self.azure.writes.accepted(id, content, Instant::now());
                 self.azure.operations.lock().insert(id.clone(), operation);
                 let mut waiting = Ensured::waiting(Outcome::InProgress(after), progress);
                 waiting.body = (!body.is_null()).then(|| Arc::new(body));
@@ -228,18 +268,7 @@ impl Arm {
                 waiting.record = Some(record);
                 Ok(waiting)
             }
-            Ok(Answer::Busy { message, after }) => {
-                Ok(Ensured::waiting(Outcome::InProgress(after), Some(message)))
-            }
-            Ok(Answer::Throttled(after)) | Err(ArmError::Budget { after, .. }) => {
-                Ok(Ensured::waiting(Outcome::Throttled(after), None))
-            }
-            // A PUT is never answered with "not found" as a result; the client makes it a refusal.
-            Ok(Answer::NotFound) => Ok(Ensured::waiting(
-                Outcome::InProgress(self.azure.tuning.requeue),
-                None,
-            )),
-            Err(error) => Err(error),
+            other => self.not_accepted("changing", id, content, other),
         }
     }
 }

@@ -3,13 +3,20 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use slipway_capi::marks;
 
 use super::state::ResourceState;
-use crate::diff::Record;
+use crate::{
+    diff::Record,
+    ownership::{Claim, ClaimRecord},
+};
+
+/// The mark of resources that an object without a mark of its own takes on: how a cluster that was given up is adopted.
+pub const ADOPT: &str = "slipway.dev/adopt";
 
 /// Where it is kept.
 pub const ANNOTATION: &str = "slipway.dev/azure-applied";
@@ -23,35 +30,53 @@ pub struct Entry {
     /// Whether it was absent when we first asked for it: then it is ours to delete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub made: bool,
+    /// Since when it is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Record>,
+}
+
+impl Entry {
+    /// Whether a change of ours was seen through to its end: then the resource existed.
+    pub fn existed(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.settled)
+    }
+}
+
+/// As it stands in the annotation. Ids begin with a slash, so the mark is never one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Stored {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<String>,
+    #[serde(flatten)]
+    entries: BTreeMap<String, Entry>,
 }
 
 /// What is known of all resources of an object, by id in lower case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
-    entries: BTreeMap<String, Entry>,
+    current: Stored,
     /// As it was read, so that nothing is written that is there already.
-    stored: BTreeMap<String, Entry>,
+    stored: Stored,
 }
 
 impl Records {
     /// What an object carries. Something else under our name is no record: everything is compared with Azure again.
     pub fn of(metadata: &ObjectMeta) -> Self {
-        let entries: BTreeMap<String, Entry> = metadata
-            .annotations
-            .as_ref()
-            .and_then(|annotations| annotations.get(ANNOTATION))
+        let annotation = |name: &str| metadata.annotations.as_ref()?.get(name);
+        let stored: Stored = annotation(ANNOTATION)
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
-        Self {
-            stored: entries.clone(),
-            entries,
+        let mut current = stored.clone();
+        if current.mark.is_none() {
+            current.mark = annotation(ADOPT).filter(|mark| !mark.is_empty()).cloned();
         }
+        Self { current, stored }
     }
 
     pub fn get(&self, id: &str) -> Option<&Entry> {
-        self.entries.get(&id.to_lowercase())
+        self.current.entries.get(&id.to_lowercase())
     }
 
     pub fn record(&self, id: &str) -> Option<&Record> {
@@ -60,7 +85,8 @@ impl Records {
 
     /// Every resource that we made, with the version of the API it was made with.
     pub fn made(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.entries
+        self.current
+            .entries
             .iter()
             .filter(|(_, entry)| entry.made)
             .map(|(id, entry)| (id.as_str(), entry.api_version.as_str()))
@@ -68,40 +94,89 @@ impl Records {
 
     /// A resource is about to be asked for. Where Azure did not tell whether it is there, nothing is asked and nothing
     /// noted: a guess would stay for good, and what we make later would never be ours to delete.
-    pub fn intend(&mut self, id: &str, api_version: &str, state: &ResourceState) {
+    pub fn intend(&mut self, id: &str, api_version: &str, state: &ResourceState, now: Timestamp) {
         if *state == ResourceState::Unknown {
             return;
         }
-        let entry = self.entries.entry(id.to_lowercase()).or_insert_with(|| Entry {
-            made: state.is_absent(),
-            ..Entry::default()
-        });
+        let entry = self
+            .current
+            .entries
+            .entry(id.to_lowercase())
+            .or_insert_with(|| Entry {
+                made: state.is_absent(),
+                since: Some(now),
+                ..Entry::default()
+            });
         api_version.clone_into(&mut entry.api_version);
+    }
+
+    /// The mark by which this object owns what it writes.
+    pub fn mark(&self) -> Option<&str> {
+        self.current.mark.as_deref()
+    }
+
+    /// The mark, made up where there is none yet. It is stored before the first write to Azure.
+    pub fn ensure_mark(&mut self, make: impl FnOnce() -> String) -> &str {
+        self.current.mark.get_or_insert_with(make)
+    }
+
+    /// Every resource that is recorded, by id in lower case.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.current.entries.keys().map(String::as_str)
+    }
+
+    /// What is left in Azure if the object goes now: what it made, and what it applied something to.
+    pub fn remaining(&self) -> impl Iterator<Item = &str> {
+        self.current
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.made || entry.record.is_some())
+            .map(|(id, _)| id.as_str())
+    }
+
+    /// The resource vanished: it is asked for again as if for the first time.
+    pub fn vanished(&mut self, id: &str) {
+        if let Some(entry) = self.current.entries.get_mut(&id.to_lowercase()) {
+            entry.record = None;
+        }
+    }
+
+    /// An object's claim to a resource.
+    pub fn claim(&self, id: &str, object: String, metadata: &ObjectMeta) -> Claim {
+        Claim {
+            object,
+            mark: self.current.mark.clone(),
+            record: self.get(id).map(|entry| ClaimRecord {
+                made: entry.made,
+                since: entry.since,
+            }),
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        }
     }
 
     /// A body was sent, or seen through.
     pub fn keep(&mut self, id: &str, record: Record) {
-        self.entries.entry(id.to_lowercase()).or_default().record = Some(record);
+        self.current.entries.entry(id.to_lowercase()).or_default().record = Some(record);
     }
 
     /// The resource is gone.
     pub fn forget(&mut self, id: &str) {
-        self.entries.remove(&id.to_lowercase());
+        self.current.entries.remove(&id.to_lowercase());
     }
 
     /// The patch that stores it, if it is not stored as it is.
     pub fn patch(&self) -> Option<Value> {
-        if self.entries == self.stored {
+        if self.current == self.stored {
             return None;
         }
-        let text = serde_json::to_string(&self.entries).ok()?;
-        let value = (!self.entries.is_empty()).then_some(text.as_str());
+        let text = serde_json::to_string(&self.current).ok()?;
+        let value = (self.current != Stored::default()).then_some(text.as_str());
         Some(marks::set_annotation(ANNOTATION, value))
     }
 
     /// What was patched is stored.
     pub fn stored(&mut self) {
-        self.stored = self.entries.clone();
+        self.stored = self.current.clone();
     }
 }
 
@@ -121,7 +196,12 @@ mod tests {
     fn what_is_kept_is_read_again_and_written_only_when_it_changed() {
         let mut records = Records::of(&ObjectMeta::default());
         assert_eq!(records.patch(), None);
-        records.intend("/Subscriptions/S", "2024-01-01", &ResourceState::Absent);
+        records.intend(
+            "/Subscriptions/S",
+            "2024-01-01",
+            &ResourceState::Absent,
+            Timestamp::UNIX_EPOCH,
+        );
         records.keep("/subscriptions/s", Record::sent(&json!({"a": 1}), &[]));
         let patch = records.patch().unwrap();
         records.stored();
@@ -144,8 +224,13 @@ mod tests {
     #[test]
     fn what_was_there_before_is_not_ours_and_does_not_become_so() {
         let mut records = Records::default();
-        records.intend("/a", "1", &ResourceState::Present(json!({})));
-        records.intend("/a", "2", &ResourceState::Absent);
+        records.intend(
+            "/a",
+            "1",
+            &ResourceState::Present(json!({})),
+            Timestamp::UNIX_EPOCH,
+        );
+        records.intend("/a", "2", &ResourceState::Absent, Timestamp::UNIX_EPOCH);
         assert_eq!(records.made().count(), 0);
         assert_eq!(records.get("/a").unwrap().api_version, "2");
     }
@@ -153,10 +238,54 @@ mod tests {
     #[test]
     fn what_could_not_be_seen_is_not_taken_for_somebody_elses() {
         let mut records = Records::default();
-        records.intend("/a", "1", &ResourceState::Unknown);
+        records.intend("/a", "1", &ResourceState::Unknown, Timestamp::UNIX_EPOCH);
         assert_eq!(records.get("/a"), None);
-        records.intend("/a", "1", &ResourceState::Absent);
+        records.intend("/a", "1", &ResourceState::Absent, Timestamp::UNIX_EPOCH);
         assert_eq!(records.made().count(), 1);
+    }
+
+    #[test]
+    fn the_mark_is_made_up_once_and_stays() {
+        let mut records = Records::of(&ObjectMeta::default());
+        assert_eq!(records.mark(), None);
+        assert_eq!(records.ensure_mark(|| "m1".to_owned()), "m1");
+        let patch = records.patch().unwrap();
+        let text = patch["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
+        let mut again = Records::of(&holding(text));
+        assert_eq!(again.ensure_mark(|| "m2".to_owned()), "m1");
+        assert_eq!(again.patch(), None);
+        let claim = again.claim("/a", "object".to_owned(), &ObjectMeta::default());
+        assert_eq!((claim.mark.as_deref(), claim.record), (Some("m1"), None));
+        let adopting = ObjectMeta {
+            annotations: Some([(ADOPT.to_owned(), "m3".to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(Records::of(&adopting).mark(), Some("m3"));
+        assert!(Records::of(&adopting).patch().is_some(), "it is stored");
+        // What was stored before there were marks is read as it is.
+        let before = Records::of(&holding(r#"{"/a": {"apiVersion": "1", "made": true}}"#));
+        assert_eq!((before.mark(), before.made().count()), (None, 1));
+    }
+
+    #[test]
+    fn what_was_only_found_does_not_remain() {
+        let mut records = Records::default();
+        records.intend(
+            "/found",
+            "1",
+            &ResourceState::Present(json!({})),
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(records.remaining().count(), 0);
+        records.intend("/made", "1", &ResourceState::Absent, Timestamp::UNIX_EPOCH);
+        records.intend(
+            "/adopted",
+            "1",
+            &ResourceState::Present(json!({})),
+            Timestamp::UNIX_EPOCH,
+        );
+        records.keep("/adopted", Record::sent(&json!({}), &[]));
+        assert_eq!(records.remaining().collect::<Vec<_>>(), ["/adopted", "/made"]);
     }
 
     #[test]

@@ -38,15 +38,17 @@ impl ResourceState {
     }
 
     pub fn tags(&self) -> BTreeMap<String, String> {
-        let tags = self
-            .body()
-            .and_then(|body| body.get("tags"))
-            .and_then(Value::as_object);
-        tags.into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect()
+        self.body().map(tags_of).unwrap_or_default()
     }
+}
+
+/// The tags in a resource's body.
+pub fn tags_of(body: &Value) -> BTreeMap<String, String> {
+    let tags = body.get("tags").and_then(Value::as_object);
+    tags.into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
 }
 
 /// The state of the resource with this id, from states kept by id in lower case: Azure's ids differ in case from time to

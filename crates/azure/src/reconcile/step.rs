@@ -79,6 +79,15 @@ impl StepResult {
         }
     }
 
+    /// The same failure, with a message of one's own.
+    #[must_use]
+    pub fn saying(mut self, text: String) -> Self {
+        if let StepStatus::Failed { message, .. } = &mut self.status {
+            *message = text;
+        }
+        self
+    }
+
     pub fn is_done(&self) -> bool {
         self.error.is_none() && self.outcome.is_done()
     }
@@ -190,6 +199,7 @@ pub async fn ensure(
     };
     let mut desired = Desired::new(&put, records.record(id));
     desired.max_read_age = max_age;
+    desired.owner = records.mark();
     let Ensured {
         outcome,
         body,
@@ -241,7 +251,7 @@ pub async fn delete(
         Ok(parsed) => parsed,
         Err(error) => return StepResult::failed(ArmError::from(error).into()),
     };
-    match arm.delete(&parsed, api_version).await {
+    match arm.delete(&parsed, api_version, records.mark()).await {
         Ok(ensured) if ensured.outcome.is_done() => {
             records.forget(id);
             observations

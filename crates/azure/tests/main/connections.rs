@@ -135,7 +135,10 @@ async fn a_missing_subscription_is_not_taken_for_a_deleted_resource() {
         ..Fault::default()
     });
     let put = group();
-    let error = arm.delete(&put.id, &put.mapping.api_version).await.unwrap_err();
+    let error = arm
+        .delete(&put.id, &put.mapping.api_version, None)
+        .await
+        .unwrap_err();
     assert_eq!(
         (error.code(), error.class()),
         ("SubscriptionNotFound", Class::Denied)

@@ -15,3 +15,4 @@ mod rest;
 mod verbs;
 mod workload_identity;
 mod world;
+mod writes;

@@ -210,7 +210,7 @@ pub async fn converge(arm: &Arm, put: &Put, record: Option<Record>) -> Result<Op
 /// Steps until gone.
 pub async fn remove(arm: &Arm, put: &Put) {
     for _ in 0..400 {
-        match arm.delete(&put.id, &put.mapping.api_version).await {
+        match arm.delete(&put.id, &put.mapping.api_version, None).await {
             Ok(step) => match step.outcome {
                 Outcome::Done => return,
                 Outcome::InProgress(after) | Outcome::Throttled(after) => tokio::time::sleep(after).await,
