@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use serde_json::{Value, json};
 use slipway_aks::{
-    admit::{OtherSystemPools, control_plane_update, defaults, pool_update},
+    admit::{OtherSystemPools, control_plane_update, defaults, existing::Existing, pool_update},
     api::{AzureManagedControlPlane, AzureManagedMachinePool},
 };
 use slipway_runtime::admission::field::Path;
@@ -21,7 +21,7 @@ fn plane_refuses(old: &Value, new: &Value) -> bool {
     let (mut old, mut new) = (plane(old), plane(new));
     defaults::control_plane(&mut old, None, || Err("no key is asked for".to_owned()));
     defaults::control_plane(&mut new, Some(&old), || Err("no key is asked for".to_owned()));
-    !control_plane_update::validate(&old, &new).is_empty()
+    !control_plane_update::validate(&old, &new, Existing::Made).is_empty()
 }
 
 fn pool_refuses(old: &Value, new: &Value) -> bool {
@@ -29,7 +29,23 @@ fn pool_refuses(old: &Value, new: &Value) -> bool {
         let pool: AzureManagedMachinePool =
             serde_json::from_value(json!({"metadata": {"name": "pool"}, "spec": spec}))
                 .unwrap_or_else(|error| panic!("{error}"));
-        pool.spec.class
+        // Samples are any text; labels and taints are not.
+        let word = |text: &str| {
+            text.chars()
+                .filter(char::is_ascii_alphanumeric)
+                .collect::<String>()
+        };
+        let mut class = pool.spec.class;
+        class.node_labels = class
+            .node_labels
+            .into_iter()
+            .map(|(_, value)| ("key".to_owned(), word(&value)))
+            .collect();
+        for taint in &mut class.taints {
+            taint.key = word(&taint.key);
+            taint.value = word(&taint.value);
+        }
+        class
     };
     !pool_update::validate(
         &Path::new("spec"),

@@ -25,6 +25,7 @@ fn substituted(text: &str) -> String {
         let value = match inner.split_once(":=") {
             Some((_, default)) => default.to_owned(),
             None if inner == "KUBERNETES_VERSION" => "v1.31.0".to_owned(),
+            None if inner == "AZURE_SUBSCRIPTION_ID" => "00000000-0000-0000-0000-00000000000a".to_owned(),
             None => "name".to_owned(),
         };
         text.replace_range(start..=end, &value);

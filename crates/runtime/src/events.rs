@@ -1,7 +1,8 @@
 //! Kubernetes events: what a person sees in `kubectl describe`. Recording never waits and never fails a
-//! reconcile; a background task sends, and repeats of an event are counted on the server's object.
+//! reconcile; a background task sends. Every text is an event of its own; repeats of one are counted on the server's
+//! object.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -53,8 +54,12 @@ impl Events {
         shutdown: CancellationToken,
     ) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
-        let recorder = Recorder::new(client, Reporter::from(component.to_owned()));
-        tokio::spawn(send_all(recorder, receiver, shutdown));
+        let recorders = Recorders {
+            client,
+            reporter: Reporter::from(component.to_owned()),
+            by_text: HashMap::new(),
+        };
+        tokio::spawn(send_all(recorders, receiver, shutdown));
         Self {
             sink: Sink::Cluster(sender),
             metrics,
@@ -134,13 +139,46 @@ impl fmt::Debug for Events {
     }
 }
 
-async fn send_all(recorder: Recorder, mut receiver: mpsc::Receiver<Recorded>, shutdown: CancellationToken) {
+/// One recorder for each text: a recorder counts what has the same object, reason and action as one event, and keeps
+/// the text of the first.
+struct Recorders {
+    client: kube::Client,
+    reporter: Reporter,
+    by_text: HashMap<(String, String, String), Recorder>,
+}
+
+impl Recorders {
+    /// Texts that are remembered; after that a repeat may be an event of its own.
+    const MOST: usize = 512;
+
+    fn of(&mut self, event: &Recorded) -> Recorder {
+        if self.by_text.len() >= Self::MOST {
+            self.by_text.clear();
+        }
+        let key = (
+            event.regarding.uid.clone().unwrap_or_default(),
+            event.reason.clone(),
+            event.note.clone(),
+        );
+        self.by_text
+            .entry(key)
+            .or_insert_with(|| Recorder::new(self.client.clone(), self.reporter.clone()))
+            .clone()
+    }
+}
+
+async fn send_all(
+    mut recorders: Recorders,
+    mut receiver: mpsc::Receiver<Recorded>,
+    shutdown: CancellationToken,
+) {
     loop {
         let recorded = tokio::select! {
             () = shutdown.cancelled() => return,
             recorded = receiver.recv() => recorded,
         };
         let Some(recorded) = recorded else { return };
+        let recorder = recorders.of(&recorded);
         let event = Event {
             type_: if recorded.warning {
                 EventType::Warning
@@ -181,5 +219,44 @@ mod tests {
         assert_eq!(recorded[0].regarding.name.as_deref(), Some("north"));
         assert!(recorded[0].note.len() <= LONGEST_NOTE);
         assert!(recorded[0].note.ends_with("ß…"));
+    }
+
+    /// Four creations are four events, and one of them again is counted.
+    #[tokio::test]
+    async fn every_text_is_an_event_of_its_own_and_repeats_are_counted() {
+        use http_body_util::BodyExt as _;
+        use kube::client::Body;
+
+        let (sender, mut requests) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let sender = sender.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                let sent: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+                let _ = sender.send((parts.method, sent["note"].clone()));
+                Ok::<_, tower::BoxError>(http::Response::new(Body::from(body.to_vec())))
+            }
+        });
+        let shutdown = CancellationToken::new();
+        let client = kube::Client::new(service, "default");
+        let events = Events::to_cluster(client, "test", Metrics::new(), shutdown.clone());
+        let regarding = ObjectReference {
+            kind: Some("Fleet".to_owned()),
+            namespace: Some("default".to_owned()),
+            name: Some("north".to_owned()),
+            uid: Some("1".to_owned()),
+            ..ObjectReference::default()
+        };
+        let mut seen = Vec::new();
+        for note in ["Creating a", "Creating b", "Creating a"] {
+            events.record(regarding.clone(), false, "Creating", "Ensure", note.to_owned());
+            let (method, sent) = requests.recv().await.expect("a request");
+            seen.push((method, sent));
+        }
+        shutdown.cancel();
+        assert_eq!(seen[0], (http::Method::POST, "Creating a".into()));
+        assert_eq!(seen[1], (http::Method::POST, "Creating b".into()));
+        assert_eq!(seen[2].0, http::Method::PATCH, "the third is the first again");
     }
 }

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use regex::Regex;
 use slipway_runtime::admission::field::{FieldError, Path};
 
-use super::{ClusterNetworkFact, access, autoscaler, extension, network, patches, security};
+use super::{ClusterNetworkFact, access, autoscaler, extension, names, network, patches, security};
 use crate::api::{
     AzureManagedControlPlane, AzureManagedControlPlaneTemplate, ControlPlaneClass, FleetMember,
 };
@@ -40,6 +40,18 @@ pub fn validate(plane: &AzureManagedControlPlane, fact: &ClusterNetworkFact) -> 
         &root.child("aksExtensions"),
     ));
     errors.extend(fleet_member(&root, class.fleets_member.as_ref()));
+    // Not of a template, where a class's patches may still have to put the words.
+    errors.extend(names::place(&root, class));
+    errors.extend(names::group(
+        &root.child("resourceGroupName"),
+        &class.resource_group_name,
+        90,
+    ));
+    errors.extend(names::group(
+        &root.child("nodeResourceGroupName"),
+        plane.spec.node_resource_group_name.as_deref().unwrap_or_default(),
+        80,
+    ));
     errors
 }
 

@@ -6,6 +6,7 @@ use slipway_runtime::admission::field::{FieldError, Path};
 
 use super::{
     access::aad_update,
+    existing::Existing,
     extension,
     immutable::{immutable, immutable_fields},
     security,
@@ -30,6 +31,14 @@ pub const FIXED: &[&str] = &[
     "httpProxyConfig",
     "azureEnvironment",
     "outboundType",
+];
+
+/// Of these, what says where things are: fixed as soon as a resource group or a network is there.
+pub const PLACE: &[&str] = &[
+    "subscriptionID",
+    "resourceGroupName",
+    "location",
+    "azureEnvironment",
 ];
 
 pub const TEMPLATE_FIXED: &[&str] = &[
@@ -124,6 +133,32 @@ fn door(class: &ControlPlaneClass) -> (Option<bool>, Option<String>, Option<bool
         })
 }
 
+/// A version below the one that AKS runs. The wish before is nothing to go back from: AKS may have refused it.
+fn downgraded(
+    root: &Path,
+    old: &AzureManagedControlPlane,
+    new: &AzureManagedControlPlane,
+) -> Option<FieldError> {
+    let wanted = new.spec.class.version.as_str();
+    let runs = old
+        .status
+        .as_ref()
+        .and_then(|status| status.version.as_deref())
+        .filter(|version| !version.is_empty());
+    match runs {
+        None => version_update(root, &old.spec.class, &new.spec.class),
+        Some(runs) => (wanted != old.spec.class.version
+            && version::compare(wanted, runs) == std::cmp::Ordering::Less)
+            .then(|| {
+                FieldError::invalid(
+                    &root.child("version"),
+                    wanted,
+                    format!("field version cannot be downgraded: AKS runs {runs}"),
+                )
+            }),
+    }
+}
+
 fn version_update(root: &Path, old: &ControlPlaneClass, new: &ControlPlaneClass) -> Option<FieldError> {
     (version::newer(&new.version, &old.version) != new.version).then(|| {
         FieldError::invalid(
@@ -134,16 +169,29 @@ fn version_update(root: &Path, old: &ControlPlaneClass, new: &ControlPlaneClass)
     })
 }
 
-pub fn validate(old: &AzureManagedControlPlane, new: &AzureManagedControlPlane) -> Vec<FieldError> {
+pub fn validate(
+    old: &AzureManagedControlPlane,
+    new: &AzureManagedControlPlane,
+    existing: Existing,
+) -> Vec<FieldError> {
     let root = Path::new("spec");
     let (old_class, new_class) = (&old.spec.class, &new.spec.class);
+    let all: Vec<&str> = NETWORK.iter().map(|(part, _)| *part).collect();
+    match existing {
+        Existing::Nothing => return Vec::new(),
+        Existing::Surroundings => {
+            let mut errors = immutable_fields(&root, PLACE, &old.spec, &new.spec);
+            errors.extend(virtual_network(&root, old_class, new_class, &all));
+            return errors;
+        }
+        Existing::Made => {}
+    }
     let mut errors = immutable_fields(&root, FIXED, &old.spec, &new.spec);
     if let Some(prefix) = &new.spec.dns_prefix {
         // Controllers before the field was defaulted left it out and AKS took the name.
         let before = old.spec.dns_prefix.clone().unwrap_or_else(|| old.name_any());
         errors.extend(immutable(&root.child("dnsPrefix"), &before, prefix));
     }
-    let all: Vec<&str> = NETWORK.iter().map(|(part, _)| *part).collect();
     errors.extend(virtual_network(&root, old_class, new_class, &all));
     errors.extend(endpoint_locations(&root, old_class, new_class));
     for (index, addon) in old_class.addon_profiles.iter().enumerate() {
@@ -186,7 +234,7 @@ pub fn validate(old: &AzureManagedControlPlane, new: &AzureManagedControlPlane) 
     errors.extend(aad_update(&root, old_class, new_class));
     errors.extend(local_accounts(&root, old_class, new_class));
     errors.extend(upgrade_channel(old_class, new_class));
-    errors.extend(version_update(&root, old_class, new_class));
+    errors.extend(downgraded(&root, old, new));
     errors.extend(auto_upgraded(&root, old, new));
     let issuer = |class: &ControlPlaneClass| {
         class

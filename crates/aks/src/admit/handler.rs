@@ -16,8 +16,8 @@ use slipway_runtime::admission::{
 };
 
 use super::{
-    ClusterNetworkFact, OtherSystemPools, cluster, control_plane, control_plane_update, defaults, identity,
-    pool, pool_update, ssh,
+    ClusterNetworkFact, OtherSystemPools, cluster, control_plane, control_plane_update, defaults, existing,
+    identity, immutable::unless_before, pool, pool_update, ssh, upgrades,
 };
 use crate::api::{
     AzureClusterIdentity, AzureManagedCluster, AzureManagedClusterTemplate, AzureManagedControlPlane,
@@ -59,17 +59,8 @@ pub fn admission() -> Vec<Admission> {
         validating::<AzureManagedMachinePoolTemplate, _>(CREATE_UPDATE, |request, change, _| async move {
             pool_template_verdict(&change, topology::is_dry_run(&request))
         }),
-        Admission::validating::<AzureManagedCluster>(CREATE_UPDATE, |change| {
-            let new = change.new.as_ref();
-            let template = new.and_then(|new| new.spec.default_pool_template.as_ref());
-            Verdict::from_errors(cluster::validate(&Path::new("spec"), template), Vec::new())
-        }),
-        Admission::validating::<AzureManagedClusterTemplate>(CREATE_UPDATE, |change| {
-            let root = Path::new("spec").child("template").child("spec");
-            let new = change.new.as_ref();
-            let template = new.and_then(|new| new.spec.template.spec.default_pool_template.as_ref());
-            Verdict::from_errors(cluster::validate(&root, template), Vec::new())
-        }),
+        Admission::validating::<AzureManagedCluster>(CREATE_UPDATE, cluster_verdict),
+        Admission::validating::<AzureManagedClusterTemplate>(CREATE_UPDATE, cluster_template_verdict),
         Admission::validating::<AzureClusterIdentity>(CREATE_UPDATE, identity_verdict),
     ]
 }
@@ -98,6 +89,30 @@ fn is_leaving<K: Resource>(new: &K) -> bool {
     new.meta().deletion_timestamp.is_some()
 }
 
+pub fn cluster_verdict(change: &Change<AzureManagedCluster>) -> Verdict {
+    let errors = |cluster: &AzureManagedCluster| {
+        cluster::validate(&Path::new("spec"), cluster.spec.default_pool_template.as_ref())
+    };
+    Verdict::from_errors(new_errors(change, errors), Vec::new())
+}
+
+pub fn cluster_template_verdict(change: &Change<AzureManagedClusterTemplate>) -> Verdict {
+    let root = Path::new("spec").child("template").child("spec");
+    let errors = |template: &AzureManagedClusterTemplate| {
+        cluster::validate(&root, template.spec.template.spec.default_pool_template.as_ref())
+    };
+    Verdict::from_errors(new_errors(change, errors), Vec::new())
+}
+
+/// What is wrong with an object and was not before: nothing of an update that changes only metadata.
+fn new_errors<K>(change: &Change<K>, errors: impl Fn(&K) -> Vec<FieldError>) -> Vec<FieldError> {
+    let found = change.new.as_ref().map(&errors).unwrap_or_default();
+    match &change.old {
+        Some(old) if !found.is_empty() => unless_before(found, &errors(old)),
+        _ => found,
+    }
+}
+
 pub fn control_plane_verdict(
     change: &Change<AzureManagedControlPlane>,
     fact: &ClusterNetworkFact,
@@ -107,14 +122,22 @@ pub fn control_plane_verdict(
         return Verdict::allowed();
     };
     let mut errors = match &change.old {
+        // Whatever the spec is: it was let in.
+        Some(old) if old.spec == new.spec => return Verdict::allowed(),
         Some(_) if topology_dry_run => Vec::new(),
-        Some(old) => control_plane_update::validate(old, new),
+        Some(old) => control_plane_update::validate(old, new, existing::of_control_plane(old)),
         None => control_plane::validate_name(new).into_iter().collect(),
     };
     if errors.is_empty() {
-        errors = control_plane::validate(new, fact);
+        errors = new_errors(change, |plane| control_plane::validate(plane, fact));
     }
-    Verdict::from_errors(errors, Vec::new())
+    let warnings = change
+        .old
+        .as_ref()
+        .and_then(|old| upgrades::warning(old, new))
+        .into_iter()
+        .collect();
+    Verdict::from_errors(errors, warnings)
 }
 
 pub fn control_plane_template_verdict(
@@ -126,11 +149,14 @@ pub fn control_plane_template_verdict(
         return Verdict::allowed();
     };
     let mut errors = match &change.old {
+        Some(old) if old.spec == new.spec => return Verdict::allowed(),
         Some(old) if !topology_dry_run => control_plane_update::validate_template(old, new),
         _ => Vec::new(),
     };
     if errors.is_empty() {
-        errors = control_plane::validate_template(new, fact);
+        errors = new_errors(change, |template| {
+            control_plane::validate_template(template, fact)
+        });
     }
     let mut warnings = Vec::new();
     if !new.spec.template.spec.virtual_network.name.is_empty() {
@@ -154,7 +180,13 @@ pub fn pool_verdict(change: &Change<AzureManagedMachinePool>, others: &OtherSyst
         }
         (_, Some(new)) if is_leaving(new) => Verdict::allowed(),
         (Some(old), Some(new)) => Verdict::from_errors(
-            pool_update::validate(&root, &old.spec.class, &new.spec.class, others),
+            pool_update::validate_pool(
+                &root,
+                (&old.spec.class, &new.spec.class),
+                &new.name_any(),
+                existing::of_pool(old),
+                others,
+            ),
             Vec::new(),
         ),
         (None, Some(new)) => Verdict::from_errors(
@@ -195,7 +227,7 @@ pub fn identity_verdict(change: &Change<AzureClusterIdentity>) -> Verdict {
         .into_iter()
         .collect();
     if errors.is_empty() {
-        errors = identity::validate(new);
+        errors = new_errors(change, identity::validate);
     }
     Verdict::from_errors(errors, Vec::new())
 }

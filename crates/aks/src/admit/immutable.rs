@@ -36,3 +36,12 @@ pub fn immutable_fields(
         .filter_map(|name| immutable(&root.child(name), &old[*name], &new[*name]))
         .collect()
 }
+
+/// Errors without those that the object before had too: what was let in, or what another field broke, does not hold a
+/// change of something else.
+pub fn unless_before(errors: Vec<FieldError>, before: &[FieldError]) -> Vec<FieldError> {
+    errors
+        .into_iter()
+        .filter(|error| !before.contains(error))
+        .collect()
+}

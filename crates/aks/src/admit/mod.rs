@@ -8,20 +8,23 @@ pub mod cluster;
 pub mod control_plane;
 pub mod control_plane_update;
 pub mod defaults;
+pub mod existing;
 pub mod extension;
 mod handler;
 pub mod identity;
 pub mod immutable;
+pub mod names;
 pub mod network;
 pub mod patches;
 pub mod pool;
 pub mod pool_update;
 pub mod security;
 pub mod ssh;
+pub mod upgrades;
 
 pub use handler::{
-    admission, control_plane_template_verdict, control_plane_verdict, identity_verdict,
-    pool_template_verdict, pool_verdict,
+    admission, cluster_template_verdict, cluster_verdict, control_plane_template_verdict,
+    control_plane_verdict, identity_verdict, pool_template_verdict, pool_verdict,
 };
 
 /// What validation of a control plane must know of its Cluster.

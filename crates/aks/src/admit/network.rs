@@ -140,7 +140,15 @@ pub fn virtual_network(root: &Path, class: &ControlPlaneClass) -> Vec<FieldError
 pub fn cluster_network(root: &Path, class: &ControlPlaneClass, fact: &ClusterNetworkFact) -> Vec<FieldError> {
     let network = Path::new("Cluster").child("spec").child("clusterNetwork");
     let (services, pods) = match fact {
-        ClusterNetworkFact::NoCluster => return Vec::new(),
+        // Asked here too: a rule that an object meets only once it belongs to a Cluster would hold an object
+        // that was let in.
+        ClusterNetworkFact::NoCluster => {
+            return class
+                .dns_service_ip
+                .as_deref()
+                .map(|address| dns_address(&network, address).1)
+                .unwrap_or_default();
+        }
         ClusterNetworkFact::Unreadable(problem) => {
             return vec![FieldError::internal(&network, problem.as_str())];
         }
@@ -186,22 +194,29 @@ fn dns_service(network: &Path, ranges: &Path, range: &str, address: &str) -> Vec
             format!("failed to parse cluster service cidr: invalid CIDR address: {range}"),
         ));
     }
-    let path = network.child("services").child("dnsServiceIP");
-    let Ok(ip) = address.parse::<IpAddr>() else {
-        errors.push(FieldError::invalid(&path, address, "must be a valid IP address"));
-        return errors;
-    };
-    if parsed.is_some_and(|range| !range.contains(ip)) {
+    let (ip, problems) = dns_address(network, address);
+    if let (Some(ip), Some(range_parsed)) = (ip, parsed)
+        && !range_parsed.contains(ip)
+    {
         errors.push(FieldError::invalid(
             ranges,
             range,
             "DNSServiceIP must reside within the associated cluster serviceCIDR",
         ));
     }
-    if !ip.to_string().ends_with(".10") {
-        errors.push(FieldError::invalid(&path, address, "must end with \".10\""));
-    }
+    errors.extend(problems);
     errors
+}
+
+/// What can be told of the address of cluster DNS without its range.
+fn dns_address(network: &Path, address: &str) -> (Option<IpAddr>, Vec<FieldError>) {
+    let path = network.child("services").child("dnsServiceIP");
+    let problem = |detail: &str| vec![FieldError::invalid(&path, address, detail)];
+    match address.parse::<IpAddr>() {
+        Err(_) => (None, problem("must be a valid IP address")),
+        Ok(ip) if !ip.to_string().ends_with(".10") => (Some(ip), problem("must end with \".10\"")),
+        Ok(ip) => (Some(ip), Vec::new()),
+    }
 }
 
 pub fn private_endpoints(path: &Path, subnet: &Subnet) -> Vec<FieldError> {

@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::json;
 use slipway_runtime::admission::field::{FieldError, Path};
 
-use super::patches;
+use super::{names, patches};
 use crate::api::{KubeletConfig, LinuxOsConfig, MODE_SYSTEM, PoolClass};
 
 const PREFIX_PATTERN: &str = r"(?i)^/?subscriptions/[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/resourcegroups/[^/]+/providers/microsoft\.network/publicipprefixes/[^/]+$";
@@ -38,7 +38,7 @@ pub fn validate(root: &Path, class: &PoolClass, object_name: &str) -> Vec<FieldE
     if system && class.os_type.as_deref().is_some_and(|system| system != "Linux") {
         errors.push(FieldError::forbidden(
             &root.child("osType"),
-            "System node pooll must have OSType 'Linux'",
+            "System node pool must have OSType 'Linux'",
         ));
     }
     errors.extend(name(root, class, object_name));
@@ -122,6 +122,7 @@ pub fn always(root: &Path, class: &PoolClass) -> Vec<FieldError> {
             ));
         }
     }
+    errors.extend(names::nodes(root, class));
     errors.extend(spot_price(root, class));
     errors.extend(patches::validate(
         &root.child("asoManagedClustersAgentPoolPatches"),

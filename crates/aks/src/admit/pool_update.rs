@@ -5,7 +5,8 @@ use slipway_runtime::admission::field::{FieldError, Path};
 
 use super::{
     OtherSystemPools,
-    immutable::{CHANGED, immutable, immutable_fields},
+    existing::Existing,
+    immutable::{CHANGED, immutable, immutable_fields, unless_before},
     pool,
 };
 use crate::api::{MODE_SYSTEM, PoolClass};
@@ -37,7 +38,37 @@ pub const MODE_PROBLEM: &str =
 pub const ENCRYPTION_PROBLEM: &str =
     "cannot be enabled on a node pool that exists, create another pool with it";
 
+/// What a change of a pool that exists breaks and the pool before did not: its own rules, and what cannot change.
 pub fn validate(root: &Path, old: &PoolClass, new: &PoolClass, others: &OtherSystemPools) -> Vec<FieldError> {
+    let mut errors = changed(root, old, new, others);
+    errors.extend(unless_before(state(root, new), &state(root, old)));
+    errors
+}
+
+/// The same of a pool that may not exist yet, and then may become any other.
+pub fn validate_pool(
+    root: &Path,
+    (old, new): (&PoolClass, &PoolClass),
+    object_name: &str,
+    existing: Existing,
+    others: &OtherSystemPools,
+) -> Vec<FieldError> {
+    if existing == Existing::Made {
+        return validate(root, old, new, others);
+    }
+    unless_before(
+        pool::validate(root, new, object_name),
+        &pool::validate(root, old, object_name),
+    )
+}
+
+fn state(root: &Path, class: &PoolClass) -> Vec<FieldError> {
+    let mut errors: Vec<FieldError> = pool::node_labels(root, class).into_iter().collect();
+    errors.extend(pool::always(root, class));
+    errors
+}
+
+fn changed(root: &Path, old: &PoolClass, new: &PoolClass, others: &OtherSystemPools) -> Vec<FieldError> {
     let mut errors = immutable_fields(root, FIXED, old, new);
     let (old_json, new_json) = (json!(old), json!(new));
     for name in FIXED_ONCE_SET {
@@ -65,11 +96,9 @@ pub fn validate(root: &Path, old: &PoolClass, new: &PoolClass, others: &OtherSys
             CHANGED,
         ));
     }
-    errors.extend(pool::node_labels(root, new));
     if old.mode == MODE_SYSTEM && new.mode != MODE_SYSTEM && keeps_last_system_pool(others).is_err() {
         errors.push(FieldError::forbidden(&root.child("mode"), MODE_PROBLEM));
     }
-    errors.extend(pool::always(root, new));
     errors
 }
 

@@ -131,5 +131,12 @@ pub fn cases() -> Vec<Case> {
         Case::new("unset-workloadIdentity", "{}").says("{root}.securityProfile.workloadIdentity: Invalid value: null: cannot unset Spec.SecurityProfile.").from(r#"{"securityProfile":{"workloadIdentity":{"enabled":true}}}"#),
         Case::new("unset-imageCleaner", "{}").says("{root}.securityProfile.imageCleaner: Invalid value: null: cannot unset Spec.SecurityProfile.").from(r#"{"securityProfile":{"imageCleaner":{"enabled":true}}}"#),
         Case::new("unset-defender", "{}").says("{root}.securityProfile.defender: Invalid value: null: cannot unset Spec.SecurityProfile.").from(r#"{"securityProfile":{"defender":{"logAnalyticsWorkspaceResourceID":"/w","securityMonitoring":{"enabled":true}}}}"#),
+        Case::new("subscription-id", r#"{"subscriptionID":"Pay-As-You-Go"}"#),
+        Case::new("location-name", r#"{"location":"west-us"}"#),
+        Case::new("group-name", r#"{"resourceGroupName":"my group"}"#),
+        Case::new("group-name", r#"{"resourceGroupName":"group."}"#),
+        Case::new("node-group-name", r#"{"nodeResourceGroupName":"a/b"}"#),
+        Case::new("tag-name", r#"{"additionalTags":{"a/b":"c"}}"#).says(r#"{root}.additionalTags: Invalid value: "a/b": a tag's name must have 1 to 512 characters"#),
+        Case::new("tag-value", r#"{"additionalTags":{"a":"012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"}}"#),
     ]
 }

@@ -7,14 +7,13 @@ mod pool_cases;
 mod table;
 
 use serde_json::{Value, json};
-use slipway_aks::{
-    admit::{
-        ClusterNetworkFact, OtherSystemPools, admission, cluster, control_plane_template_verdict,
-        control_plane_verdict, identity_verdict, pool_template_verdict, pool_verdict,
-    },
-    api::{AzureManagedCluster, AzureManagedClusterTemplate},
+use slipway_aks::admit::{
+    ClusterNetworkFact, OtherSystemPools, admission, cluster_template_verdict, cluster_verdict,
+    control_plane_template_verdict, control_plane_verdict, identity_verdict, pool_template_verdict,
+    pool_verdict,
 };
-use slipway_runtime::admission::{Change, Operation, Request, Verdict, field::Path};
+use slipway_azure::reconcile::records;
+use slipway_runtime::admission::{Change, Operation, Request, Verdict};
 
 use self::table::Rule;
 
@@ -166,25 +165,8 @@ fn verdict(kind: &str, request: &Request, knowing: Option<&str>, topology_dry_ru
         "ammp" => pool_verdict(&change(request), &pools_fact(knowing)),
         "ammpt" => pool_template_verdict(&change(request), topology_dry_run),
         "identity" => identity_verdict(&change(request)),
-        "amc" => {
-            let change: Change<AzureManagedCluster> = change(request);
-            let template = change
-                .new
-                .as_ref()
-                .and_then(|new| new.spec.default_pool_template.as_ref());
-            Verdict::from_errors(cluster::validate(&Path::new("spec"), template), vec![])
-        }
-        "amct" => {
-            let change: Change<AzureManagedClusterTemplate> = change(request);
-            let template = change
-                .new
-                .as_ref()
-                .and_then(|new| new.spec.template.spec.default_pool_template.as_ref());
-            Verdict::from_errors(
-                cluster::validate(&Path::new("spec.template.spec"), template),
-                vec![],
-            )
-        }
+        "amc" => cluster_verdict(&change(request)),
+        "amct" => cluster_template_verdict(&change(request)),
         other => panic!("no kind {other}"),
     }
 }
@@ -201,7 +183,19 @@ fn errors(verdict: Verdict) -> Vec<String> {
 fn check(rule: &Rule, case: &Case, kind: &str) -> Result<(), String> {
     let default_name = if kind.starts_with("ammp") { "pool" } else { "plane" };
     let name = case.name.unwrap_or(default_name);
-    let old = case.old.map(|patch| object(kind, patch, name, case.status));
+    // What cannot change is asked of what exists.
+    let exists = match kind {
+        "amcp" => json!({"initialized": true}),
+        "ammp" => json!({"ready": true}),
+        _ => Value::Null,
+    };
+    let old = case.old.map(|patch| {
+        let mut old = object(kind, patch, name, case.status);
+        if !exists.is_null() {
+            json_patch::merge(&mut old, &json!({"status": exists}));
+        }
+        old
+    });
     let new = (case.new != "DELETE").then(|| object(kind, case.new, name, case.status));
     let found = errors(verdict(kind, &request(old, new, false), case.knowing, false));
     let root = if kind.ends_with('t') {
@@ -330,7 +324,7 @@ fn topology_dry_runs_pass_immutability_and_nothing_else() {
         ("ammpt", r#"{"sku":"Other"}"#),
     ] {
         let (old, new) = (
-            object(kind, "{}", "plane", None),
+            object(kind, "{}", "plane", Some(r#"{"ready":true}"#)),
             object(kind, patch, "plane", None),
         );
         let request = request(Some(old), Some(new), true);
@@ -385,6 +379,144 @@ fn an_object_on_its_way_out_is_not_held() {
         new["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         assert!(errors(verdict(kind, &request(Some(old), Some(new), false), None, false)).is_empty());
     }
+}
+
+/// Whatever an object breaks, an update that changes only metadata is let in, and so is one of another field.
+#[test]
+fn an_object_that_breaks_a_rule_is_not_held() {
+    let mut tried = 0;
+    for case in [control_plane_cases::cases(), pool_cases::cases()].concat() {
+        let rule = table::all().find(|rule| rule.id == case.rule).expect("a rule");
+        if case.old.is_some() || case.new == "DELETE" {
+            continue;
+        }
+        for kind in rule.kinds {
+            let name = case.name.unwrap_or("plane");
+            let old = object(kind, case.new, name, case.status);
+            let mut new = old.clone();
+            new["metadata"]["ownerReferences"] =
+                json!([{"kind": "Cluster", "name": "c", "uid": "u", "apiVersion": "v1"}]);
+            new["metadata"]["labels"] = json!({"cluster.x-k8s.io/cluster-name": "c"});
+            for knowing in [case.knowing, Some("10.0.0.0/16;"), Some("unreadable")] {
+                let knowing = if kind.starts_with("amcp") { knowing } else { None };
+                tried += 1;
+                assert_eq!(
+                    errors(verdict(
+                        kind,
+                        &request(Some(old.clone()), Some(new.clone()), false),
+                        knowing,
+                        false
+                    )),
+                    Vec::<String>::new(),
+                    "{} on {kind}",
+                    rule.id
+                );
+            }
+        }
+    }
+    assert!(tried > 300, "only {tried}");
+}
+
+#[test]
+fn what_does_not_exist_in_azure_may_become_anything() {
+    let record = |id: &str| json!({(records::ANNOTATION): json!({id: {"apiVersion": "1", "record": {"sent": {}}}}).to_string()});
+    let group = "/subscriptions/s/resourcegroups/g";
+    let cluster =
+        "/subscriptions/s/resourcegroups/g/providers/microsoft.containerservice/managedclusters/plane";
+    let found = |old_patch: &str, patch: &str, records: Option<&str>| {
+        let mut old = object("amcp", old_patch, "plane", None);
+        if let Some(id) = records {
+            old["metadata"]["annotations"] = record(id);
+        }
+        let mut new = object("amcp", patch, "plane", None);
+        new["metadata"]["annotations"] = old["metadata"]["annotations"].clone();
+        errors(verdict(
+            "amcp",
+            &request(Some(old), Some(new), false),
+            None,
+            false,
+        ))
+        .len()
+    };
+    let (plugin, location) = (r#"{"networkPlugin":"kubenet"}"#, r#"{"location":"eastus"}"#);
+    assert_eq!((found("{}", plugin, None), found("{}", location, None)), (0, 0));
+    assert_eq!(
+        (
+            found("{}", plugin, Some(group)),
+            found("{}", location, Some(group))
+        ),
+        (0, 1)
+    );
+    assert_eq!(
+        (
+            found("{}", plugin, Some(cluster)),
+            found("{}", location, Some(cluster))
+        ),
+        (1, 1)
+    );
+    // A typo in the version is taken back.
+    assert_eq!(
+        found(r#"{"version":"v1.99.0"}"#, r#"{"version":"v1.33.0"}"#, None),
+        0
+    );
+}
+
+#[test]
+fn a_version_that_aks_refused_is_taken_back() {
+    let running = r#"{"ready":true,"version":"v1.33.5"}"#;
+    let change = |from: &str, to: &str| {
+        let old = object(
+            "amcp",
+            &format!(r#"{{"version":"{from}"}}"#),
+            "plane",
+            Some(running),
+        );
+        let new = object(
+            "amcp",
+            &format!(r#"{{"version":"{to}"}}"#),
+            "plane",
+            Some(running),
+        );
+        verdict("amcp", &request(Some(old), Some(new), false), None, false)
+    };
+    assert_eq!(errors(change("v1.35.0", "v1.33.5")), Vec::<String>::new());
+    assert_eq!(errors(change("v1.35.0", "v1.34.1")), Vec::<String>::new());
+    assert_eq!(
+        errors(change("v1.35.0", "v1.32.0")),
+        [r#"spec.version: Invalid value: "v1.32.0": field version cannot be downgraded: AKS runs v1.33.5"#]
+    );
+    let Verdict::Allowed { warnings } = change("v1.33.5", "v1.35.0") else {
+        panic!("AKS says whether it takes it")
+    };
+    assert_eq!(
+        warnings,
+        [
+            "spec.version: AKS upgrades one minor version at a time, and the cluster runs v1.33.5: it refuses v1.35.0. `az aks get-upgrades` lists what it takes"
+        ]
+    );
+}
+
+#[test]
+fn the_upgrades_that_aks_offered_are_said() {
+    let status = r#"{"ready":true,"version":"v1.33.3","conditions":[{"type":"Ready","status":"False","message":"AKS refused: Available upgrades: [1.33.5 1.34.1]. Please see"}]}"#;
+    let old = object("amcp", r#"{"version":"v1.35.0"}"#, "plane", Some(status));
+    let change = |to: &str| {
+        let new = object("amcp", &format!(r#"{{"version":"{to}"}}"#), "plane", Some(status));
+        verdict("amcp", &request(Some(old.clone()), Some(new), false), None, false)
+    };
+    let Verdict::Allowed { warnings } = change("v1.34.2") else {
+        panic!("let in")
+    };
+    assert_eq!(
+        warnings,
+        [
+            "spec.version: AKS offered 1.33.5, 1.34.1 as upgrades from v1.33.3 when it was last asked, and not v1.34.2"
+        ]
+    );
+    let Verdict::Allowed { warnings } = change("v1.34.1") else {
+        panic!("let in")
+    };
+    assert_eq!(warnings, Vec::<String>::new());
 }
 
 #[test]

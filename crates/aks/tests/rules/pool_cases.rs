@@ -6,7 +6,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("max-pods", r#"{"maxPods":9}"#).says("{root}.maxPods: Invalid value: 9: MaxPods must be between 10 and 250"),
         Case::new("max-pods", r#"{"maxPods":251}"#),
-        Case::new("system-linux", r#"{"osType":"Windows"}"#).says("{root}.osType: Forbidden: System node pooll must have OSType 'Linux'"),
+        Case::new("system-linux", r#"{"osType":"Windows"}"#).says("{root}.osType: Forbidden: System node pool must have OSType 'Linux'"),
         Case::new("pool-name-windows", r#"{"mode":"User","osType":"Windows","name":"sevenxx"}"#).says(r#"{root}.name: Invalid value: "sevenxx": For OSType Windows, spec.name can not be longer than 6 characters."#),
         Case::new("pool-name-linux", r#"{"name":"thirteenchars"}"#).says(r#"{root}.name: Invalid value: "thirteenchars": For OSType Linux, spec.name can not be longer than 12 characters."#),
         Case::new("pool-name-linux", r#"{"name":null}"#).says(r#"{root}.name: Invalid value: "thirteenchars": For OSType Linux, when spec.name is empty, metadata.name can not be longer than 12 characters."#).named("thirteenchars"),
@@ -69,5 +69,13 @@ pub fn cases() -> Vec<Case> {
         Case::new("default-pool-replicas", r#"{"defaultPoolTemplate":{"replicas":2,"machinePoolRef":{"name":"p"}}}"#),
         Case::new("default-pool-mode", r#"{"defaultPoolTemplate":{"spec":{"mode":"User","sku":"s"}}}"#),
         Case::new("default-pool-spec", r#"{"defaultPoolTemplate":{"spec":{"mode":"System","sku":"s","maxPods":5}}}"#).says("{root}.defaultPoolTemplate.spec.maxPods: Invalid value: 5: MaxPods must be between 10 and 250"),
+        Case::new("label-key", r#"{"nodeLabels":{"a b":"c"}}"#),
+        Case::new("label-value", r#"{"nodeLabels":{"a":"b c"}}"#),
+        Case::new("label-own", r#"{"nodeLabels":{"node-role.kubernetes.io/worker":""}}"#),
+        Case::new("taint-key", r#"{"taints":[{"key":"-","value":"v","effect":"NoSchedule"}]}"#),
+        Case::new("taint-value", r#"{"taints":[{"key":"k","value":"a/b","effect":"NoSchedule"}]}"#),
+        Case::new("taint-effect", r#"{"taints":[{"key":"k","value":"v","effect":"Sometimes"}]}"#),
+        Case::new("pool-tag-name", r#"{"additionalTags":{"a&b":"c"}}"#),
+        Case::new("pool-tag-count", r#"{"additionalTags":{"t0":"v","t1":"v","t2":"v","t3":"v","t4":"v","t5":"v","t6":"v","t7":"v","t8":"v","t9":"v","t10":"v","t11":"v","t12":"v","t13":"v","t14":"v","t15":"v","t16":"v","t17":"v","t18":"v","t19":"v","t20":"v","t21":"v","t22":"v","t23":"v","t24":"v","t25":"v","t26":"v","t27":"v","t28":"v","t29":"v","t30":"v","t31":"v","t32":"v","t33":"v","t34":"v","t35":"v","t36":"v","t37":"v","t38":"v","t39":"v","t40":"v","t41":"v","t42":"v","t43":"v","t44":"v","t45":"v"}}"#),
     ]
 }

@@ -92,6 +92,14 @@ impl Records {
             .map(|(id, entry)| (id.as_str(), entry.api_version.as_str()))
     }
 
+    /// Every resource that Azure has taken a body for.
+    pub fn sent(&self) -> impl Iterator<Item = &str> {
+        self.entries
+            .iter()
+            .filter(|(_, entry)| entry.record.is_some())
+            .map(|(id, _)| id.as_str())
+    }
+
     /// A resource is about to be asked for. Where Azure did not tell whether it is there, nothing is asked and nothing
     /// noted: a guess would stay for good, and what we make later would never be ours to delete.
     pub fn intend(&mut self, id: &str, api_version: &str, state: &ResourceState, now: Timestamp) {

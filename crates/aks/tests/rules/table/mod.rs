@@ -58,6 +58,12 @@ pub fn count() -> usize {
 pub fn page() -> String {
     let mut page = format!(
         "# Admission rules\n\nRendered from `crates/aks/tests/rules/table`; a test keeps them equal. {} rules, counted once per kind.\n\n\
+         Three departures from Cluster API Provider Azure, so that every mistake can be undone:\n\n\
+         - What cannot change may change while nothing exists in Azure. The annotation `slipway.dev/azure-applied` says what\n  \
+           Azure has taken; an endpoint or a status that says it answers counts too. Where only a resource group or a\n  \
+           network exists, what says where they are is fixed, and all else may change.\n\
+         - A rule that an object broke before does not hold an update: one that changes only metadata is never refused.\n\
+         - A version is compared with the one that AKS runs, not with the one that was asked for before.\n\n\
          | rule | kinds | on | field | says | source |\n|---|---|---|---|---|---|\n",
         count()
     );
