@@ -94,7 +94,8 @@ impl Records {
 
     /// Every resource that Azure has taken a body for.
     pub fn sent(&self) -> impl Iterator<Item = &str> {
-        self.current.entries
+        self.current
+            .entries
             .iter()
             .filter(|(_, entry)| entry.record.is_some())
             .map(|(id, _)| id.as_str())
