@@ -233,14 +233,13 @@ where
         Ok((changed != *original).then_some(changed))
     })();
     match result {
-        Ok(None) => Verdict::allowed(),
         Ok(Some(object)) => Verdict::Changed {
             object,
             warnings: Vec::new(),
         },
-        // The schema, which is asked after defaulting, says what is wrong in words made for it; what it lets
-        // through, validation refuses.
-        Err(_) => Verdict::allowed(),
+        // Of what cannot be read, the schema, which is asked after defaulting, says what is wrong in words made for it;
+        // what it lets through, validation refuses.
+        Ok(None) | Err(_) => Verdict::allowed(),
     }
 }
 
