@@ -38,8 +38,8 @@ fn pool_refuses(old: &Value, new: &Value) -> bool {
         let mut class = pool.spec.class;
         class.node_labels = class
             .node_labels
-            .into_iter()
-            .map(|(_, value)| ("key".to_owned(), word(&value)))
+            .into_values()
+            .map(|value| ("key".to_owned(), word(&value)))
             .collect();
         for taint in &mut class.taints {
             taint.key = word(&taint.key);
