@@ -160,7 +160,10 @@ fn the_page_lists_the_flags_that_exist() {
         .collect();
     let mut known: Vec<String> = command(&[])
         .get_arguments()
-        .filter_map(|argument| argument.get_long().map(str::to_owned))
+        // A hidden flag does nothing and need not be listed: it is taken because other managers have it.
+        .filter_map(|argument| Some((argument.is_hide_set(), argument.get_long()?.to_owned())))
+        .filter(|(hidden, name)| !hidden || listed.contains(name))
+        .map(|(_, name)| name)
         .collect();
     listed.sort();
     known.sort();
