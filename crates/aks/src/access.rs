@@ -8,8 +8,7 @@ use slipway_azure::{
     reconcile::Error,
     session::{Session, Sessions, SignIn},
 };
-use slipway_capi::finalizer;
-use slipway_runtime::{Context, ObjectKey, Scope};
+use slipway_runtime::{Context, Metrics, ObjectKey, Scope};
 
 use crate::api::{AzureClusterIdentity, AzureManagedControlPlane};
 
@@ -69,6 +68,16 @@ impl Access {
         }
     }
 
+    /// The control plane is gone: what was held for it goes too.
+    pub fn forget(&self, plane: &ObjectKey) {
+        self.sessions.forget(plane);
+    }
+
+    /// Counts what is held in memory for control planes that signed in.
+    pub fn count_held(&self, metrics: &Metrics) {
+        self.sessions.count_held(metrics);
+    }
+
     /// The identity of a control plane.
     pub async fn identity(
         plane: &AzureManagedControlPlane,
@@ -97,65 +106,34 @@ impl Access {
         cluster_name: &str,
         context: &Context,
     ) -> Result<Session, Error> {
+        let found = Self::identity(plane, context).await?;
+        self.open_as(found.as_ref(), plane, cluster_name, context).await
+    }
+
+    /// The same with the identity that was found.
+    pub async fn open_as(
+        &self,
+        identity: Option<&AzureClusterIdentity>,
+        plane: &AzureManagedControlPlane,
+        cluster_name: &str,
+        context: &Context,
+    ) -> Result<Session, Error> {
         let subscription = subscription(plane)?;
-        let found = Self::identity(plane, context)
-            .await?
-            .ok_or_else(|| Error::SignIn {
-                code: "IdentityNotFound",
-                message: format!(
-                    "spec.identityRef names AzureClusterIdentity {}, which does not exist",
-                    identity_key(plane)
-                ),
-            })?;
+        let found = identity.ok_or_else(|| Error::SignIn {
+            code: "IdentityNotFound",
+            message: format!(
+                "spec.identityRef names AzureClusterIdentity {}, which does not exist",
+                identity_key(plane)
+            ),
+        })?;
         let sign_in = SignIn {
-            identity: &facts(&found)?,
-            namespace: &plane.namespace().unwrap_or_default(),
+            identity: &facts(found)?,
+            object: &ObjectKey::of(plane),
             environment: plane.spec.class.azure_environment.as_deref().unwrap_or_default(),
             subscription: &subscription,
             cluster: cluster_name,
         };
         self.sessions.open(&sign_in, context).await
-    }
-
-    /// Marks the identity as in use, so that it is not deleted before the cluster that needs it to be deleted.
-    pub async fn hold_identity(plane: &AzureManagedControlPlane, context: &Context) -> Result<(), Error> {
-        if let Some(identity) = Self::identity(plane, context).await? {
-            let api = Api::namespaced(context.client.clone(), &identity.namespace().unwrap_or_default());
-            let stored = finalizer::ensure(&api, &identity, &identity_finalizer(plane)).await?;
-            if let Some(stored) = stored {
-                context.writes().saw(&stored);
-            }
-        }
-        Ok(())
-    }
-
-    /// This control plane no longer needs its identity.
-    pub async fn release_identity(plane: &AzureManagedControlPlane, context: &Context) -> Result<(), Error> {
-        let Some(identity) = Self::identity(plane, context).await? else {
-            return Ok(());
-        };
-        let Some(patch) = finalizer::drop_entry(&identity.metadata, &identity_finalizer(plane)) else {
-            return Ok(());
-        };
-        let api: Api<AzureClusterIdentity> =
-            Api::namespaced(context.client.clone(), &identity.namespace().unwrap_or_default());
-        let name = identity.name_any();
-        let patch = kube::api::Patch::<()>::Json(patch);
-        match api.patch(&name, &kube::api::PatchParams::default(), &patch).await {
-            Ok(stored) => {
-                context.writes().saw(&stored);
-                Ok(())
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            // The list of finalizers changed meanwhile: the next reconcile finds the entry where it is then.
-            Err(kube::Error::Api(status)) if status.code == 422 => Err(slipway_capi::Error::Changed {
-                doing: format!("releasing AzureClusterIdentity {name}"),
-            }
-            .into()),
-            Err(error) => Err(Error::api(format!("releasing AzureClusterIdentity {name}"))(
-                error,
-            )),
-        }
     }
 }
 

@@ -2,20 +2,20 @@
 
 use std::sync::{Arc, OnceLock};
 
+use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use slipway_azure::{ownership::Claim, reconcile::Records};
+use slipway_azure::{ownership::Claim, reconcile::Records, setup::Clouds};
 use slipway_capi::{
     finalizer, owner,
     view::{Cluster, MachinePool},
 };
-use slipway_runtime::{Context, Informers, ObjectKey, Scope, Settings};
+use slipway_runtime::{Context, Informers, Metrics, ObjectKey, Scope, Settings, controller::Registration};
 
 use crate::{
     access,
     api::{AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool, GROUP},
-    control_plane,
-    plan::control_plane::PoolObject,
+    control_plane::{self, plan::PoolObject},
     pool,
     render::{Facts, ids},
 };
@@ -200,5 +200,30 @@ impl Caches {
             .iter()
             .map(|plane| ObjectKey::of(plane.as_ref()))
             .collect()
+    }
+}
+
+/// Checks the settings before a controller runs, and tells the caches where to look. Our kinds have many fields and most
+/// of them are empty: a fleet's are kept as text, whichever controller asks first.
+pub fn prepared(
+    inner: Registration,
+    caches: Caches,
+    count_held: impl Fn(&Metrics) + Send + Sync + 'static,
+) -> Registration {
+    Registration {
+        name: inner.name,
+        run: Arc::new(move |context: Context| {
+            caches.start(&context.settings);
+            count_held(&context.metrics);
+            context.informers.keep_as_text::<AzureManagedControlPlane>();
+            context.informers.keep_as_text::<AzureManagedMachinePool>();
+            context.informers.keep_as_text::<AzureManagedCluster>();
+            let run = Arc::clone(&inner.run);
+            async move {
+                Clouds::check(&context.settings)?;
+                run(context).await
+            }
+            .boxed()
+        }),
     }
 }

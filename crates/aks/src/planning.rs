@@ -1,17 +1,70 @@
-//! What the plans of control planes and pools say in the same words: how a resource in Azure differs, and what keeps a
-//! reconcile from going on. Pure.
+//! What the plans of control planes and pools say in the same words: how a resource in Azure differs, what keeps a
+//! reconcile from going on, and how entries are shown in conditions. Pure.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde_json::Value;
 use slipway_azure::{
-    diff::{Change, Difference},
-    reconcile::{Error, Observations, OperationStatus, ResourceState, StepStatus},
+    diff::{Change, Difference, Record},
+    ownership::Foreign,
+    reconcile::{Error, Observations, OperationStatus, ResourceKind, ResourceState, StepStatus, step},
 };
-use slipway_capi::frame::{Attempt, Entry, Failure, Plan, Wait};
+use slipway_capi::frame::{Attempt, Entry, Failure, Plan, Progress, Wait};
 use slipway_runtime::{Class, Classified, Outcome};
 
-use crate::{plan::Waiting, status};
+use crate::{render::RenderError, status};
+
+/// The desired state of one resource in Azure, and where it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredResource {
+    pub kind: ResourceKind,
+    pub id: String,
+    pub manifest: Value,
+}
+
+/// Why nothing is done for now. None of these is an error; what is waited for is watched, or the time is known.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Waiting {
+    /// No pool to create the cluster with yet; after `until` a default pool is made.
+    ForSystemPool {
+        until: Timestamp,
+    },
+    /// A system pool object exists, its MachinePool does not.
+    ForMachinePool {
+        pool: String,
+    },
+    /// `defaultPoolTemplate.machinePoolRef` names a pool that does not exist.
+    ForReferencedPool {
+        pool: String,
+    },
+    ForControlPlane,
+    /// Deleting it would leave the cluster without a system pool.
+    ForAnotherSystemPool,
+    /// Azure has not told what is there.
+    ForAzure {
+        id: String,
+    },
+    /// It belongs to another: nothing is written to it and nothing goes on.
+    OwnedByAnother {
+        id: String,
+        foreign: Foreign,
+    },
+    /// The AKS cluster is gone, and nothing here deleted it.
+    Vanished {
+        id: String,
+    },
+    /// The objects ask for something that cannot be made; a change of them is waited for.
+    ForTheUser(RenderError),
+}
+
+impl From<RenderError> for Waiting {
+    fn from(error: RenderError) -> Self {
+        Self::ForTheUser(error)
+    }
+}
 
 /// After a write that the next reconcile builds on: the caches hold that reconcile back until they show it.
 pub const SOON: Duration = Duration::from_millis(50);
@@ -125,26 +178,100 @@ pub fn words(waiting: &Waiting) -> (String, String) {
 }
 
 /// Waits for something of ours, or for the user.
-pub fn wait<A>(plan: &mut Plan<A>, waiting: &Waiting, now: Timestamp) {
+pub fn wait<'a, A>(plan: &'a mut Plan<A>, waiting: &Waiting, now: Timestamp) -> &'a mut Entry<A> {
     let (reason, message) = words(waiting);
     match waiting {
-        Waiting::ForTheUser(_) => {
-            plan.blocked(reason, message, Class::Terminal);
-        }
-        Waiting::ForSystemPool { until } => {
-            plan.wait(reason, message).until(*until);
-        }
+        Waiting::ForTheUser(_) => plan.blocked(reason, message, Class::Terminal),
+        Waiting::ForSystemPool { until } => plan.wait(reason, message).until(*until),
         Waiting::OwnedByAnother { .. } | Waiting::Vanished { .. } => {
-            plan.wait(reason, message).until(later(now, OWNER_CHECK));
+            plan.wait(reason, message).until(later(now, OWNER_CHECK))
         }
         // AKS tells of another system pool only when asked.
-        Waiting::ForAnotherSystemPool => {
-            plan.wait(reason, message).until(later(now, ASK_AGAIN));
-        }
-        _ => {
-            plan.wait(reason, message);
+        Waiting::ForAnotherSystemPool => plan.wait(reason, message).until(later(now, ASK_AGAIN)),
+        _ => plan.wait(reason, message),
+    }
+}
+
+/// Why something is sent for a resource, or learnt about it.
+pub struct Comparison {
+    pub why: String,
+    pub differences: Vec<Difference>,
+    /// The event when it was sent; `None`: nothing is sent.
+    pub event: Option<&'static str>,
+}
+
+impl Comparison {
+    /// Says on an entry what it changes.
+    pub fn describe<A>(&self, entry: &mut Entry<A>) {
+        changing(entry, &self.differences);
+        if let Some(event) = self.event {
+            entry.announced(event);
         }
     }
+}
+
+/// Compares a resource with its desired state. `None`: it is as it should be, and that was noted.
+pub fn compare(
+    desired: &DesiredResource,
+    subscription: &str,
+    state: &ResourceState,
+    unknown: Option<&Unknown>,
+    record: Option<&Record>,
+) -> Option<Comparison> {
+    let because = |why: &str, differences, event| {
+        Some(Comparison {
+            why: why.to_owned(),
+            differences,
+            event,
+        })
+    };
+    if let Some(why) = occupied(state, unknown) {
+        return because(&why, Vec::new(), None);
+    }
+    if state.is_absent() {
+        return because("Azure has none", Vec::new(), Some("Creating"));
+    }
+    let differences = step::differences(&desired.manifest, subscription, state, record);
+    if !differences.is_empty() {
+        return because("it differs from what is desired", differences, Some("Updating"));
+    }
+    if step::is_at_rest(&desired.manifest, subscription, state, record) {
+        return None;
+    }
+    because("what Azure made of it is noted", Vec::new(), None)
+}
+
+/// Whether the user lets go of what the object made in Azure.
+pub fn is_orphaned(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.get(ORPHAN).is_some_and(|value| value == "true"))
+}
+
+/// What a deleted object says that cannot sign in while something of it is in Azure.
+pub fn remains(problem: &Problem, remaining: &[String], kind: &str) -> Problem {
+    let message = format!(
+        "{}. In Azure remain {}: mend the sign-in, or annotate the {kind} with {ORPHAN}: \"true\" to let go of them",
+        problem.message,
+        remaining.join(", ")
+    );
+    Problem {
+        message,
+        ..problem.clone()
+    }
+}
+
+/// Whether the object was ready for what is asked for now.
+pub fn was_ready(ready: Option<bool>, observed_generation: Option<i64>, object: &impl Resource) -> bool {
+    ready == Some(true) && observed_generation == object.meta().generation
+}
+
+/// Whether all that went wrong passes by itself: Azure did not answer, or was not asked because of a request limit.
+pub fn is_unanswered<A>(progress: &Progress<A, Error>) -> bool {
+    let is_passing = |class| matches!(class, Class::Transient | Class::Conflict | Class::Throttled(_));
+    let throttled = progress
+        .entries()
+        .any(|(_, attempt)| matches!(attempt, Attempt::Came(Outcome::Throttled(_))));
+    progress.classes().all(is_passing) && (throttled || progress.classes().next().is_some())
 }
 
 /// Says what of a resource in Azure an action changes. Secrets have no explanation.

@@ -11,7 +11,7 @@ use crate::{
     admit::admission,
     api::{GROUP, crd::crds},
     cluster, conditions,
-    control_plane::{self, controller::POOL_WAIT_FLAG},
+    control_plane::{self, POOL_WAIT_FLAG},
     example, pool,
 };
 
@@ -143,7 +143,7 @@ pub fn provider() -> Provider {
 pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
     vec![
         cluster::registration(),
-        control_plane::controller::registration(access.clone()),
+        control_plane::registration(access.clone()),
         pool::registration(access.clone(), nodes.clone()),
     ]
 }

@@ -5,8 +5,10 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use serde_json::{Value, json};
 use slipway_aks::{
-    admit::{OtherSystemPools, control_plane_update, defaults, existing::Existing, pool_update},
+    admit::existing::Existing,
     api::{AzureManagedControlPlane, AzureManagedMachinePool},
+    control_plane::admit::{defaults, update},
+    pool::admit::{OtherSystemPools, update as pool_update},
 };
 use slipway_runtime::admission::field::Path;
 
@@ -21,7 +23,7 @@ fn plane_refuses(old: &Value, new: &Value) -> bool {
     let (mut old, mut new) = (plane(old), plane(new));
     defaults::control_plane(&mut old, None, || Err("no key is asked for".to_owned()));
     defaults::control_plane(&mut new, Some(&old), || Err("no key is asked for".to_owned()));
-    !control_plane_update::validate(&old, &new, Existing::Made).is_empty()
+    !update::validate(&old, &new, Existing::Made).is_empty()
 }
 
 fn pool_refuses(old: &Value, new: &Value) -> bool {

@@ -3,14 +3,17 @@
 
 use serde_json::{Value, json};
 use slipway_aks::{
-    admit::{
-        ClusterNetworkFact, OtherSystemPools, control_plane_template_verdict, control_plane_verdict,
-        defaults, identity_verdict, pool_template_verdict, pool_verdict,
-    },
     api::{
         AzureClusterIdentity, AzureManagedControlPlane, AzureManagedControlPlaneTemplate,
         AzureManagedMachinePool, AzureManagedMachinePoolTemplate, crd::crds,
     },
+    control_plane::{
+        self,
+        admit::{ClusterNetworkFact, defaults},
+    },
+    control_plane_template, identity,
+    pool::{self, admit::OtherSystemPools},
+    pool_template,
 };
 use slipway_runtime::admission::{Change, Operation, Verdict};
 
@@ -89,24 +92,27 @@ fn admitted(object: &Value) -> Verdict {
                 .new
                 .iter_mut()
                 .for_each(|new| defaults::control_plane(new, None, || Err("not here".into())));
-            control_plane_verdict(&change, &ClusterNetworkFact::NoCluster, false)
+            control_plane::admit::verdict(&change, &ClusterNetworkFact::NoCluster, false)
         }
         "AzureManagedControlPlaneTemplate" => {
             let mut change: Change<AzureManagedControlPlaneTemplate> = created(object);
-            change.new.iter_mut().for_each(defaults::control_plane_template);
-            control_plane_template_verdict(&change, &ClusterNetworkFact::NoCluster, false)
+            change
+                .new
+                .iter_mut()
+                .for_each(control_plane_template::admit::default);
+            control_plane_template::admit::verdict(&change, &ClusterNetworkFact::NoCluster, false)
         }
         "AzureManagedMachinePool" => {
             let mut change: Change<AzureManagedMachinePool> = created(object);
-            change.new.iter_mut().for_each(defaults::pool);
-            pool_verdict(&change, &OtherSystemPools::NotNeeded)
+            change.new.iter_mut().for_each(pool::admit::default);
+            pool::admit::verdict(&change, &OtherSystemPools::NotNeeded)
         }
         "AzureManagedMachinePoolTemplate" => {
             let mut change: Change<AzureManagedMachinePoolTemplate> = created(object);
-            change.new.iter_mut().for_each(defaults::pool_template);
-            pool_template_verdict(&change, false)
+            change.new.iter_mut().for_each(pool_template::admit::default);
+            pool_template::admit::verdict(&change, false)
         }
-        "AzureClusterIdentity" => identity_verdict(&created::<AzureClusterIdentity>(object)),
+        "AzureClusterIdentity" => identity::admit::verdict(&created::<AzureClusterIdentity>(object)),
         _ => Verdict::allowed(),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use slipway_aks::{api::AzureManagedControlPlane, plan::control_plane::id_of, render::Facts};
+use slipway_aks::{api::AzureManagedControlPlane, control_plane::plan::id_of, render::Facts};
 use slipway_azure::resource::{AsoObject, Reference, Resolver, to_arm};
 
 use super::completeness::{manifests, sample, spec_schema};

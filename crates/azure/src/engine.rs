@@ -4,7 +4,12 @@
 mod ensure;
 mod writes;
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use azure_core::http::Transport;
 use parking_lot::Mutex;
@@ -116,9 +121,23 @@ impl Azure {
             azure: self.clone(),
             subscription: subscription.to_owned(),
             credential,
+            asked: Asked::default(),
         })
     }
+
+    /// How many entries are held in memory, by what they are.
+    pub fn held(&self) -> [(&'static str, usize); 4] {
+        [
+            ("azure_views", self.views.count()),
+            ("azure_operations", self.operations.lock().len()),
+            ("azure_writes", self.writes.len()),
+            ("azure_credentials", self.credentials.len()),
+        ]
+    }
 }
+
+/// The resources that were asked about through a handle and its clones.
+type Asked = Arc<Mutex<HashSet<ResourceId>>>;
 
 /// What a resource looks like.
 #[derive(Debug)]
@@ -141,6 +160,7 @@ pub struct Arm {
     subscription: String,
     /// Tells one credential from another; a write that was refused is tried again with the next.
     credential: [u8; 32],
+    asked: Asked,
 }
 
 /// What became of an operation we know of.
@@ -163,6 +183,46 @@ impl Arm {
         &self.client
     }
 
+    /// Goes on for what another handle was used for: what is held for it is held for this one.
+    pub(crate) fn succeeding(mut self, before: &Self) -> Self {
+        self.asked = Arc::clone(&before.asked);
+        self
+    }
+
+    /// Whether what is held for one is of use to the other.
+    pub(crate) fn shares_view(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.view, &other.view)
+    }
+
+    pub(crate) fn shares_credential(&self, other: &Self) -> bool {
+        self.credential == other.credential && self.azure.cloud == other.azure.cloud
+    }
+
+    /// Nobody asks for these resources any more: operations and waits of them, and what was read of them, are dropped.
+    pub(crate) fn forget_resources(&self) {
+        for id in self.asked.lock().drain() {
+            self.azure.operations.lock().remove(&id);
+            self.azure.writes.forget(&id);
+            self.view.forget(&id);
+        }
+    }
+
+    /// Nobody looks at the subscription as this identity any more.
+    pub(crate) fn forget_view(&self) {
+        self.azure.views.forget(&self.view);
+    }
+
+    pub(crate) fn forget_credential(&self) {
+        self.azure.credentials.forget(&self.credential);
+    }
+
+    fn note(&self, id: &ResourceId) {
+        let mut asked = self.asked.lock();
+        if !asked.contains(id) {
+            asked.insert(id.clone());
+        }
+    }
+
     fn read_age(&self, id: &ResourceId, asked: Option<Duration>) -> Duration {
         asked.unwrap_or_else(|| {
             let direct = id.as_str().split('/').count() <= 9;
@@ -182,6 +242,7 @@ impl Arm {
         api_version: &str,
         max_age: Option<Duration>,
     ) -> Result<Observation, ArmError> {
+        self.note(id);
         if let Followed::Running { progress, after } = self.follow(id).await? {
             return Ok(Observation {
                 // What it was before still tells its address and its version.
@@ -290,6 +351,7 @@ impl Arm {
         api_version: &str,
         owner: Option<&str>,
     ) -> Result<Ensured, ArmError> {
+        self.note(id);
         match self.follow(id).await {
             Ok(Followed::Running { progress, after }) => {
                 return Ok(Ensured::waiting(Outcome::InProgress(after), Some(progress)));

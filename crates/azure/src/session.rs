@@ -1,14 +1,15 @@
 //! Sign-in sessions: from an identity to an [`Arm`] handle for one cluster. Whether the namespace may use the identity
 //! is decided here, and every read of credentials happens here.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::{Namespace as CoreNamespace, Secret},
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
 };
+
+use k8s_openapi::{ByteString, api::core::v1::Namespace as CoreNamespace};
 use kube::Api;
-use slipway_runtime::Context;
+use parking_lot::Mutex;
+use slipway_runtime::{Context, Metrics, ObjectKey, SecretFacts};
 
 use crate::{
     Arm, Azure, Clouds, Identity,
@@ -17,18 +18,23 @@ use crate::{
     reconcile::Error,
 };
 
-/// Opens sessions. Clones share engines.
+/// The data of a Secret that signs in.
+type Credential = BTreeMap<String, ByteString>;
+
+/// Opens sessions. Clones share engines, and what is held for the objects that signed in.
 #[derive(Clone, Debug, Default)]
 pub struct Sessions {
     clouds: Clouds,
+    secrets: SecretFacts<Credential>,
+    users: Arc<Mutex<HashMap<ObjectKey, Arm>>>,
 }
 
 /// Who signs in, and where to.
 #[derive(Clone, Copy, Debug)]
 pub struct SignIn<'a> {
     pub identity: &'a Identity,
-    /// The namespace of the object that signs in.
-    pub namespace: &'a str,
+    /// The object that signs in: what is held for it ends with [`Sessions::forget`].
+    pub object: &'a ObjectKey,
     /// The name of the cloud, as an object's `azureEnvironment` gives it; empty: the public one.
     pub environment: &'a str,
     pub subscription: &'a str,
@@ -58,19 +64,62 @@ impl Session {
 
 impl Sessions {
     pub fn new(clouds: Clouds) -> Self {
-        Self { clouds }
+        Self {
+            clouds,
+            ..Self::default()
+        }
+    }
+
+    /// Counts what is held in memory for objects that signed in.
+    pub fn count_held(&self, metrics: &Metrics) {
+        let users = Arc::clone(&self.users);
+        metrics.count_held("azure_users", move || users.lock().len());
+        let secrets = self.secrets.clone();
+        metrics.count_held("azure_secrets", move || secrets.len());
+        for name in [
+            "azure_views",
+            "azure_operations",
+            "azure_writes",
+            "azure_credentials",
+        ] {
+            let clouds = self.clouds.clone();
+            metrics.count_held(name, move || {
+                let held = clouds.held();
+                held.iter()
+                    .filter(|(known, _)| *known == name)
+                    .map(|(_, count)| count)
+                    .sum()
+            });
+        }
+    }
+
+    /// The object is gone: what only it used goes too.
+    pub fn forget(&self, object: &ObjectKey) {
+        self.secrets.forget(object);
+        let mut users = self.users.lock();
+        let Some(arm) = users.remove(object) else {
+            return;
+        };
+        arm.forget_resources();
+        if !users.values().any(|other| other.shares_view(&arm)) {
+            arm.forget_view();
+        }
+        if !users.values().any(|other| other.shares_credential(&arm)) {
+            arm.forget_credential();
+        }
     }
 
     /// Signs in, if the namespace may use the identity.
     pub async fn open(&self, sign_in: &SignIn<'_>, context: &Context) -> Result<Session, Error> {
         let identity = sign_in.identity;
-        let namespace = namespace(sign_in.namespace, identity, context).await?;
+        let namespace = sign_in.object.namespace().unwrap_or_default();
+        let namespace = namespace_of(namespace, identity, context).await?;
         let permission = identity.may_use(&namespace)?;
         let secret = match identity.needs_secret() {
-            Some(name) => secret(name, context).await?,
+            Some(name) => self.secret(name, sign_in.object, context).await?,
             None => None,
         };
-        let principal = identity.principal(secret.as_ref(), None)?;
+        let principal = identity.principal(secret.as_deref(), None)?;
         let azure = self
             .clouds
             .engine(sign_in.environment, &context.settings, context.clock)?;
@@ -80,6 +129,7 @@ impl Sessions {
             sign_in.subscription,
             sign_in.cluster,
         )?;
+        let arm = self.used(sign_in.object, arm);
         Ok(Session {
             arm,
             azure,
@@ -89,8 +139,48 @@ impl Sessions {
     }
 }
 
+impl Sessions {
+    /// Notes who uses a handle. One that signs in with something else no longer uses what it used before.
+    fn used(&self, object: &ObjectKey, arm: Arm) -> Arm {
+        let mut users = self.users.lock();
+        let Some(before) = users.remove(object) else {
+            users.insert(object.clone(), arm.clone());
+            return arm;
+        };
+        let arm = if before.shares_view(&arm) {
+            arm.succeeding(&before)
+        } else {
+            before.forget_resources();
+            arm
+        };
+        users.insert(object.clone(), arm.clone());
+        if !users.values().any(|other| other.shares_view(&before)) {
+            before.forget_view();
+        }
+        if !users.values().any(|other| other.shares_credential(&before)) {
+            before.forget_credential();
+        }
+        arm
+    }
+
+    async fn secret(
+        &self,
+        name: &SecretName,
+        object: &ObjectKey,
+        context: &Context,
+    ) -> Result<Option<Arc<Credential>>, Error> {
+        let key = ObjectKey::namespaced(&name.namespace, &name.name);
+        self.secrets
+            .get(&key, object, context, |secret| {
+                secret.data.clone().unwrap_or_default()
+            })
+            .await
+            .map_err(Error::api(format!("reading Secret {name}")))
+    }
+}
+
 /// The namespace that wants to use the identity; its labels only where the identity asks for them.
-async fn namespace(name: &str, identity: &Identity, context: &Context) -> Result<Namespace, Error> {
+async fn namespace_of(name: &str, identity: &Identity, context: &Context) -> Result<Namespace, Error> {
     let by_label = identity
         .allowed_namespaces
         .as_ref()
@@ -110,12 +200,4 @@ async fn namespace(name: &str, identity: &Identity, context: &Context) -> Result
         name: name.to_owned(),
         labels,
     })
-}
-
-async fn secret(name: &SecretName, context: &Context) -> Result<Option<BTreeMap<String, ByteString>>, Error> {
-    let found = Api::<Secret>::namespaced(context.client.clone(), &name.namespace)
-        .get_opt(&name.name)
-        .await
-        .map_err(Error::api(format!("reading Secret {name}")))?;
-    Ok(found.map(|secret| secret.data.unwrap_or_default()))
 }

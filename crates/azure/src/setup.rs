@@ -104,6 +104,22 @@ impl Clouds {
     }
 }
 
+impl Clouds {
+    /// How many entries are held in memory towards all clouds, by what they are.
+    pub fn held(&self) -> Vec<(&'static str, usize)> {
+        let mut all: Vec<(&'static str, usize)> = Vec::new();
+        for engine in self.engines.lock().values() {
+            for (name, count) in engine.held() {
+                match all.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, total)) => *total += count,
+                    None => all.push((name, count)),
+                }
+            }
+        }
+        all
+    }
+}
+
 fn read_tuning(settings: &Settings) -> Result<Tuning, TuningError> {
     Tuning::from_flags(|flag| settings.flags.get(flag))
 }

@@ -130,6 +130,15 @@ impl Takeover {
         known.free.get(&key(object)) == Some(&object.uid.clone().unwrap_or_default())
     }
 
+    /// How many objects are known to have nothing left to detach.
+    pub fn len(&self) -> usize {
+        self.0.lock().free.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The object is gone.
     pub fn forget(&self, object: &ObjectKey) {
         self.0.lock().free.remove(object);

@@ -29,6 +29,7 @@ pub mod provider;
 pub mod queue;
 pub mod random;
 pub mod rbac;
+pub mod secret_facts;
 pub mod server;
 pub mod settings;
 #[cfg(test)]
@@ -50,4 +51,5 @@ pub use plans::Plans;
 pub use provider::{Package, PackageKind, Provider};
 pub use random::Random;
 pub use rbac::{Lent, Rule};
+pub use secret_facts::SecretFacts;
 pub use settings::Settings;

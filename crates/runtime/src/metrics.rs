@@ -127,6 +127,7 @@ pub struct Metrics {
     pub watch_errors: Family<KindLabel, Counter>,
     pub workload_clusters: Gauge,
     pub events_dropped: Counter,
+    pub held_entries: Family<NameLabel, Gauge>,
 }
 
 /// What a metric is called and what it says, for the reference.
@@ -192,6 +193,7 @@ impl Metrics {
             watch_errors: Family::default(),
             workload_clusters: Gauge::default(),
             events_dropped: Counter::default(),
+            held_entries: Family::default(),
         };
         metrics.register_all();
         metrics
@@ -329,6 +331,11 @@ impl Metrics {
             "Total number of Kubernetes events not sent because too many were waiting",
             self.events_dropped.clone(),
         );
+        self.register(
+            "slipway_held_entries",
+            "Number of entries held in memory for objects, by what they are",
+            self.held_entries.clone(),
+        );
     }
 
     /// Adds a metric of a provider. A counter's name is given without its `_total`.
@@ -357,6 +364,18 @@ impl Metrics {
     /// `false`.
     pub fn before_reading(&self, refresh: impl Fn() -> bool + Send + 'static) {
         self.refreshers.lock().push(Box::new(refresh));
+    }
+
+    /// Counts at every reading what is held in memory for objects. What is held for one goes with it.
+    pub fn count_held(&self, name: &str, count: impl Fn() -> usize + Send + 'static) {
+        let label = NameLabel {
+            name: name.to_owned(),
+        };
+        let gauge = self.held_entries.get_or_create_owned(&label);
+        self.before_reading(move || {
+            gauge.set(i64::try_from(count()).unwrap_or(i64::MAX));
+            true
+        });
     }
 
     /// Measures a queue at every reading. Queues of one name are told together.

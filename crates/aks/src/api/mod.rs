@@ -1,56 +1,21 @@
-//! The custom resources of this provider, field by field as the peer has them, and what the v1beta2 contract adds.
-//! Values that the schema enumerates are text here: an object that an older or newer schema let in must stay readable.
+//! The custom resources of this provider in one place, field by field as upstream has them, and what the v1beta2 contract
+//! adds; each kind has its own `api`. Values that the schema enumerates are text: an object that an older or newer schema
+//! let in must stay readable.
 
-mod access;
-mod autoscaler;
-mod cluster;
-mod control_plane;
-mod control_plane_class;
 pub mod crd;
-mod extension;
-mod features;
-mod identity;
-mod network;
-mod node_config;
-mod pool;
-mod pool_class;
-mod private_endpoint;
-mod security;
-mod status;
-mod sysctls;
-mod template;
+mod metadata;
+pub(crate) mod status;
 
-pub use access::{AadProfile, ApiServerAccessProfile, ManagedIdentity, OidcIssuerProfile};
-pub use autoscaler::AutoscalerProfile;
-pub use cluster::{
-    AzureManagedCluster, AzureManagedClusterSpec, AzureManagedClusterStatus, DefaultPoolTemplate,
-    MachinePoolReference,
+pub use self::{
+    metadata::TemplateMetadata,
+    status::{
+        ControlPlaneInitialization, Empty, Endpoint, InfrastructureInitialization, LongRunningOperation,
+        NewerConditions, OidcIssuerStatus, ReplicaVersion,
+    },
 };
-pub use control_plane::{
-    AzureManagedControlPlane, AzureManagedControlPlaneSpec, AzureManagedControlPlaneStatus,
-};
-pub use control_plane_class::ControlPlaneClass;
-pub use extension::{Extension, ExtensionPlan, ExtensionScope};
-pub use features::{AddonProfile, AutoUpgradeProfile, ControlPlaneSku, FleetMember};
-pub use identity::{AllowedNamespaces, AzureClusterIdentity, AzureClusterIdentitySpec};
-pub use network::{HttpProxyConfig, LoadBalancerProfile, ServiceEndpoint, Subnet, VirtualNetwork};
-pub use node_config::{KubeletConfig, LinuxOsConfig};
-pub use pool::{AzureManagedMachinePool, AzureManagedMachinePoolSpec, AzureManagedMachinePoolStatus};
-pub use pool_class::{PoolClass, Scaling, Taint};
-pub use private_endpoint::{PrivateEndpoint, PrivateLinkServiceConnection};
-pub use security::{
-    Defender, ImageCleaner, KeyVaultKms, SecurityMonitoring, SecurityProfile, WorkloadIdentity,
-};
-pub use status::{
-    AzureClusterIdentityStatus, ControlPlaneInitialization, Empty, Endpoint, InfrastructureInitialization,
-    LongRunningOperation, NewerConditions, OidcIssuerStatus, ReplicaVersion,
-};
-pub use sysctls::Sysctls;
-pub use template::{
-    AzureManagedClusterTemplate, AzureManagedClusterTemplateSpec, AzureManagedControlPlaneTemplate,
-    AzureManagedControlPlaneTemplateSpec, AzureManagedMachinePoolTemplate,
-    AzureManagedMachinePoolTemplateSpec, ClusterResource, ClusterResourceSpec, ControlPlaneResource,
-    PoolResource, TemplateMetadata,
+pub use crate::{
+    cluster::api::*, cluster_template::api::*, control_plane::api::*, control_plane_template::api::*,
+    identity::api::*, pool::api::*, pool_template::api::*,
 };
 
 /// The API group of every kind here.

@@ -3,7 +3,6 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use slipway_capi::condition::legacy::LegacyCondition;
 
 /// An object without fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -82,17 +81,8 @@ pub struct LongRunningOperation {
     pub type_: String,
 }
 
-/// The status of an AzureClusterIdentity.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct AzureClusterIdentityStatus {
-    /// Conditions in the old form.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "old_conditions")]
-    pub conditions: Vec<LegacyCondition>,
-}
-
 /// The schema of old-form conditions, no narrower than the one their first authors published.
-pub(super) fn old_conditions(_generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn old_conditions(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "items": {

@@ -2,6 +2,8 @@
 //! It makes nothing in Azure, so it holds nothing back when it is deleted.
 
 mod act;
+pub mod admit;
+pub mod api;
 mod observe;
 mod plan;
 mod status;
@@ -22,8 +24,7 @@ use slipway_runtime::{
 use self::{observe::Observed, plan::Action};
 use crate::{
     api::{AzureManagedCluster, AzureManagedClusterStatus, AzureManagedControlPlane, NewerConditions},
-    caches::Caches,
-    control_plane::controller::prepared,
+    caches::{Caches, prepared},
 };
 
 #[derive(Clone, Debug, Default)]
@@ -48,7 +49,7 @@ pub fn registration() -> Registration {
                 .collect()
         })
         .into_registration();
-    prepared(inner, caches)
+    prepared(inner, caches, |_| ())
 }
 
 impl Kind for Clusters {

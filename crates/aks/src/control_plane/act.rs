@@ -1,6 +1,5 @@
-//! The actions of the control plane controller: each is one idempotent call, or none where nothing differs.
+//! The actions of a control plane: each is one idempotent call, or none where nothing differs.
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, ResourceExt,
@@ -8,315 +7,322 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_azure::{
-    ArmError, Priority, ResourceId,
-    reconcile::{Error, ResourceKind, StepResult, StepStatus, step},
+    reconcile::{Error, StepResult, StepStatus, step},
+    takeover::{Progress, Takeover},
     workload::{
         joining,
-        kubeconfig::{self, KubeconfigKind, Verdict},
+        kubeconfig::{self, KubeconfigKind},
+        stored::StoredSecret,
     },
 };
-use slipway_capi::owner;
-use slipway_runtime::{Context, Outcome};
+use slipway_capi::{finalizer, owner};
+use slipway_runtime::{Context, ObjectKey, Outcome};
 
-use super::observe::{ReconcileContext, sign_in};
+use super::{observe::ReconcileContext, plan::Action};
 use crate::{
-    frame,
-    plan::{Action, DesiredResource, control_plane::endpoint},
+    access::identity_finalizer,
+    api::{AzureClusterIdentity, AzureManagedControlPlane},
+    planning::{DesiredResource, SOON, TAKING_OVER},
     render::ids,
     status,
 };
 
-/// What became of the kubeconfigs.
-#[derive(Debug, Default)]
-pub struct Written {
-    pub administrator: bool,
-    /// When the first token in them is renewed.
-    pub renew: Option<Timestamp>,
-}
-
-pub struct Executor<'a> {
-    pub reconcile: ReconcileContext,
-    pub context: &'a Context,
-}
-
-impl Executor<'_> {
-    /// Notes what is going to be asked for before it is, so that nothing we make is ever unknown to us.
-    pub async fn intend(&mut self, plan: &[Action]) -> Result<(), Error> {
-        for action in plan {
-            let Action::Ensure(desired) = action else { continue };
-            let api_version = step::api_version(&desired.manifest)?;
-            self.reconcile.records.ensure_mark(|| self.context.random.uuid());
-            self.reconcile.records.intend(
-                &desired.id,
-                &api_version,
-                self.reconcile.observations.state_of(&desired.id),
-                self.context.clock.now(),
-            );
-        }
-        self.store_records().await
-    }
-
-    /// Stores what was applied, if it changed.
-    pub async fn store_records(&mut self) -> Result<(), Error> {
-        if let Some(patch) = self.reconcile.records.patch() {
-            let stored = self
-                .context
-                .patch(&self.reconcile.observed.plane, &patch)
-                .await
-                .map_err(Error::api("storing what was applied to Azure"))?;
-            self.reconcile.observed.plane.metadata = stored.metadata;
-            self.reconcile.records.stored();
-        }
-        Ok(())
-    }
-
-    pub async fn ensure(&mut self, desired: &DesiredResource) -> StepResult {
-        let result = step::ensure(
-            &self.reconcile.session.arm,
-            &desired.id,
-            &desired.manifest,
-            &mut self.reconcile.observations,
-            &mut self.reconcile.records,
-            self.reconcile.max_age,
-        )
-        .await;
-        let (plane, kind) = (&self.reconcile.observed.plane, format!("{:?}", desired.kind));
-        frame::tell_sent(plane, &kind, &desired.id, &result, self.context);
-        result
-    }
-
-    /// A resource of ours vanished: it is reported, and made again in the next reconcile.
-    pub fn accept_vanished(&mut self, kind: ResourceKind, id: &str) -> StepResult {
-        self.report_vanished(kind, id);
-        self.reconcile.records.vanished(id);
-        StepResult::waiting(status::vanished(id), Outcome::InProgress(frame::SOON))
-    }
-
-    /// The event for a resource that vanished, once.
-    pub fn report_vanished(&self, kind: ResourceKind, id: &str) {
-        let plane = &self.reconcile.observed.plane;
-        frame::report_vanished(plane, status::condition_of(kind), id, self.context);
-    }
-
-    pub async fn delete(&mut self, kind: ResourceKind, id: &str) -> StepResult {
-        let key = id.to_lowercase();
-        let api_version = self.reconcile.api_versions.get(&key).cloned().unwrap_or_default();
-        if kind == ResourceKind::ResourceGroup {
-            match self.others_in(id).await {
-                Ok(others) if others.is_empty() => {}
-                Ok(others) => {
-                    let note = format!("{id} stays: it also holds {}", others.join(", "));
-                    self.context.events.warning(
-                        &self.reconcile.observed.plane,
-                        "ResourceGroupInUse",
-                        "Delete",
-                        note,
-                    );
-                    self.reconcile.records.forget(id);
-                    return StepResult::done(StepStatus::Deleted);
-                }
-                Err(error) => return StepResult::failed(error),
+pub async fn act(
+    action: &Action,
+    reconcile: &mut ReconcileContext,
+    takeover: &Takeover,
+    context: &Context,
+) -> Result<Outcome, Error> {
+    match action {
+        Action::HoldIdentity(key) => hold_identity(key, &reconcile.observed.plane, context).await?,
+        Action::ReleaseIdentity(key) => release_identity(key, &reconcile.observed.plane, context).await?,
+        Action::Detach => return detach(reconcile, takeover, context).await,
+        Action::Record(resources) => {
+            let records = &mut reconcile.observed.records;
+            records.ensure_mark(|| context.random.uuid());
+            for (id, api_version) in resources {
+                let state = reconcile.observations.state_of(id);
+                records.intend(id, api_version, state, context.clock.now());
             }
+            store_records(reconcile, context).await?;
         }
-        step::delete(
-            &self.reconcile.session.arm,
-            id,
-            &api_version,
-            &mut self.reconcile.observations,
-            &mut self.reconcile.records,
+        Action::StoreRecords => store_records(reconcile, context).await?,
+        Action::AcceptVanished { id, .. } => {
+            reconcile.observed.records.vanished(id);
+            let outcome = Outcome::InProgress(SOON);
+            return settle(id, StepResult::waiting(status::vanished(id), outcome), reconcile);
+        }
+        Action::Ensure(desired) => {
+            let result = ensure(desired, reconcile).await;
+            return settle(&desired.id, result, reconcile);
+        }
+        Action::Delete { id, .. } => {
+            let result = delete(id, reconcile).await;
+            return settle(id, result, reconcile);
+        }
+        Action::LeaveGroup { id } => {
+            reconcile.observed.records.forget(id);
+            return settle(id, StepResult::done(StepStatus::Deleted), reconcile);
+        }
+        Action::SetEndpoint { host, port } => {
+            let patch = json!({"spec": {"controlPlaneEndpoint": {"host": host, "port": port}}});
+            patch_plane(reconcile, &patch, "writing the control plane endpoint", context).await?;
+        }
+        Action::WriteKubeconfig {
+            kind,
+            with_token,
+            replace,
+        } => write_kubeconfig(reconcile, *kind, *with_token, *replace, context).await?,
+        Action::WriteCa { replace } => write_ca(reconcile, *replace, context).await?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// What a step came to: its words for the status, its outcome for the queue.
+fn settle(id: &str, result: StepResult, reconcile: &mut ReconcileContext) -> Result<Outcome, Error> {
+    reconcile.steps.insert(id.to_lowercase(), result.status);
+    reconcile.observed.states = reconcile.observations.states.clone();
+    result.error.map_or(Ok(result.outcome), Err)
+}
+
+fn identities(key: &ObjectKey, context: &Context) -> Api<AzureClusterIdentity> {
+    Api::namespaced(context.client.clone(), key.namespace().unwrap_or_default())
+}
+
+/// Marks the identity as in use, so that it is not deleted before the cluster that needs it to be deleted.
+async fn hold_identity(
+    key: &ObjectKey,
+    plane: &AzureManagedControlPlane,
+    context: &Context,
+) -> Result<(), Error> {
+    let api = identities(key, context);
+    let found = api.get_opt(key.name()).await;
+    let found = found.map_err(Error::api(format!("reading AzureClusterIdentity {key}")))?;
+    if let Some(identity) = found {
+        let stored = finalizer::ensure(&api, &identity, &identity_finalizer(plane)).await?;
+        if let Some(stored) = stored {
+            context.writes().saw(&stored);
+        }
+    }
+    Ok(())
+}
+
+async fn release_identity(
+    key: &ObjectKey,
+    plane: &AzureManagedControlPlane,
+    context: &Context,
+) -> Result<(), Error> {
+    let api = identities(key, context);
+    let found = api.get_opt(key.name()).await;
+    let found = found.map_err(Error::api(format!("reading AzureClusterIdentity {key}")))?;
+    let Some(patch) =
+        found.and_then(|identity| finalizer::drop_entry(&identity.metadata, &identity_finalizer(plane)))
+    else {
+        return Ok(());
+    };
+    let patch = Patch::<()>::Json(patch);
+    match api.patch(key.name(), &PatchParams::default(), &patch).await {
+        Ok(stored) => {
+            context.writes().saw(&stored);
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        // The list of finalizers changed meanwhile: the next reconcile finds the entry where it is then.
+        Err(kube::Error::Api(status)) if status.code == 422 => Err(slipway_capi::Error::Changed {
+            doing: format!("releasing AzureClusterIdentity {key}"),
+        }
+        .into()),
+        Err(error) => Err(Error::api(format!("releasing AzureClusterIdentity {key}"))(error)),
+    }
+}
+
+/// The next reconcile asks Azure, once nothing is left.
+async fn detach(
+    reconcile: &mut ReconcileContext,
+    takeover: &Takeover,
+    context: &Context,
+) -> Result<Outcome, Error> {
+    let observed = &mut reconcile.observed;
+    let progress = takeover
+        .detach(
+            &observed.plane.metadata,
+            &observed.cluster_name,
+            &mut observed.records,
+            context,
         )
+        .await?;
+    store_records(reconcile, context).await?;
+    Ok(Outcome::InProgress(if progress == Progress::Free {
+        SOON
+    } else {
+        TAKING_OVER
+    }))
+}
+
+async fn store_records(reconcile: &mut ReconcileContext, context: &Context) -> Result<(), Error> {
+    if let Some(patch) = reconcile.observed.records.patch() {
+        patch_plane(reconcile, &patch, "storing what was applied to Azure", context).await?;
+        reconcile.observed.records.stored();
+    }
+    Ok(())
+}
+
+async fn patch_plane(
+    reconcile: &mut ReconcileContext,
+    patch: &Value,
+    doing: &str,
+    context: &Context,
+) -> Result<(), Error> {
+    let stored = context
+        .patch(&reconcile.observed.plane, patch)
         .await
-    }
-
-    /// The AKS clusters in a resource group: by the time the group goes, ours is gone.
-    async fn others_in(&self, group: &str) -> Result<Vec<String>, Error> {
-        let observed = &self.reconcile.observed;
-        let cluster = ids::managed_cluster(&observed.facts());
-        let api_version = self
-            .reconcile
-            .api_versions
-            .get(&cluster.to_lowercase())
-            .cloned()
-            .unwrap_or_default();
-        let path = format!("{group}/providers/Microsoft.ContainerService/managedClusters");
-        let scope = ResourceId::parse(&cluster).map_err(ArmError::from)?;
-        let arm = &self.reconcile.session.arm;
-        let listed = arm
-            .client()
-            .list(&scope, &path, &api_version, Priority::Change)
-            .await;
-        let found = match listed {
-            Err(ArmError::Refused { refusal, .. }) if refusal.status == 404 => Vec::new(),
-            other => other?,
-        };
-        Ok(found
-            .iter()
-            .filter_map(|item| item["id"].as_str())
-            .filter(|id| !id.eq_ignore_ascii_case(&cluster))
-            .map(str::to_owned)
-            .collect())
-    }
-
-    /// Writes where the API server answers.
-    pub async fn set_endpoint(&mut self, host: &str, port: i32) -> Result<(), Error> {
-        let patch = json!({"spec": {"controlPlaneEndpoint": {"host": host, "port": port}}});
-        let stored = self
-            .context
-            .patch(&self.reconcile.observed.plane, &patch)
-            .await
-            .map_err(Error::api("writing the control plane endpoint"))?;
-        self.reconcile.observed.plane.metadata = stored.metadata;
-        self.reconcile.observed.plane.spec = stored.spec;
-        Ok(())
-    }
-
-    /// Brings both kubeconfig Secrets up to date.
-    pub async fn write_kubeconfigs(&mut self, now: Timestamp) -> Result<Written, Error> {
-        let cluster = self.reconcile.observed.cluster_state();
-        let (entra, only_entra) = sign_in(cluster);
-        let Some((host, port)) = endpoint(&self.reconcile.observed.plane, cluster) else {
-            return Ok(Written::default());
-        };
-        let endpoint = format!("{host}:{port}");
-        let mut written = Written::default();
-        let mut kinds = vec![(KubeconfigKind::Administrator, self.reconcile.administrator.take())];
-        if entra {
-            kinds.push((KubeconfigKind::User, self.reconcile.user.take()));
-        }
-        let mut ca = None;
-        for (kind, found) in kinds {
-            let observed = &self.reconcile.observed;
-            let plane = &observed.plane.metadata;
-            let verdict = kubeconfig::judge(found.as_ref(), plane, &observed.cluster_name, &endpoint, now);
-            let (renew, stored) = match verdict {
-                Verdict::Foreign => (None, None),
-                Verdict::Good(renew) => (renew, found),
-                Verdict::Write | Verdict::Replace => {
-                    let with_token = kind == KubeconfigKind::Administrator && only_entra;
-                    let made = self.fetch(kind, with_token, &endpoint, now).await?;
-                    let patch = kubeconfig::patch(&made, &observed.cluster_name);
-                    self.store(found.as_ref(), &made, &patch, verdict == Verdict::Replace)
-                        .await?;
-                    match kubeconfig::judge(Some(&made), plane, &observed.cluster_name, &endpoint, now) {
-                        Verdict::Good(renew) => (renew, Some(made)),
-                        _ => (None, Some(made)),
-                    }
-                }
-            };
-            if kind == KubeconfigKind::Administrator {
-                ca = stored.as_ref().and_then(kubeconfig::ca);
-            }
-            written.administrator |= kind == KubeconfigKind::Administrator;
-            written.renew = [written.renew, renew].into_iter().flatten().min();
-        }
-        if let Some(ca) = ca {
-            self.write_ca(&ca).await?;
-        }
-        Ok(written)
-    }
-
-    /// Brings the Secret of the cluster's CA up to date.
-    async fn write_ca(&mut self, ca: &[u8]) -> Result<(), Error> {
-        let found = self.reconcile.ca.take();
-        let observed = &self.reconcile.observed;
-        let plane = &observed.plane.metadata;
-        let verdict = joining::judge(found.as_ref(), plane, &observed.cluster_name, ca);
-        let Some(controller) = owner::controller_reference(&observed.plane)
-            .filter(|_| matches!(verdict, Verdict::Write | Verdict::Replace))
-        else {
-            return Ok(());
-        };
-        let namespace = observed.plane.namespace().unwrap_or_default();
-        let made = joining::make(&namespace, &observed.cluster_name, controller, ca);
-        let patch = joining::patch(&made, &observed.cluster_name);
-        self.store(found.as_ref(), &made, &patch, verdict == Verdict::Replace)
-            .await
-    }
-
-    /// The Secret for a kubeconfig that AKS hands out now.
-    async fn fetch(
-        &self,
-        kind: KubeconfigKind,
-        with_token: bool,
-        endpoint: &str,
-        now: Timestamp,
-    ) -> Result<Secret, Error> {
-        let observed = &self.reconcile.observed;
-        let id = ids::managed_cluster(&observed.facts());
-        let api_version = self
-            .reconcile
-            .api_versions
-            .get(&id.to_lowercase())
-            .map_or("", String::as_str);
-        let fetched = kubeconfig::fetch(&self.reconcile.session, &id, api_version, kind, with_token).await?;
-        owner::controller_reference(&observed.plane)
-            .and_then(|controller| {
-                kubeconfig::make(
-                    &observed.plane.namespace().unwrap_or_default(),
-                    &observed.cluster_name,
-                    kind,
-                    controller,
-                    endpoint,
-                    &fetched.text,
-                    fetched.token.as_ref().map(|token| (token, now)),
-                )
-            })
-            .ok_or(Error::NoKubeconfig {
-                action: "listClusterCredential",
-            })
-    }
-
-    async fn store(
-        &self,
-        found: Option<&Secret>,
-        made: &Secret,
-        patch: &Value,
-        replace: bool,
-    ) -> Result<(), Error> {
-        let namespace = made.namespace().unwrap_or_default();
-        let name = made.name_any();
-        let api: Api<Secret> = Api::namespaced(self.context.client.clone(), &namespace);
-        let doing = format!("writing Secret {name}");
-        let found = match found {
-            Some(found) if replace => {
-                let same = DeleteParams {
-                    preconditions: Some(Preconditions {
-                        uid: found.uid(),
-                        resource_version: None,
-                    }),
-                    ..DeleteParams::default()
-                };
-                match api.delete(&name, &same).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    other => {
-                        other.map_err(Error::api(format!("replacing Secret {name}")))?;
-                    }
-                }
-                None
-            }
-            other => other,
-        };
-        let stored = match found {
-            None => api.create(&PostParams::default(), made).await,
-            Some(_) => {
-                api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-                    .await
-            }
-        }
         .map_err(Error::api(doing))?;
-        self.context.writes().saw(&stored);
-        Ok(())
-    }
+    reconcile.observed.plane.metadata = stored.metadata;
+    reconcile.observed.plane.spec = stored.spec;
+    Ok(())
 }
 
-/// Actions of one group do not wait for each other; those of a later group wait for all of an earlier one.
-pub fn group(kind: ResourceKind) -> u8 {
-    match kind {
-        ResourceKind::ResourceGroup => 0,
-        ResourceKind::VirtualNetwork => 1,
-        ResourceKind::Subnet => 2,
-        ResourceKind::ManagedCluster => 3,
-        ResourceKind::PrivateEndpoint | ResourceKind::FleetMember | ResourceKind::Extension => 4,
-        ResourceKind::AgentPool => 5,
+async fn ensure(desired: &DesiredResource, reconcile: &mut ReconcileContext) -> StepResult {
+    let Some(session) = &reconcile.session else {
+        return StepResult::done(StepStatus::Done);
+    };
+    step::ensure(
+        &session.arm,
+        &desired.id,
+        &desired.manifest,
+        &mut reconcile.observations,
+        &mut reconcile.observed.records,
+        reconcile.max_age,
+    )
+    .await
+}
+
+async fn delete(id: &str, reconcile: &mut ReconcileContext) -> StepResult {
+    let Some(session) = &reconcile.session else {
+        return StepResult::done(StepStatus::Deleted);
+    };
+    let api_version = reconcile.api_versions.get(&id.to_lowercase());
+    let mut result = step::delete(
+        &session.arm,
+        id,
+        api_version.map_or("", String::as_str),
+        &mut reconcile.observations,
+        &mut reconcile.observed.records,
+    )
+    .await;
+    let stays = reconcile.observed.plane.metadata.deletion_timestamp.is_none();
+    if stays && result.status == StepStatus::Deleted {
+        // Deleted because the spec no longer names it: the rest of the kind is what counts.
+        result.status = StepStatus::Done;
     }
+    result
+}
+
+async fn write_kubeconfig(
+    reconcile: &mut ReconcileContext,
+    kind: KubeconfigKind,
+    with_token: bool,
+    replace: bool,
+    context: &Context,
+) -> Result<(), Error> {
+    let Some(made) = fetch(reconcile, kind, with_token, context).await? else {
+        return Ok(());
+    };
+    let observed = &mut reconcile.observed;
+    let patch = kubeconfig::patch(&made, &observed.cluster_name);
+    let found = match kind {
+        KubeconfigKind::Administrator => &mut observed.administrator,
+        KubeconfigKind::User => &mut observed.user,
+    };
+    store(found.as_ref(), &made, &patch, replace, context).await?;
+    *found = Some(StoredSecret::kubeconfig(&made));
+    Ok(())
+}
+
+/// The Secret for a kubeconfig that AKS hands out now.
+async fn fetch(
+    reconcile: &ReconcileContext,
+    kind: KubeconfigKind,
+    with_token: bool,
+    context: &Context,
+) -> Result<Option<Secret>, Error> {
+    let observed = &reconcile.observed;
+    let (Some(session), Some((host, port))) = (&reconcile.session, observed.endpoint()) else {
+        return Ok(None);
+    };
+    let id = ids::managed_cluster(&observed.facts());
+    let api_version = reconcile.api_versions.get(&id.to_lowercase());
+    let api_version = api_version.map_or("", String::as_str);
+    let fetched = kubeconfig::fetch(session, &id, api_version, kind, with_token).await?;
+    let made = owner::controller_reference(&observed.plane).and_then(|controller| {
+        kubeconfig::make(
+            &observed.plane.namespace().unwrap_or_default(),
+            &observed.cluster_name,
+            kind,
+            controller,
+            &format!("{host}:{port}"),
+            &fetched.text,
+            fetched.token.as_ref().map(|token| (token, context.clock.now())),
+        )
+    });
+    made.map(Some).ok_or(Error::NoKubeconfig {
+        action: "listClusterCredential",
+    })
+}
+
+async fn write_ca(reconcile: &mut ReconcileContext, replace: bool, context: &Context) -> Result<(), Error> {
+    let observed = &mut reconcile.observed;
+    let ca = observed
+        .administrator
+        .as_ref()
+        .and_then(|stored| stored.ca.as_deref());
+    let (Some(ca), Some(controller)) = (ca, owner::controller_reference(&observed.plane)) else {
+        return Ok(());
+    };
+    let namespace = observed.plane.namespace().unwrap_or_default();
+    let made = joining::make(&namespace, &observed.cluster_name, controller, ca);
+    let patch = joining::patch(&made, &observed.cluster_name);
+    store(observed.ca.as_ref(), &made, &patch, replace, context).await?;
+    observed.ca = Some(StoredSecret::ca(&made));
+    Ok(())
+}
+
+async fn store(
+    found: Option<&StoredSecret>,
+    made: &Secret,
+    patch: &Value,
+    replace: bool,
+    context: &Context,
+) -> Result<(), Error> {
+    let name = made.name_any();
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &made.namespace().unwrap_or_default());
+    let found = match found {
+        Some(found) if replace => {
+            let same = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: found.metadata.uid.clone(),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            match api.delete(&name, &same).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => {
+                    other.map_err(Error::api(format!("replacing Secret {name}")))?;
+                }
+            }
+            None
+        }
+        other => other,
+    };
+    let stored = match found {
+        None => api.create(&PostParams::default(), made).await,
+        Some(_) => {
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+        }
+    }
+    .map_err(Error::api(format!("writing Secret {name}")))?;
+    context.writes().saw(&stored);
+    Ok(())
 }

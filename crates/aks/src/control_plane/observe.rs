@@ -1,29 +1,31 @@
 //! Every read of the control plane controller: the objects of the Cluster from the caches, its resources from the
-//! subscription's view, its kubeconfig Secrets from the apiserver.
+//! subscription's view, its kubeconfig Secrets from the apiserver when the watch shows that they changed.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use serde_json::json;
 use slipway_azure::{
-    ownership,
+    ArmError, Priority, ResourceId, ownership,
     reconcile::{
-        Absence, Error, Observations, Records, ResourceKind, ResourceState,
+        Absence, Error, Observations, Records, StepStatus,
         records::Entry,
         step::{self, read_age},
     },
     session::Session,
-    workload::kubeconfig::KubeconfigKind,
+    takeover::Takeover,
+    workload::{kubeconfig::KubeconfigKind, stored::StoredSecret},
 };
-use slipway_capi::{secret::Purpose, view::Cluster};
-use slipway_runtime::{Context, ObjectKey};
+use slipway_capi::{finalizer, frame::Subject, secret::Purpose, view::Cluster};
+use slipway_runtime::{Context, ObjectKey, SecretFacts};
 
+use super::plan::{Identity, Observed, id_of, resources, sign_in};
 use crate::{
-    access::{Access, subscription},
-    api::{AzureManagedCluster, AzureManagedControlPlane},
+    access::{Access, identity_finalizer, subscription},
+    api::{AzureClusterIdentity, AzureManagedCluster, AzureManagedControlPlane},
     caches::{Caches, claim},
-    plan::control_plane::{Observed, id_of, resources},
+    planning::{Problem, Unknown},
     render::{self, ids},
 };
 
@@ -31,142 +33,194 @@ use crate::{
 pub struct ReconcileContext {
     pub observed: Observed,
     pub observations: Observations,
-    pub records: Records,
-    pub session: Session,
-    pub administrator: Option<Secret>,
-    pub user: Option<Secret>,
-    pub ca: Option<Secret>,
+    /// `None`: nothing is asked of Azure in this state.
+    pub session: Option<Session>,
     /// The version of Azure's API for each resource, by id in lower case.
     pub api_versions: BTreeMap<String, String>,
     pub max_age: Option<Duration>,
+    /// How the steps in Azure went in this reconcile, by id in lower case.
+    pub steps: BTreeMap<String, StepStatus>,
 }
 
-/// Whether people sign in to the cluster with Entra, and whether nobody else can.
-pub fn sign_in(cluster: &ResourceState) -> (bool, bool) {
-    let flag = |pointer: &str| {
-        cluster
-            .body()
-            .and_then(|body| body.pointer(pointer))
-            .is_some_and(|value| value == true)
+/// What observing needs besides the object.
+pub struct Sources<'a> {
+    pub access: &'a Access,
+    pub caches: &'a Caches,
+    pub takeover: &'a Takeover,
+    pub secrets: &'a SecretFacts<StoredSecret>,
+    pub pool_timeout: Duration,
+}
+
+pub async fn observe(
+    subject: &Subject<AzureManagedControlPlane>,
+    sources: &Sources<'_>,
+    context: &Context,
+) -> Result<ReconcileContext, Error> {
+    let plane = subject.object.as_ref();
+    let identity = Access::identity(plane, context).await?;
+    let mut reconcile = ReconcileContext {
+        observed: known(subject, sources, context),
+        observations: Observations::default(),
+        session: None,
+        api_versions: BTreeMap::new(),
+        max_age: read_age(&plane.metadata),
+        steps: BTreeMap::new(),
     };
-    (
-        flag("/properties/aadProfile/managed"),
-        flag("/properties/disableLocalAccounts"),
-    )
+    reconcile.observed.identity = identity.as_ref().map(|found| Identity {
+        key: ObjectKey::of(found),
+        is_held: finalizer::has(&found.metadata, &identity_finalizer(plane)),
+    });
+    if !reconcile.observed.must_detach
+        && let Err(error) = ask(&mut reconcile, identity.as_ref(), sources, context).await
+    {
+        reconcile.observed.problem = Some(Problem::of(&error));
+    }
+    let observed = &mut reconcile.observed;
+    observed.had_come_up = observed.has_come_up();
+    if observed.had_come_up && !subject.is_deleting() {
+        read_secrets(observed, sources, context).await?;
+    }
+    Ok(reconcile)
 }
 
 /// What is known without asking Azure.
-pub fn known(
-    plane: &AzureManagedControlPlane,
-    cluster_name: &str,
-    cluster: Option<&Cluster>,
-    pool_timeout: Duration,
-    caches: &Caches,
-    context: &Context,
-) -> Result<Observed, Error> {
-    let namespace = plane.metadata.namespace.as_deref();
-    let infrastructure = cluster.and_then(|cluster| caches.infrastructure(&context.informers, cluster));
+fn known(subject: &Subject<AzureManagedControlPlane>, sources: &Sources<'_>, context: &Context) -> Observed {
+    let (plane, cluster) = (subject.object.as_ref(), subject.cluster.as_deref());
+    let cluster_name = subject.cluster_name.clone().unwrap_or_default();
+    let infrastructure =
+        cluster.and_then(|cluster| sources.caches.infrastructure(&context.informers, cluster));
     let ranges = |pick: fn(&Cluster) -> &Vec<String>| cluster.map(pick).cloned().unwrap_or_default();
-    Ok(Observed {
-        cluster_name: cluster_name.to_owned(),
-        subscription: subscription(plane)?,
+    let key = ObjectKey::new(plane.metadata.namespace.as_deref(), &cluster_name);
+    Observed {
         services: ranges(|cluster| &cluster.spec.cluster_network.services.cidr_blocks),
         pods: ranges(|cluster| &cluster.spec.cluster_network.pods.cidr_blocks),
         infrastructure: infrastructure.map(|found| AzureManagedCluster::clone(&found)),
-        pools: caches.pool_objects(context, &ObjectKey::new(namespace, cluster_name)),
+        pools: sources.caches.pool_objects(context, &key),
+        records: Records::of(&plane.metadata),
+        must_detach: !sources.takeover.is_free(&plane.metadata),
+        pool_timeout: sources.pool_timeout,
         plane: plane.clone(),
-        pool_timeout,
+        cluster_name,
         ..Observed::default()
-    })
+    }
 }
 
-/// Observes everything.
-pub async fn observe(
-    mut observed: Observed,
-    access: &Access,
-    caches: &Caches,
+/// Reads every resource of the cluster in Azure.
+async fn ask(
+    reconcile: &mut ReconcileContext,
+    identity: Option<&AzureClusterIdentity>,
+    sources: &Sources<'_>,
     context: &Context,
-) -> Result<ReconcileContext, Error> {
-    let session = access
-        .open(&observed.plane, &observed.cluster_name, context)
+) -> Result<(), Error> {
+    let observed = &mut reconcile.observed;
+    observed.subscription = subscription(&observed.plane)?;
+    let session = sources
+        .access
+        .open_as(identity, &observed.plane, &observed.cluster_name, context)
         .await?;
-    let records = Records::of(&observed.plane.metadata);
-    let max_age = read_age(&observed.plane.metadata);
     let deleting = observed.plane.metadata.deletion_timestamp.is_some();
+    for (id, api_version) in asked_for(observed)? {
+        // What is to be made must not be somebody's already, nothing is to be left behind, and what existed has not
+        // vanished because a list is old.
+        let absence = if deleting || observed.records.get(&id).is_none_or(Entry::existed) {
+            Absence::Certain
+        } else {
+            Absence::Listed
+        };
+        reconcile
+            .observations
+            .observe(&session.arm, &id, &api_version, absence, reconcile.max_age)
+            .await;
+        let key = id.to_lowercase();
+        reconcile.api_versions.entry(key).or_insert(api_version);
+    }
+    for (id, state) in &reconcile.observations.states {
+        let others = sources
+            .caches
+            .plane_claims(&context.informers, &observed.plane, id);
+        let ownership = ownership::judge(&claim(&observed.plane, id), &others, &state.tags());
+        if let Some(foreign) = ownership.foreign() {
+            observed.foreign.insert(id.clone(), foreign.clone());
+        }
+        let unknown = Unknown::of(&reconcile.observations, id);
+        observed.unknown.insert(id.clone(), unknown);
+    }
+    observed.states = reconcile.observations.states.clone();
+    reconcile.session = Some(session);
+    Ok(())
+}
+
+/// Every resource that is asked about, with the version of Azure's API.
+fn asked_for(observed: &Observed) -> Result<Vec<(String, String)>, Error> {
     let facts = observed.facts();
-    let mut desired: Vec<(String, String)> = Vec::new();
+    let mut all: Vec<(String, String)> = Vec::new();
     for (_, manifest) in resources(&facts) {
-        desired.push((id_of(&facts, &manifest), step::api_version(&manifest)?));
+        all.push((id_of(&facts, &manifest), step::api_version(&manifest)?));
     }
     let cluster = json!({
         "apiVersion": render::api_version(&observed.plane),
         "kind": "ManagedCluster",
         "metadata": {"name": observed.plane.name_any()},
     });
-    let cluster_id = ids::managed_cluster(&facts);
-    desired.push((cluster_id.clone(), step::api_version(&cluster)?));
-    desired.extend(
-        records
-            .made()
-            .map(|(id, api_version)| (id.to_owned(), api_version.to_owned())),
-    );
-    let mut observations = Observations::default();
-    let mut api_versions = BTreeMap::new();
-    for (id, api_version) in desired {
-        // What is to be made must not be somebody's already, nothing is to be left behind, and what existed has not
-        // vanished because a list is old.
-        let absence = if deleting || records.get(&id).is_none_or(Entry::existed) {
-            Absence::Certain
-        } else {
-            Absence::Listed
-        };
-        observations
-            .observe(&session.arm, &id, &api_version, absence, max_age)
-            .await;
-        api_versions.entry(id.to_lowercase()).or_insert(api_version);
-    }
-    for (id, state) in &observations.states {
-        let others = caches.plane_claims(&context.informers, &observed.plane, id);
-        let ownership = ownership::judge(&claim(&observed.plane, id), &others, &state.tags());
-        if let Some(foreign) = ownership.foreign() {
-            observed.foreign.insert(id.clone(), foreign.clone());
-        }
-        if state.is_absent() && records.get(id).is_some_and(Entry::existed) {
-            observed.vanished.insert(id.clone());
-        }
-    }
-    observed.states = observations.states.clone();
-    observed.made = records
-        .made()
-        .filter_map(|(id, _)| Some((id.to_owned(), ResourceKind::of(id)?)))
-        .collect();
-    let (mut administrator, mut user, mut ca) = (None, None, None);
-    if observed.has_come_up() && !deleting {
-        let name = |kind: KubeconfigKind| kind.secret_name(&observed.cluster_name);
-        administrator = secret(&observed, name(KubeconfigKind::Administrator), context).await?;
-        if sign_in(observed.cluster_state()).0 {
-            user = secret(&observed, name(KubeconfigKind::User), context).await?;
-        }
-        let name = Purpose::ClusterCa.secret_name(&observed.cluster_name);
-        ca = secret(&observed, name, context).await?;
-    }
-    Ok(ReconcileContext {
-        observed,
-        observations,
-        records,
-        session,
-        administrator,
-        user,
-        ca,
-        api_versions,
-        max_age,
-    })
+    all.push((ids::managed_cluster(&facts), step::api_version(&cluster)?));
+    let made = observed.records.made();
+    all.extend(made.map(|(id, api_version)| (id.to_owned(), api_version.to_owned())));
+    Ok(all)
 }
 
-async fn secret(observed: &Observed, name: String, context: &Context) -> Result<Option<Secret>, Error> {
+async fn read_secrets(
+    observed: &mut Observed,
+    sources: &Sources<'_>,
+    context: &Context,
+) -> Result<(), Error> {
+    let plane = ObjectKey::of(&observed.plane);
     let namespace = observed.plane.namespace().unwrap_or_default();
-    Api::<Secret>::namespaced(context.client.clone(), &namespace)
-        .get_opt(&name)
-        .await
-        .map_err(Error::api(format!("reading Secret {name}")))
+    let read = async |name: String, derive: fn(&Secret) -> StoredSecret| {
+        let key = ObjectKey::namespaced(&namespace, &name);
+        let found = sources.secrets.get(&key, &plane, context, derive).await;
+        let found = found.map_err(Error::api(format!("reading Secret {name}")))?;
+        Ok::<_, Error>(found.as_deref().cloned())
+    };
+    let cluster = observed.cluster_name.clone();
+    let name = |kind: KubeconfigKind| kind.secret_name(&cluster);
+    observed.administrator = read(name(KubeconfigKind::Administrator), StoredSecret::kubeconfig).await?;
+    if sign_in(observed.cluster_state()).0 {
+        observed.user = read(name(KubeconfigKind::User), StoredSecret::kubeconfig).await?;
+    }
+    observed.ca = read(Purpose::ClusterCa.secret_name(&cluster), StoredSecret::ca).await?;
+    Ok(())
+}
+
+/// Asks who else has an AKS cluster in a resource group: by the time the group goes, ours is gone.
+pub async fn list_others(reconcile: &mut ReconcileContext, group: &str) -> Result<(), Error> {
+    let Some(session) = &reconcile.session else {
+        return Ok(());
+    };
+    let cluster = ids::managed_cluster(&reconcile.observed.facts());
+    let api_version = reconcile.api_versions.get(&cluster.to_lowercase());
+    let path = format!("{group}/providers/Microsoft.ContainerService/managedClusters");
+    let scope = ResourceId::parse(&cluster).map_err(ArmError::from)?;
+    let listed = session
+        .arm
+        .client()
+        .list(
+            &scope,
+            &path,
+            api_version.map_or("", String::as_str),
+            Priority::Change,
+        )
+        .await;
+    let found = match listed {
+        Err(ArmError::Refused { refusal, .. }) if refusal.status == 404 => Vec::new(),
+        other => other?,
+    };
+    let others = found
+        .iter()
+        .filter_map(|item| item["id"].as_str())
+        .filter(|id| !id.eq_ignore_ascii_case(&cluster))
+        .map(str::to_owned)
+        .collect();
+    let others_in_groups = &mut reconcile.observed.others_in_groups;
+    others_in_groups.insert(group.to_lowercase(), others);
+    Ok(())
 }

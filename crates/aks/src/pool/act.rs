@@ -14,8 +14,7 @@ use slipway_runtime::{Context, Outcome};
 
 use super::{observe::ReconcileContext, plan::Action};
 use crate::{
-    plan::DesiredResource,
-    planning::{SOON, TAKING_OVER},
+    planning::{DesiredResource, SOON, TAKING_OVER},
     status,
 };
 

@@ -2,6 +2,8 @@
 //! Cluster API looks for.
 
 pub mod act;
+pub mod admit;
+pub mod api;
 pub mod observe;
 pub mod plan;
 pub mod status;
@@ -9,6 +11,8 @@ pub mod status;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ApiResource;
 use slipway_azure::{
     reconcile::{Error, step::read_age},
     takeover::Takeover,
@@ -35,8 +39,7 @@ use crate::{
         AzureClusterIdentity, AzureManagedControlPlane, AzureManagedMachinePool,
         AzureManagedMachinePoolStatus, GROUP, NewerConditions,
     },
-    caches::Caches,
-    control_plane::controller::prepared,
+    caches::{Caches, prepared},
 };
 
 /// Holds a pool until AKS has deleted it. The name is the one pools already carry.
@@ -60,6 +63,11 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
         machines: Machines::default(),
         takeover: Takeover::default(),
     };
+    let (nodes, machines, takeover) = (
+        kind.nodes.clone(),
+        Arc::clone(&kind.machines),
+        kind.takeover.clone(),
+    );
     let [clusters, planes] = [(); 2].map(|()| caches.clone());
     let keys = |pools: Vec<Arc<AzureManagedMachinePool>>| {
         pools
@@ -89,8 +97,15 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
         })
         // Kept in the caches for whoever signs in; a change of it is waited out by the queue.
         .watches::<AzureClusterIdentity>(|_, _| Vec::new())
+        // Kept in the caches for whoever reads a kubeconfig: its version tells when to.
+        .watches_metadata(ApiResource::erase::<Secret>(&()), |_, _| Vec::new())
         .into_registration();
-    prepared(inner, caches)
+    prepared(inner, caches, move |metrics| {
+        nodes.count_held(metrics);
+        let (machines, takeover) = (Arc::clone(&machines), takeover.clone());
+        metrics.count_held("aks_pool_machines", move || machines.lock().len());
+        metrics.count_held("aks_pool_takeovers", move || takeover.len());
+    })
 }
 
 impl Kind for Pools {

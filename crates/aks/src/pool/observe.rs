@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,14 +20,17 @@ use slipway_azure::{
     },
     session::Session,
     takeover::Takeover,
-    workload::nodes::{NodeListing, Nodes, from_scale_sets},
+    workload::nodes::{NodeListing, Nodes, PoolNodes, from_scale_sets},
 };
 use slipway_capi::{
     frame::Subject,
     secret::{Purpose, VALUE_KEY},
     view::MachinePool,
 };
-use slipway_runtime::{Context, ObjectKey};
+use slipway_runtime::{
+    Context, ObjectKey,
+    secret_facts::{Watched, watched_version},
+};
 use tokio::time::Instant;
 
 use super::plan::{Observed, scales};
@@ -253,7 +257,8 @@ async fn provider_ids(
     Ok(Some(ids))
 }
 
-/// What the workload cluster says of the pool's nodes.
+/// What the workload cluster says of the pool's nodes. The kubeconfig is read only where it is another than that of the
+/// connection.
 async fn listed(
     reconcile: &ReconcileContext,
     sources: &Sources<'_>,
@@ -263,6 +268,21 @@ async fn listed(
     let observed = &reconcile.observed;
     let namespace = observed.pool.namespace().unwrap_or_default();
     let name = Purpose::Kubeconfig.secret_name(&observed.cluster_name);
+    let cluster = ObjectKey::namespaced(&namespace, &observed.cluster_name);
+    let request = PoolNodes {
+        pool: observed.pool.azure_name(),
+        group: reconcile.node_group.as_deref(),
+        object: key,
+    };
+    match watched_version(&ObjectKey::namespaced(&namespace, &name), context) {
+        Watched::Absent => return Ok(NodeListing::Unreachable),
+        Watched::Version(version) => {
+            if let Some(listing) = sources.nodes.of_connected_pool(&cluster, &version, &request) {
+                return Ok(listing);
+            }
+        }
+        Watched::Unknown => {}
+    }
     let secret = Api::<Secret>::namespaced(context.client.clone(), &namespace)
         .get_opt(&name)
         .await
@@ -274,9 +294,8 @@ async fn listed(
     let Some(text) = text else {
         return Ok(NodeListing::Unreachable);
     };
-    let cluster = ObjectKey::namespaced(&namespace, &observed.cluster_name);
-    let (group, pool) = (reconcile.node_group.as_deref(), observed.pool.azure_name());
-    Ok(sources.nodes.of_pool(&cluster, text, pool, group, key, context))
+    let version = secret.as_ref().and_then(ResourceExt::resource_version);
+    Ok(sources.nodes.of_pool(&cluster, text, version, &request, context))
 }
 
 /// How the machines of a pool that AKS scales are listed again where its nodes cannot be watched: a machine that went and
@@ -294,7 +313,7 @@ pub struct Listing {
 }
 
 /// The last listing of each pool's machines.
-pub type Machines = Mutex<HashMap<ObjectKey, Listing>>;
+pub type Machines = Arc<Mutex<HashMap<ObjectKey, Listing>>>;
 
 fn hash(ids: &[String]) -> u64 {
     let mut hasher = DefaultHasher::new();

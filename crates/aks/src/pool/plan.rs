@@ -7,14 +7,14 @@ use serde_json::Value;
 use slipway_azure::{
     diff::Record,
     ownership::Foreign,
-    reconcile::{ResourceKind, ResourceState, step},
+    reconcile::{ResourceKind, ResourceState},
 };
 use slipway_capi::{frame::Plan, view::MachinePool};
 
 use crate::{
     api::{AzureManagedControlPlane, AzureManagedMachinePool, MODE_SYSTEM},
-    plan::{DesiredResource, Waiting, control_plane::id_of},
-    planning::{ORPHAN, Problem, Unknown, changing, occupied, wait},
+    control_plane::plan::id_of,
+    planning::{DesiredResource, ORPHAN, Problem, Unknown, Waiting, compare, is_orphaned, remains, wait},
     render::{Facts, PoolFacts, agent_pool},
     status::VANISHED,
 };
@@ -131,7 +131,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
         return plan;
     }
     match desired(observed) {
-        Err(Some(waiting)) => wait(&mut plan, &waiting, now),
+        Err(Some(waiting)) => {
+            wait(&mut plan, &waiting, now);
+        }
         Err(None) => {
             let id = observed
                 .plane
@@ -193,7 +195,7 @@ fn ensure(observed: &Observed, plan: &mut Plan<Action>, desired: DesiredResource
     if observed.vanished {
         let why = "AKS no longer has the pool, and nothing here deleted it: it is made again";
         plan.then(Action::AcceptVanished { id: desired.id }, why)
-            .announced(VANISHED);
+            .warned(VANISHED);
         return;
     }
     if !observed.is_recorded {
@@ -203,21 +205,10 @@ fn ensure(observed: &Observed, plan: &mut Plan<Action>, desired: DesiredResource
             "nothing is made that is not known to be ours",
         );
     }
-    let (subscription, record) = (observed.subscription.as_str(), observed.record.as_ref());
-    let differences = step::differences(&desired.manifest, subscription, &observed.state, record);
-    let at_rest = step::is_at_rest(&desired.manifest, subscription, &observed.state, record);
-    if let Some(why) = occupied(&observed.state, observed.unknown.as_ref()) {
-        plan.then(Action::Ensure(desired), why);
-    } else if observed.state.is_absent() {
-        plan.then(Action::Ensure(desired), "AKS has no such pool")
-            .announced("Creating");
-    } else if differences.is_empty() {
-        if !at_rest {
-            plan.then(Action::Ensure(desired), "what AKS made of it is noted");
-        }
-    } else {
-        let entry = plan.then(Action::Ensure(desired), "it differs from what is desired");
-        changing(entry, &differences).announced("Updating");
+    let (unknown, record) = (observed.unknown.as_ref(), observed.record.as_ref());
+    if let Some(comparison) = compare(&desired, &observed.subscription, &observed.state, unknown, record) {
+        let entry = plan.then(Action::Ensure(desired), comparison.why.clone());
+        comparison.describe(entry);
     }
 }
 
@@ -286,24 +277,14 @@ fn delete(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
         return;
     };
     if let Some(problem) = &observed.problem {
-        let annotations = observed.pool.metadata.annotations.as_ref();
-        let orphaned = annotations.is_some_and(|all| all.get(ORPHAN).is_some_and(|value| value == "true"));
         if observed.remaining.is_empty() {
             plan.release_finalizer("the pool made nothing in Azure");
-        } else if orphaned {
-            plan.release_finalizer("its annotation lets go of what remains in Azure");
+        } else if is_orphaned(&observed.pool.metadata) {
+            let remaining = observed.remaining.join(", ");
+            let why = format!("{ORPHAN} is set: what remains in Azure is not deleted: {remaining}");
+            plan.release_finalizer(why).warned("Orphaned");
         } else {
-            let message = format!(
-                "{}. In Azure remain {}: mend the sign-in, or annotate the AzureManagedMachinePool with {ORPHAN}: \
-                 \"true\" to let go of them",
-                problem.message,
-                observed.remaining.join(", ")
-            );
-            Problem {
-                message,
-                ..problem.clone()
-            }
-            .block(plan);
+            remains(problem, &observed.remaining, "AzureManagedMachinePool").block(plan);
         }
         return;
     }

@@ -3,13 +3,12 @@
 use jiff::Timestamp;
 use slipway_azure::reconcile::{Error, ResourceKind, StepStatus};
 use slipway_capi::frame::{Attempt, Progress};
-use slipway_runtime::{Class, Outcome};
+use slipway_runtime::Outcome;
 
 use super::plan::{Action, Observed, count, scales};
 use crate::{
     api::{AzureManagedMachinePoolStatus, InfrastructureInitialization, MODE_SYSTEM, NewerConditions},
-    frame::was_ready,
-    planning::{failed, shown},
+    planning::{failed, is_unanswered, shown, was_ready},
     status::{condition_of, set_both, set_ready},
 };
 
@@ -32,19 +31,6 @@ pub fn step(progress: &Progress<Action, Error>, learnt: Option<&StepStatus>) -> 
     step
 }
 
-/// Whether Azure did not answer, or was not asked because of a request limit.
-fn is_unanswered(progress: &Progress<Action, Error>, step: &StepStatus) -> bool {
-    let throttled = progress
-        .entries()
-        .any(|(_, attempt)| matches!(attempt, Attempt::Came(Outcome::Throttled(_))))
-        || progress
-            .classes()
-            .any(|class| matches!(class, Class::Throttled(_)));
-    let is_passing = |class| matches!(class, Class::Transient | Class::Conflict | Class::Throttled(_));
-    let passes = progress.classes().next().is_some() && progress.classes().all(is_passing);
-    throttled || (passes && matches!(step, StepStatus::Failed { .. }))
-}
-
 /// What the status says after a reconcile. One question that Azure did not answer does not make a working pool unready; a
 /// change that does not get through is shown.
 pub fn after(
@@ -56,9 +42,17 @@ pub fn after(
     let before = observed.pool.status.clone().unwrap_or_default();
     let was_ready = was_ready(before.ready, before.observed_generation, &observed.pool);
     match step(progress, learnt) {
-        Some(step) if !(was_ready && is_unanswered(progress, &step)) => status(observed, &step, now),
+        Some(step) if !(was_ready && hides(progress, &step)) => status(observed, &step, now),
         _ => before,
     }
+}
+
+/// Whether nothing was learnt that is worse than a question without an answer.
+fn hides(progress: &Progress<Action, Error>, step: &StepStatus) -> bool {
+    let is_throttled = |attempt: &Attempt<Error>| matches!(attempt, Attempt::Came(Outcome::Throttled(_)));
+    is_unanswered(progress)
+        && (matches!(step, StepStatus::Failed { .. } | StepStatus::Waiting { .. })
+            || progress.entries().any(|(_, attempt)| is_throttled(attempt)))
 }
 
 /// How many nodes the pool is to have: AKS's number where AKS scales, else the MachinePool's.

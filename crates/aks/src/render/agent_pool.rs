@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Facts, PoolFacts, RenderError, api_version, ids, patch, set, set_list, text};
 use crate::{
-    admit::pool::price,
     api::{KubeletConfig, LinuxOsConfig, MODE_SYSTEM},
+    pool::admit::price,
     version::{self, without_v},
 };
 

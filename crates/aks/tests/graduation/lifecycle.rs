@@ -32,7 +32,7 @@ const PRIMITIVES: &[Primitive] = &[
         read: "one LIST",
         update: "enforced if tagged as ours; a brought one is left to its owner",
         delete: "enforced if tagged as ours",
-        shown_by: "what_is_brought_and_what_is_others_stays, what_is_brought_is_left_alone",
+        shown_by: "what_is_brought_and_what_is_others_stays, the_plan_of_a_control_plane",
     },
     Primitive {
         name: "subnet",
@@ -41,7 +41,7 @@ const PRIMITIVES: &[Primitive] = &[
         read: "from the network's LIST",
         update: "enforced if we made it: service endpoints",
         delete: "enforced if we made it, or with its network",
-        shown_by: "what_is_brought_and_what_is_others_stays, deletion_goes_the_other_way_and_spares_what_is_brought",
+        shown_by: "what_is_brought_and_what_is_others_stays, the_plan_of_a_control_plane",
     },
     Primitive {
         name: "managed cluster",

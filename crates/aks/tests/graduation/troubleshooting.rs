@@ -1,7 +1,7 @@
 //! The page for people in trouble knows every condition and every reason of ours.
 
 use slipway_aks::{
-    plan::Waiting,
+    planning::Waiting,
     render::RenderError,
     status::{condition_of, waiting},
 };

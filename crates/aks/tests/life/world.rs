@@ -182,7 +182,8 @@ pub struct World {
     pub clock: Clock,
     pub nodes: Nodes,
     tasks: tokio::task::JoinSet<anyhow::Result<()>>,
-    shutdown: Option<tokio_util::sync::CancellationToken>,
+    context: Option<Context>,
+    calls: Faults,
     core: tokio::task::JoinHandle<()>,
 }
 
@@ -202,7 +203,8 @@ impl World {
             clock,
             nodes,
             tasks: tokio::task::JoinSet::new(),
-            shutdown: None,
+            context: None,
+            calls: Faults::none(),
             core,
         };
         world.start();
@@ -211,9 +213,9 @@ impl World {
 
     /// Starts a process of the manager.
     pub fn start(&mut self) {
-        let mut context = Context::for_tests(self.server.client(), 7);
+        let mut context = Context::for_tests(self.server.client_with(self.calls.clone()), 7);
         context.clock = self.clock;
-        self.shutdown = Some(context.shutdown.clone());
+        self.context = Some(context.clone());
         for registration in controllers(&self.simulator, self.clock, &Faults::none(), &self.nodes) {
             self.tasks.spawn((registration.run)(context.clone()));
         }
@@ -223,9 +225,19 @@ impl World {
     pub async fn kill(&mut self) {
         self.tasks.abort_all();
         while self.tasks.join_next().await.is_some() {}
-        if let Some(shutdown) = self.shutdown.take() {
-            shutdown.cancel();
+        if let Some(context) = self.context.take() {
+            context.shutdown.cancel();
         }
+    }
+
+    /// The doors of the process that runs.
+    pub fn context(&self) -> &Context {
+        self.context.as_ref().expect("a process")
+    }
+
+    /// Every call of the manager to the apiserver, as `verb resource place`.
+    pub fn asked(&self) -> Vec<String> {
+        self.calls.log().into_iter().map(|call| call.line).collect()
     }
 
     pub fn object(&self, kind: &str, name: &str) -> Option<Value> {

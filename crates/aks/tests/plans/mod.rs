@@ -6,10 +6,7 @@ mod pool;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use slipway_aks::{
-    api::{AzureManagedControlPlane, AzureManagedMachinePool},
-    plan::{Action, Plan},
-};
+use slipway_aks::api::{AzureManagedControlPlane, AzureManagedMachinePool};
 use slipway_capi::view::MachinePool;
 
 const GROUP: &str = "/subscriptions/sub/resourceGroups/group";
@@ -74,9 +71,4 @@ fn golden(file: &str, situations: Vec<(&str, String)>) {
         "run with SLIPWAY_TEST_BLESS=1 to accept {}",
         path.display()
     );
-}
-
-/// A plan in one line each.
-fn printed(plan: &Plan) -> Vec<String> {
-    plan.iter().map(Action::to_string).collect()
 }

@@ -7,10 +7,13 @@ mod pool_cases;
 mod table;
 
 use serde_json::{Value, json};
-use slipway_aks::admit::{
-    ClusterNetworkFact, OtherSystemPools, admission, cluster_template_verdict, cluster_verdict,
-    control_plane_template_verdict, control_plane_verdict, identity_verdict, pool_template_verdict,
-    pool_verdict,
+use slipway_aks::{
+    admit::admission,
+    cluster, cluster_template,
+    control_plane::{self, admit::ClusterNetworkFact},
+    control_plane_template, identity,
+    pool::{self, admit::OtherSystemPools},
+    pool_template,
 };
 use slipway_azure::reconcile::records;
 use slipway_runtime::admission::{Change, Operation, Request, Verdict};
@@ -160,13 +163,15 @@ fn verdict(kind: &str, request: &Request, knowing: Option<&str>, topology_dry_ru
         Change::read(request).unwrap_or_else(|problem| panic!("{problem}: {request:?}"))
     }
     match kind {
-        "amcp" => control_plane_verdict(&change(request), &network_fact(knowing), topology_dry_run),
-        "amcpt" => control_plane_template_verdict(&change(request), &network_fact(knowing), topology_dry_run),
-        "ammp" => pool_verdict(&change(request), &pools_fact(knowing)),
-        "ammpt" => pool_template_verdict(&change(request), topology_dry_run),
-        "identity" => identity_verdict(&change(request)),
-        "amc" => cluster_verdict(&change(request)),
-        "amct" => cluster_template_verdict(&change(request)),
+        "amcp" => control_plane::admit::verdict(&change(request), &network_fact(knowing), topology_dry_run),
+        "amcpt" => {
+            control_plane_template::admit::verdict(&change(request), &network_fact(knowing), topology_dry_run)
+        }
+        "ammp" => pool::admit::verdict(&change(request), &pools_fact(knowing)),
+        "ammpt" => pool_template::admit::verdict(&change(request), topology_dry_run),
+        "identity" => identity::admit::verdict(&change(request)),
+        "amc" => cluster::admit::verdict(&change(request)),
+        "amct" => cluster_template::admit::verdict(&change(request)),
         other => panic!("no kind {other}"),
     }
 }

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use slipway_aks::{
-    admit::defaults,
     api::{AzureManagedControlPlane, AzureManagedControlPlaneTemplate, AzureManagedMachinePool},
+    control_plane::admit::defaults,
+    control_plane_template, pool,
 };
 use slipway_runtime::admission::Change;
 
@@ -122,7 +123,7 @@ fn templates_and_pools_are_defaulted() {
         "spec": {"template": {"spec": {"version": "1.31.0", "identityRef": {}}}}
     }))
     .expect("a template");
-    defaults::control_plane_template(&mut template);
+    control_plane_template::admit::default(&mut template);
     let spec = json!(template.spec.template.spec);
     for (pointer, expected) in [
         ("/networkPlugin", json!("azure")),
@@ -139,7 +140,7 @@ fn templates_and_pools_are_defaulted() {
     let mut pool: AzureManagedMachinePool =
         serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"mode": "System", "sku": "s"}}))
             .expect("a pool");
-    defaults::pool(&mut pool);
+    pool::admit::default(&mut pool);
     assert_eq!(pool.spec.class.name.as_deref(), Some("p"));
     assert_eq!(pool.spec.class.os_type.as_deref(), Some("Linux"));
     assert_eq!(

@@ -99,6 +99,16 @@ impl Credentials {
         Ok(Arc::new(bound))
     }
 
+    /// Nobody signs in with it any more.
+    pub(crate) fn forget(&self, fingerprint: &[u8; 32]) {
+        self.entries.lock().remove(fingerprint);
+    }
+
+    /// How many credentials are held.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.lock().len()
+    }
+
     fn options(&self, cloud: &Cloud) -> ClientOptions {
         ClientOptions {
             retry: RetryOptions::none(),

@@ -162,6 +162,7 @@ impl Arm {
     pub async fn ensure(&self, desired: &Desired<'_>) -> Result<Ensured, ArmError> {
         let put = desired.put;
         let (id, api_version) = (&put.id, put.mapping.api_version.as_str());
+        self.note(id);
         if let Followed::Running { progress, after } = self.follow(id).await? {
             return Ok(Ensured::waiting(Outcome::InProgress(after), Some(progress)));
         }

@@ -195,6 +195,15 @@ impl Writes {
         }
     }
 
+    /// Nobody asks for the resource any more.
+    pub fn forget(&self, id: &ResourceId) {
+        self.0.lock().remove(id);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
     /// The resource is as desired, or gone: what was refused because of it may be sent again.
     pub fn succeeded(&self, id: &ResourceId, now: Instant) {
         let mut attempts = self.0.lock();

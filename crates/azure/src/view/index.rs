@@ -168,6 +168,12 @@ impl Index {
         }
     }
 
+    /// Nobody asks for the resource any more.
+    pub fn forget(&mut self, id: &ResourceId) {
+        self.entries.retain(|(known, _), _| known != id.key());
+        self.changed.remove(id.key());
+    }
+
     /// What was seen last, whatever happened since.
     pub fn last(&self, id: &ResourceId, api_version: &str) -> Option<Arc<Value>> {
         let key = (id.key().to_owned(), api_version.to_owned());

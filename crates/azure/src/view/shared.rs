@@ -156,6 +156,11 @@ impl View {
         Ok(())
     }
 
+    /// Nobody asks for the resource any more.
+    pub fn forget(&self, id: &ResourceId) {
+        self.index.lock().forget(id);
+    }
+
     /// We changed the resource: reads from before no longer count.
     pub fn touch(&self, id: &ResourceId) {
         self.index.lock().touch(id, self.now());
@@ -173,5 +178,14 @@ impl Views {
     pub fn of(&self, subscription: &str, identity: &str) -> Arc<View> {
         let key = (subscription.to_ascii_lowercase(), identity.to_owned());
         Arc::clone(self.0.lock().entry(key).or_insert_with(|| Arc::new(View::new())))
+    }
+
+    /// Nobody looks at it any more.
+    pub fn forget(&self, view: &Arc<View>) {
+        self.0.lock().retain(|_, known| !Arc::ptr_eq(known, view));
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.lock().len()
     }
 }

@@ -14,11 +14,10 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_capi::{
     names::label,
-    owner,
-    secret::{self, Purpose, SECRET_TYPE, TLS_CERTIFICATE_KEY, TLS_PRIVATE_KEY_KEY},
+    secret::{self, Purpose, TLS_CERTIFICATE_KEY, TLS_PRIVATE_KEY_KEY},
 };
 
-use super::kubeconfig::Verdict;
+use super::stored::{MISSING, StoredSecret, UNLABELLED, Verdict};
 
 /// Where kubeadm looks for a cluster's address and CA.
 const NAMESPACE: &str = "kube-public";
@@ -61,25 +60,19 @@ pub fn make(namespace: &str, cluster: &str, controller: OwnerReference, ca: &[u8
 }
 
 /// What is to be done about the Secret that was found.
-pub fn judge(found: Option<&Secret>, plane: &ObjectMeta, cluster: &str, ca: &[u8]) -> Verdict {
-    let Some(found) = found else {
-        return Verdict::Write;
+pub fn judge(found: Option<&StoredSecret>, plane: &ObjectMeta, cluster: &str, ca: &[u8]) -> Verdict {
+    let Some(stored) = found else {
+        return Verdict::Write(MISSING);
     };
-    if !owner::is_controlled_by(&found.metadata, plane) {
-        return Verdict::Foreign;
+    if let Some(verdict) = stored.judge_owner(plane) {
+        return verdict;
     }
-    if found.type_.as_deref() != Some(SECRET_TYPE) {
-        return Verdict::Replace;
-    }
-    let holds = found
-        .data
-        .as_ref()
-        .and_then(|data| data.get(TLS_CERTIFICATE_KEY))
-        .is_some_and(|bytes| bytes.0 == ca);
-    if holds && owner::labelled_cluster_name(&found.metadata) == Some(cluster) {
-        Verdict::Good(None)
+    if !stored.is_labelled(cluster) {
+        Verdict::Write(UNLABELLED)
+    } else if stored.ca.as_deref() != Some(ca) {
+        Verdict::Write("it holds another CA than the kubeconfig")
     } else {
-        Verdict::Write
+        Verdict::Good(None)
     }
 }
 
@@ -173,15 +166,18 @@ mod tests {
         assert_eq!(ca, b"CA");
         let made = make("team", "fleet", controller, &ca);
         assert_eq!(made.metadata.name.as_deref(), Some("fleet-ca"));
-        let judged = |found: Option<&Secret>, ca: &[u8]| judge(found, &plane, "fleet", ca);
-        assert_eq!(judged(None, &ca), Verdict::Write);
+        let judged = |found: Option<&Secret>, ca: &[u8]| {
+            judge(found.map(StoredSecret::ca).as_ref(), &plane, "fleet", ca)
+        };
+        assert_eq!(judged(None, &ca), Verdict::Write(MISSING));
         assert_eq!(judged(Some(&made), &ca), Verdict::Good(None));
-        assert_eq!(judged(Some(&made), b"other"), Verdict::Write);
+        let another = Verdict::Write("it holds another CA than the kubeconfig");
+        assert_eq!(judged(Some(&made), b"other"), another);
         let mut brought = made.clone();
         brought.metadata.owner_references = None;
         assert_eq!(judged(Some(&brought), b"other"), Verdict::Foreign);
         let mut opaque = made;
         opaque.type_ = Some("Opaque".into());
-        assert_eq!(judged(Some(&opaque), &ca), Verdict::Replace);
+        assert!(matches!(judged(Some(&opaque), &ca), Verdict::Replace(_)));
     }
 }

@@ -13,11 +13,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use slipway_capi::{
     names::label,
-    owner,
-    secret::{self, Purpose, SECRET_TYPE, VALUE_KEY, kubeconfig},
+    secret::{self, Purpose, VALUE_KEY, certificate},
 };
 
-use super::joining;
+use super::stored::{MISSING, StoredSecret, UNLABELLED, Verdict};
 use crate::{Answer, ArmError, ResourceId, reconcile::Error, session::Session};
 
 /// The API server the kubeconfig was fetched for: when AKS shows another, it is fetched again.
@@ -49,60 +48,41 @@ impl KubeconfigKind {
     }
 }
 
-/// What is to be done about one Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// As it should be; until then, if it holds a token.
-    Good(Option<Timestamp>),
-    /// Somebody else's: it stays as it is.
-    Foreign,
-    /// To be fetched and written.
-    Write,
-    /// Its type cannot be changed: it is deleted and created.
-    Replace,
+/// When the token in a Secret is renewed, if it holds one.
+pub fn renewal(stored: &StoredSecret) -> Option<Timestamp> {
+    stored.annotation(RENEW).and_then(|text| text.parse().ok())
 }
 
 /// Judges a Secret against the API server that AKS shows now.
 pub fn judge(
-    found: Option<&Secret>,
+    found: Option<&StoredSecret>,
     plane: &ObjectMeta,
     cluster: &str,
     endpoint: &str,
     now: Timestamp,
 ) -> Verdict {
-    let Some(secret) = found else {
-        return Verdict::Write;
+    let Some(stored) = found else {
+        return Verdict::Write(MISSING);
     };
-    if !owner::is_controlled_by(&secret.metadata, plane) {
-        return Verdict::Foreign;
+    if let Some(verdict) = stored.judge_owner(plane) {
+        return verdict;
     }
-    if secret.type_.as_deref() != Some(SECRET_TYPE) {
-        return Verdict::Replace;
+    let renew = renewal(stored);
+    let is_outlived = stored.annotation(RENEW).is_some() && renew.is_none_or(|renew| renew <= now);
+    let ends_soon = |ends| certificate::is_within(ends, CERTIFICATE_MARGIN, now);
+    if !stored.is_labelled(cluster) {
+        Verdict::Write(UNLABELLED)
+    } else if !stored.is_readable {
+        Verdict::Write("it holds no kubeconfig that can be read")
+    } else if stored.ends.is_some_and(ends_soon) {
+        Verdict::Write("its client certificate ends soon")
+    } else if is_outlived {
+        Verdict::Write("the token in it is renewed at half its life")
+    } else if stored.annotation(ENDPOINT) != Some(endpoint) {
+        Verdict::Write("AKS shows another API server")
+    } else {
+        Verdict::Good(renew)
     }
-    let annotation = |name: &str| {
-        secret
-            .metadata
-            .annotations
-            .as_ref()?
-            .get(name)
-            .map(String::as_str)
-    };
-    let labelled = owner::labelled_cluster_name(&secret.metadata) == Some(cluster);
-    let readable = kubeconfig::read(secret).is_ok();
-    // A certificate that cannot be read is AKS's own business; what it hands out is not better a second time.
-    let ends = kubeconfig::needs_renewal(secret, CERTIFICATE_MARGIN, now).unwrap_or(false);
-    let renew: Option<Timestamp> = annotation(RENEW).and_then(|text| text.parse().ok());
-    let outlived = annotation(RENEW).is_some() && renew.is_none_or(|renew| renew <= now);
-    if !labelled || !readable || ends || outlived || annotation(ENDPOINT) != Some(endpoint) {
-        return Verdict::Write;
-    }
-    Verdict::Good(renew)
-}
-
-/// The CA certificate in a Secret's kubeconfig, as PEM.
-pub fn ca(secret: &Secret) -> Option<Vec<u8>> {
-    let bytes = secret.data.as_ref()?.get(VALUE_KEY)?;
-    joining::ca(std::str::from_utf8(&bytes.0).ok()?)
 }
 
 /// A token and when it ends.
@@ -260,26 +240,30 @@ mod tests {
     }
 
     fn judged(secret: &Secret, endpoint: &str, now: &str) -> Verdict {
-        judge(Some(secret), &plane(), "fleet", endpoint, at(now))
+        let stored = StoredSecret::kubeconfig(secret);
+        judge(Some(&stored), &plane(), "fleet", endpoint, at(now))
     }
 
     #[test]
     fn a_secret_is_written_when_it_is_missing_or_no_longer_fits() {
         let now = "2026-01-01T00:00:00Z";
-        assert_eq!(judge(None, &plane(), "fleet", "a:443", at(now)), Verdict::Write);
+        let missing = judge(None, &plane(), "fleet", "a:443", at(now));
+        assert_eq!(missing, Verdict::Write(MISSING));
         let good = made(None);
         assert_eq!(good.metadata.name.as_deref(), Some("fleet-kubeconfig"));
         assert_eq!(judged(&good, "a:443", now), Verdict::Good(None));
-        assert_eq!(judged(&good, "b:443", now), Verdict::Write, "another API server");
+        let moved = Verdict::Write("AKS shows another API server");
+        assert_eq!(judged(&good, "b:443", now), moved);
         let mut unlabelled = good.clone();
         unlabelled.metadata.labels = None;
-        assert_eq!(judged(&unlabelled, "a:443", now), Verdict::Write);
+        assert_eq!(judged(&unlabelled, "a:443", now), Verdict::Write(UNLABELLED));
         let mut empty = good.clone();
         empty.data = None;
-        assert_eq!(judged(&empty, "a:443", now), Verdict::Write);
+        let unreadable = Verdict::Write("it holds no kubeconfig that can be read");
+        assert_eq!(judged(&empty, "a:443", now), unreadable);
         let mut opaque = good.clone();
         opaque.type_ = Some("Opaque".into());
-        assert_eq!(judged(&opaque, "a:443", now), Verdict::Replace);
+        assert!(matches!(judged(&opaque, "a:443", now), Verdict::Replace(_)));
         let mut foreign = good;
         foreign.metadata.owner_references = None;
         assert_eq!(judged(&foreign, "a:443", now), Verdict::Foreign);
@@ -297,8 +281,9 @@ mod tests {
             judged(&secret, "a:443", "2026-01-01T00:29:59Z"),
             Verdict::Good(Some(half))
         );
-        assert_eq!(judged(&secret, "a:443", "2026-01-01T00:30:00Z"), Verdict::Write);
-        let read = kubeconfig::read(&secret).unwrap();
+        let outlived = Verdict::Write("the token in it is renewed at half its life");
+        assert_eq!(judged(&secret, "a:443", "2026-01-01T00:30:00Z"), outlived);
+        let read = secret::kubeconfig::read(&secret).unwrap();
         let user = read.auth_infos[0].auth_info.as_ref().unwrap();
         assert!(user.exec.is_none(), "nothing is run for it");
         assert_eq!(user.token.as_ref().unwrap().expose_secret(), "hunter2");
@@ -308,7 +293,7 @@ mod tests {
             .as_mut()
             .unwrap()
             .insert(RENEW.into(), "soon".into());
-        assert_eq!(judged(&odd, "a:443", "2026-01-01T00:00:00Z"), Verdict::Write);
+        assert_eq!(judged(&odd, "a:443", "2026-01-01T00:00:00Z"), outlived);
     }
 
     #[test]

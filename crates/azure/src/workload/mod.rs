@@ -4,3 +4,4 @@
 pub mod joining;
 pub mod kubeconfig;
 pub mod nodes;
+pub mod stored;

@@ -2,7 +2,7 @@
 //! the pool's scale set where it cannot.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, OnceLock},
 };
 
@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::Value;
 use slipway_runtime::{
-    Context, Informer, ObjectKey, Scope,
+    Context, Informer, Metrics, ObjectKey, Scope,
     controller::Trigger,
     informer::Pruning,
     workload::{Clients, Connector, Reachable, WorkloadCluster, WorkloadClusters},
@@ -45,8 +45,47 @@ type Interest = Arc<Mutex<BTreeMap<String, ObjectKey>>>;
 
 struct Watched {
     cluster: Arc<WorkloadCluster>,
+    /// The version of the Secret that the kubeconfig was read from, where it is known.
+    version: Option<String>,
     nodes: Informer<Node>,
     interest: Interest,
+}
+
+/// Which nodes are asked for, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolNodes<'a> {
+    /// The pool's name in AKS.
+    pub pool: &'a str,
+    /// The resource group of the cluster's nodes, where it is known.
+    pub group: Option<&'a str>,
+    /// Requeued when they change.
+    pub object: &'a ObjectKey,
+}
+
+impl Watched {
+    fn list(&self, request: &PoolNodes<'_>) -> NodeListing {
+        let PoolNodes { pool, group, object } = *request;
+        let known = self.interest.lock().get(pool) == Some(object);
+        if !known {
+            self.interest.lock().insert(pool.to_owned(), object.clone());
+        }
+        match self.cluster.health().reachable {
+            Reachable::No { .. } => NodeListing::Unreachable,
+            Reachable::Yes if self.nodes.is_synced() => {
+                let mut ids: Vec<String> = self
+                    .nodes
+                    .list()
+                    .iter()
+                    .filter(|node| pool_of(node) == Some(pool) && !is_foreign(node, group))
+                    .filter_map(|node| node.spec.as_ref()?.provider_id.clone())
+                    .filter(|id| !id.is_empty())
+                    .collect();
+                ids.sort();
+                NodeListing::Nodes(ids)
+            }
+            Reachable::Yes | Reachable::Unknown => NodeListing::Pending,
+        }
+    }
 }
 
 /// All workload clusters whose nodes are watched.
@@ -55,6 +94,14 @@ pub struct Nodes {
     connector: Option<Connector>,
     clusters: Arc<OnceLock<WorkloadClusters>>,
     watched: Arc<Mutex<HashMap<ObjectKey, Watched>>>,
+    /// Clusters that cannot be connected to with the kubeconfig there is.
+    refused: Arc<Mutex<HashMap<ObjectKey, RefusedKubeconfig>>>,
+}
+
+/// A kubeconfig that nobody can connect with, and the objects that asked.
+struct RefusedKubeconfig {
+    version: String,
+    objects: BTreeSet<ObjectKey>,
 }
 
 impl std::fmt::Debug for Nodes {
@@ -110,23 +157,55 @@ impl Nodes {
         })
     }
 
-    /// The nodes of a pool as the workload cluster shows them. From here on their changes requeue `object`.
+    /// Counts the workload clusters whose nodes are watched.
+    pub fn count_held(&self, metrics: &Metrics) {
+        let (watched, refused) = (Arc::clone(&self.watched), Arc::clone(&self.refused));
+        metrics.count_held("aks_nodes", move || watched.lock().len() + refused.lock().len());
+    }
+
+    /// The same as [`Nodes::of_pool`] over the connection that there is, if its kubeconfig is of this version.
+    pub fn of_connected_pool(
+        &self,
+        cluster: &ObjectKey,
+        version: &str,
+        request: &PoolNodes<'_>,
+    ) -> Option<NodeListing> {
+        if let Some(refused) = self
+            .refused
+            .lock()
+            .get_mut(cluster)
+            .filter(|refused| refused.version == version)
+        {
+            refused.objects.insert(request.object.clone());
+            return Some(NodeListing::Unreachable);
+        }
+        let all = self.watched.lock();
+        let watched = all.get(cluster)?;
+        (watched.version.as_deref() == Some(version)).then(|| watched.list(request))
+    }
+
+    /// The nodes of a pool as the workload cluster shows them. From here on their changes requeue its object.
     pub fn of_pool(
         &self,
         cluster: &ObjectKey,
         kubeconfig: &str,
-        pool: &str,
-        group: Option<&str>,
-        object: &ObjectKey,
+        version: Option<String>,
+        request: &PoolNodes<'_>,
         context: &Context,
     ) -> NodeListing {
         let connected = match self.clusters(context).connect(cluster, kubeconfig) {
             Ok(connected) => connected,
             Err(error) => {
                 tracing::debug!(%cluster, %error, "The workload cluster cannot be connected to");
+                if let Some(version) = version {
+                    let objects = BTreeSet::from([request.object.clone()]);
+                    let refused = RefusedKubeconfig { version, objects };
+                    self.refused.lock().insert(cluster.clone(), refused);
+                }
                 return NodeListing::Unreachable;
             }
         };
+        self.refused.lock().remove(cluster);
         let mut all = self.watched.lock();
         let stale = all
             .get(cluster)
@@ -136,6 +215,7 @@ impl Nodes {
                 nodes: connected.informers.get_pruned(Scope::all(), PRUNING),
                 interest: Interest::default(),
                 cluster: Arc::clone(&connected),
+                version: None,
             };
             if let Some(trigger) = context.trigger() {
                 tokio::spawn(requeue(
@@ -148,30 +228,19 @@ impl Nodes {
             tokio::spawn(publish(Arc::clone(&connected), kubeconfig.to_owned()));
             all.insert(cluster.clone(), watched);
         }
-        let Some(watched) = all.get(cluster) else {
+        let Some(watched) = all.get_mut(cluster) else {
             return NodeListing::Pending;
         };
-        watched.interest.lock().insert(pool.to_owned(), object.clone());
-        match connected.health().reachable {
-            Reachable::No { .. } => NodeListing::Unreachable,
-            Reachable::Yes if watched.nodes.is_synced() => {
-                let mut ids: Vec<String> = watched
-                    .nodes
-                    .list()
-                    .iter()
-                    .filter(|node| pool_of(node) == Some(pool) && !is_foreign(node, group))
-                    .filter_map(|node| node.spec.as_ref()?.provider_id.clone())
-                    .filter(|id| !id.is_empty())
-                    .collect();
-                ids.sort();
-                NodeListing::Nodes(ids)
-            }
-            Reachable::Yes | Reachable::Unknown => NodeListing::Pending,
-        }
+        watched.version = version;
+        watched.list(request)
     }
 
     /// A pool is gone; with the last one of a cluster the connection goes too.
     pub fn forget(&self, object: &ObjectKey) {
+        self.refused.lock().retain(|_, refused| {
+            refused.objects.remove(object);
+            !refused.objects.is_empty()
+        });
         let mut all = self.watched.lock();
         all.retain(|cluster, watched| {
             let is_left = {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use slipway_runtime::{Classified, Context, ObjectKey, Outcome, controller::Writable, informer};
 
 pub use self::{
-    plan::{Difference, Entry, Plan, Wait, What},
+    plan::{Announcement, Difference, Entry, Plan, Wait, What},
     progress::{Attempt, Failure, Progress},
     reconcile::Frame,
 };

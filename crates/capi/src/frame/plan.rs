@@ -56,8 +56,17 @@ pub struct Entry<A> {
     /// Entries of one group do not wait for each other; those of a later group wait for all of the earlier ones. An entry
     /// without a group waits for nobody and holds up nobody.
     pub group: Option<u16>,
-    /// The reason of the event that is recorded when the action was taken.
-    pub event: Option<&'static str>,
+    /// The condition that shows how it went, where the kind has one for it.
+    pub condition: Option<&'static str>,
+    /// The event that is recorded when the action was taken, or with the wait.
+    pub event: Option<Announcement>,
+}
+
+/// An event of an entry. Its note is made of the entry's own words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    pub reason: &'static str,
+    pub warning: bool,
 }
 
 impl<A> Entry<A> {
@@ -67,6 +76,7 @@ impl<A> Entry<A> {
             why: why.into(),
             differences: Vec::new(),
             group,
+            condition: None,
             event: None,
         }
     }
@@ -86,9 +96,27 @@ impl<A> Entry<A> {
         self
     }
 
-    /// Records an event with this reason when the action was taken. Its note is the action and its why.
+    /// Records an event with this reason when the action was taken. Its note is the action, its why and the difference.
     pub fn announced(&mut self, reason: &'static str) -> &mut Self {
-        self.event = Some(reason);
+        self.event = Some(Announcement {
+            reason,
+            warning: false,
+        });
+        self
+    }
+
+    /// The same as a warning. A wait is in many plans: its event is asked for where its condition does not show it yet.
+    pub fn warned(&mut self, reason: &'static str) -> &mut Self {
+        self.event = Some(Announcement {
+            reason,
+            warning: true,
+        });
+        self
+    }
+
+    /// Names the condition that shows how it went.
+    pub fn shown_in(&mut self, condition: &'static str) -> &mut Self {
+        self.condition = Some(condition);
         self
     }
 
@@ -280,6 +308,19 @@ impl<A: fmt::Display> fmt::Display for What<A> {
 }
 
 impl<A: fmt::Display> Entry<A> {
+    /// What an event of the entry says.
+    pub(super) fn note(&self) -> String {
+        let mut note = match &self.what {
+            What::Wait(_) => self.why.clone(),
+            what => format!("{what}: {}", self.why),
+        };
+        for (index, difference) in self.differences.iter().enumerate() {
+            note.push_str(if index == 0 { "; " } else { ", " });
+            note.push_str(&difference.to_string());
+        }
+        note
+    }
+
     /// The first line: `1. create Vessel north-0: it is missing`.
     pub(super) fn line(&self) -> String {
         let group = self

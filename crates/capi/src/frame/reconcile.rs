@@ -8,7 +8,10 @@ use slipway_runtime::{
     Class, Classified, Context, Informer, Next, ObjectKey, Outcome, Reconciler, Scope, plans::PlanKey,
 };
 
-use super::{Attempt, Failure, Kind, Membership, Plan, Progress, ProgressOf, StatusOf, Subject, What};
+use super::{
+    Announcement, Attempt, Entry, Failure, Kind, Membership, Plan, Progress, ProgressOf, StatusOf, Subject,
+    What,
+};
 use crate::{
     Error, condition, finalizer, marks,
     paused::{Paused, paused},
@@ -151,6 +154,7 @@ impl<K: Kind> Frame<K> {
                     .await
                     .map_err(Failure::Kind),
                 What::Wait(_) => {
+                    announce(entry, subject.object.as_ref(), context);
                     progress.note(index, Attempt::Waiting);
                     continue;
                 }
@@ -161,11 +165,9 @@ impl<K: Kind> Frame<K> {
                 Ok(outcome) => tracing::debug!(action = what, why, ?outcome, "Acted"),
                 Err(error) => tracing::debug!(action = what, why, %error, "Failed to act"),
             }
-            if let (Some(reason), Ok(_)) = (entry.event, &result) {
-                let note = format!("{what}: {why}");
-                context
-                    .events
-                    .normal(subject.object.as_ref(), reason, "Reconcile", note);
+            // What a request limit held back was not done.
+            if matches!(result, Ok(Outcome::Done | Outcome::InProgress(_))) {
+                announce(entry, subject.object.as_ref(), context);
             }
             progress.note(index, result.map_or_else(Attempt::Failed, Attempt::Came));
         }
@@ -218,6 +220,16 @@ async fn cluster<E>(
         ObjectKey::new(namespace, name)
     )));
     Ok(found.map_err(Failure::Frame)?.map(Arc::new))
+}
+
+/// Records the event of an entry, if it has one.
+fn announce<A: fmt::Display, O: Resource<DynamicType = ()>>(entry: &Entry<A>, object: &O, context: &Context) {
+    if let Some(Announcement { reason, warning }) = entry.event {
+        let regarding = object.object_ref(&());
+        context
+            .events
+            .record(regarding, warning, reason, "Reconcile", entry.note());
+    }
 }
 
 /// Tells what a user has to mend. A failure that is not tried again by itself must not end what is polled for.

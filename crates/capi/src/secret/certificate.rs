@@ -167,7 +167,12 @@ pub fn ends(pem: &str) -> Result<Timestamp, Error> {
 
 /// Whether a certificate ends within the given time.
 pub fn ends_within(pem: &str, threshold: Duration, now: Timestamp) -> Result<bool, Error> {
-    Ok(ends(pem)?.as_second() - now.as_second() < threshold.as_secs().cast_signed())
+    Ok(is_within(ends(pem)?, threshold, now))
+}
+
+/// Whether a time comes within the given time from now.
+pub fn is_within(time: Timestamp, threshold: Duration, now: Timestamp) -> bool {
+    time.as_second() - now.as_second() < threshold.as_secs().cast_signed()
 }
 
 #[cfg(test)]

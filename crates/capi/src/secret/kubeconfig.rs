@@ -104,9 +104,9 @@ pub fn access(secret: &Secret) -> Result<Access, Error> {
     Access::from_kubeconfig(read(secret)?).map_err(|refused| unusable(secret, &refused.to_string()))
 }
 
-/// Whether any client certificate in the kubeconfig ends within the given time. One without certificates has
-/// nothing to renew.
-pub fn needs_renewal(secret: &Secret, threshold: Duration, now: Timestamp) -> Result<bool, Error> {
+/// When the first client certificate in it ends; `None` where it has none.
+pub fn ends(secret: &Secret) -> Result<Option<Timestamp>, Error> {
+    let mut first = None;
     for named in read(secret)?.auth_infos {
         let Some(data) = named.auth_info.and_then(|user| user.client_certificate_data) else {
             continue;
@@ -116,13 +116,17 @@ pub fn needs_renewal(secret: &Secret, threshold: Duration, now: Timestamp) -> Re
             .ok()
             .and_then(|bytes| String::from_utf8(bytes).ok())
             .ok_or_else(|| unusable(secret, "its client certificate is not base64"))?;
-        let ends_soon = certificate::ends_within(&pem, threshold, now)
-            .map_err(|_| unusable(secret, "its client certificate cannot be read"))?;
-        if ends_soon {
-            return Ok(true);
-        }
+        let ends =
+            certificate::ends(&pem).map_err(|_| unusable(secret, "its client certificate cannot be read"))?;
+        first = Some(first.map_or(ends, |earlier: Timestamp| earlier.min(ends)));
     }
-    Ok(false)
+    Ok(first)
+}
+
+/// Whether any client certificate in the kubeconfig ends within the given time. One without certificates has
+/// nothing to renew.
+pub fn needs_renewal(secret: &Secret, threshold: Duration, now: Timestamp) -> Result<bool, Error> {
+    Ok(ends(secret)?.is_some_and(|ends| certificate::is_within(ends, threshold, now)))
 }
 
 #[cfg(test)]

@@ -1,0 +1,4 @@
+//! AzureManagedControlPlaneTemplate: no controller, core clones it.
+
+pub mod admit;
+pub mod api;

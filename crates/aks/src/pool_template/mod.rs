@@ -1,0 +1,4 @@
+//! AzureManagedMachinePoolTemplate: no controller, core clones it.
+
+pub mod admit;
+pub mod api;

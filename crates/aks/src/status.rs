@@ -1,0 +1,171 @@
+//! What the status says, from what was observed and how the steps went. Pure; written once, only if it differs.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use slipway_azure::reconcile::{ResourceKind, StepStatus};
+use slipway_capi::condition::{
+    self, Report, Status,
+    legacy::{self, LegacyCondition, LegacyReport, Severity},
+};
+
+use crate::{control_plane::plan::RECREATE, planning::Waiting};
+
+/// The v1beta1 condition a kind of resource reports in, as dashboards know it.
+pub fn condition_of(kind: ResourceKind) -> &'static str {
+    match kind {
+        ResourceKind::ResourceGroup => "ResourceGroupReady",
+        ResourceKind::VirtualNetwork => "VNetReady",
+        ResourceKind::Subnet => "SubnetsReady",
+        ResourceKind::ManagedCluster => "ManagedClusterRunning",
+        ResourceKind::PrivateEndpoint => "PrivateEndpointsReady",
+        ResourceKind::FleetMember => "FleetReady",
+        ResourceKind::Extension => "AKSExtensionsReady",
+        ResourceKind::AgentPool => "AgentPoolsReady",
+    }
+}
+
+/// Status, severity, reason and message of a step.
+pub(crate) fn words(step: &StepStatus) -> (bool, Severity, &str, &str) {
+    match step {
+        StepStatus::Done => (true, Severity::None, "Succeeded", ""),
+        StepStatus::Creating(progress) => (false, Severity::Info, "Creating", progress),
+        StepStatus::Updating(progress) => (false, Severity::Info, "Updating", progress),
+        StepStatus::Deleting(progress) => (false, Severity::Info, "Deleting", progress),
+        StepStatus::Deleted => (false, Severity::Info, "Deleted", ""),
+        StepStatus::Failed {
+            code,
+            message,
+            terminal,
+        } => {
+            let severity = if *terminal {
+                Severity::Error
+            } else {
+                Severity::Warning
+            };
+            (
+                false,
+                severity,
+                if code.is_empty() { "Failed" } else { code },
+                message,
+            )
+        }
+        StepStatus::Waiting { reason, message } => (false, Severity::Info, reason, message),
+    }
+}
+
+/// Sets one condition in both forms.
+pub(crate) fn set_both(
+    old: &mut Vec<LegacyCondition>,
+    new: &mut Vec<Condition>,
+    type_: &str,
+    step: &StepStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let (good, severity, reason, message) = words(step);
+    let report = if good {
+        LegacyReport::good(type_)
+    } else {
+        LegacyReport::bad(type_, severity, reason, message)
+    };
+    legacy::set(old, &report, now);
+    condition::set(
+        new,
+        &Report::new(type_, Status::from(good), reason, message),
+        generation,
+        now,
+    );
+}
+
+/// Sums the kinds up in `Ready`: the worst first, in the order in which they are made.
+pub(crate) fn set_ready(
+    old: &mut Vec<LegacyCondition>,
+    new: &mut Vec<Condition>,
+    kinds: &[(&str, &StepStatus)],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
+    let worst = worst(kinds).map_or(&StepStatus::Done, |(_, step)| step);
+    set_both(old, new, "Ready", worst, generation, now);
+    *worst == StepStatus::Done
+}
+
+/// The worst step with its condition, the first of them in the order in which the resources are made.
+pub(crate) fn worst<'a>(kinds: &[(&'a str, &'a StepStatus)]) -> Option<(&'a str, &'a StepStatus)> {
+    kinds.iter().copied().min_by_key(|(_, step)| rank(step))
+}
+
+/// How bad a step is; the least is the worst.
+fn rank(step: &StepStatus) -> u8 {
+    match step {
+        StepStatus::Failed { terminal: true, .. } => 0,
+        StepStatus::Failed { .. } => 1,
+        StepStatus::Deleted => 3,
+        StepStatus::Done => 4,
+        _ => 2,
+    }
+}
+
+/// The worse of two steps of one kind.
+pub fn worse(left: StepStatus, right: StepStatus) -> StepStatus {
+    if rank(&right) < rank(&left) { right } else { left }
+}
+
+/// The reason of a resource that was there and is gone.
+pub const VANISHED: &str = "Vanished";
+
+/// What is said of a resource that vanished and is made again.
+pub fn vanished(id: &str) -> StepStatus {
+    StepStatus::Waiting {
+        reason: VANISHED.into(),
+        message: format!("{id} is gone, and nothing here deleted it: it is made again"),
+    }
+}
+
+/// How waiting for something is told.
+pub fn waiting(waiting: &Waiting) -> StepStatus {
+    let (reason, message) = match waiting {
+        Waiting::ForSystemPool { until } => (
+            "WaitingForSystemPool",
+            format!(
+                "no AzureManagedMachinePool of mode System belongs to the Cluster yet; without one the cluster is \
+                 created with one node of its own after {until}"
+            ),
+        ),
+        Waiting::ForMachinePool { pool } => (
+            "WaitingForMachinePool",
+            format!("no MachinePool owns the node pool {pool} yet"),
+        ),
+        Waiting::ForReferencedPool { pool } => (
+            "WaitingForSystemPool",
+            format!("defaultPoolTemplate.machinePoolRef names AzureManagedMachinePool {pool}, which is not there yet"),
+        ),
+        Waiting::ForControlPlane => (
+            "WaitingForControlPlane",
+            "the AzureManagedControlPlane is not initialized yet".to_owned(),
+        ),
+        Waiting::ForAnotherSystemPool => (
+            "LastSystemPool",
+            "AKS Cluster must have at least one system pool: this one goes when another is there, or with the Cluster"
+                .to_owned(),
+        ),
+        Waiting::ForAzure { id } => ("WaitingForAzure", format!("Azure has not told yet about {id}")),
+        Waiting::OwnedByAnother { id, foreign } => (
+            "OwnedByAnother",
+            format!("nothing is written to {id}: {foreign}"),
+        ),
+        Waiting::Vanished { id } => (
+            VANISHED,
+            format!(
+                "{id} is gone, and nothing here deleted it. It is not created again by itself, because it would be \
+                 empty: annotate the AzureManagedControlPlane with {RECREATE}: \"true\" to create it, or delete the \
+                 Cluster"
+            ),
+        ),
+        Waiting::ForTheUser(error) => ("InvalidSpec", error.to_string()),
+    };
+    StepStatus::Waiting {
+        reason: reason.into(),
+        message,
+    }
+}
