@@ -13,6 +13,7 @@ use crate::{
     entra::Claims,
     gate,
     kinds::{self, Acceptance, EtagForm, Kind, Missing, View},
+    operation::Style,
     refusal::Refusal,
     registration, roles,
     store::Resource,
@@ -189,6 +190,9 @@ fn check_above(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(),
 }
 
 fn check_parent(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(), Refusal> {
+    if kind.orphan {
+        return Ok(());
+    }
     let above = id
         .parent()
         .or_else(|| id.scope().filter(|scope| !scope.providers.is_empty()));
@@ -213,8 +217,10 @@ fn get(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Ref
         written: false,
     };
     let mut response = Response::json(200, &kind.show(azure, resource, &view));
-    if kind.etag == EtagForm::Network {
-        response = response.with("etag", &format!("W/\"{}\"", resource.etag));
+    match kind.etag {
+        EtagForm::Network => response = response.with("etag", &format!("W/\"{}\"", resource.etag)),
+        EtagForm::Plain => response = response.with("etag", &resource.etag),
+        EtagForm::None | EtagForm::Top | EtagForm::Aks => {}
     }
     Ok(response)
 }
@@ -330,6 +336,7 @@ pub fn accepted(
         Some(resource) if acceptance.has_body => {
             Response::json(acceptance.status, &kind.show(azure, resource, &view))
         }
+        _ if kind.style == Style::PrivateDns => Response::json(acceptance.status, &json!({})),
         _ => Response::empty(acceptance.status),
     };
     if let Some((operation, location)) = started {
@@ -338,7 +345,7 @@ pub fn accepted(
     if kind.links_itself && acceptance.status == 201 {
         response = response.with("location", &format!("https://{}{id}", context.request.authority));
     }
-    if kind.style == crate::operation::Style::Network && kind.create.runs && !acceptance.runs {
+    if kind.style == Style::Network && kind.create.runs && !acceptance.runs {
         // A write that changed nothing still names an operation, one that is already over.
         let id = azure.fresh_uuid().to_string();
         let subscription = context.request.path.split('/').nth(2).unwrap_or_default();

@@ -329,6 +329,13 @@ impl Azure {
         changed
     }
 
+    /// Enables Azure Policy's add-on on a cluster, as an assignment in the subscription does by itself.
+    pub fn enable_policy_addon(&mut self, cluster: &str) -> bool {
+        let changed = aks::enable_addon(self, cluster);
+        self.revision += 1;
+        changed
+    }
+
     /// Backs a cluster with a real API server: its kubeconfigs reach it from now on.
     pub fn back_cluster(&mut self, cluster: &str, kubeconfig: &str) {
         self.state

@@ -8,8 +8,8 @@ use crate::{
     arm::Context,
     arm_id::ArmId,
     azure::Azure,
-    kinds::{self, Acceptance, Child, Kind},
-    operation::{Operation, end_of},
+    kinds::{self, Acceptance, Child, Kind, View},
+    operation::{Links, Operation, Style, end_of},
     refusal::Refusal,
     settings::recorded_duration,
     store::Resource,
@@ -131,7 +131,7 @@ impl Azure {
             let recorded = recorded_duration(&self.settings, kind.short_name(), verb);
             self.settings.speed.scale(recorded)
         });
-        let name = if kind.style == crate::operation::Style::ResourceGroups {
+        let name = if kind.style == Style::ResourceGroups {
             crate::job_name::of_group_deletion(id.name(), self.fresh_uuid())
         } else {
             self.fresh_uuid().to_string()
@@ -153,6 +153,9 @@ impl Azure {
         };
         if let Some(resource) = self.state.resources.by_key_mut(&key) {
             resource.operation = Some(operation.id.clone());
+            resource
+                .hidden
+                .insert("lastOperationId".to_owned(), operation.id.clone().into());
         }
         let location = self.location_of(id);
         self.pending.insert((operation.ends, operation.id.clone()));
@@ -189,8 +192,21 @@ impl Azure {
         let Some((word, name)) = pairs.last() else {
             return Ok(None);
         };
-        let is_result = word.eq_ignore_ascii_case("operationresults");
-        if !is_result && !word.eq_ignore_ascii_case("operations") {
+        let is_result = [
+            "operationresults",
+            "asyncoperations",
+            "privatednsoperationresults",
+        ]
+        .iter()
+        .any(|known| word.eq_ignore_ascii_case(known));
+        let is_status = [
+            "operations",
+            "privatednsoperationstatuses",
+            "workspaceoperationsstatus",
+        ]
+        .iter()
+        .any(|known| word.eq_ignore_ascii_case(known));
+        if !is_result && !is_status {
             return Ok(None);
         }
         let known = self.state.operations.get(name).or_else(|| {
@@ -219,14 +235,39 @@ impl Azure {
                 "The query of an operation URL was not sent back as it was given.",
             ));
         }
-        Ok(Some(if is_result {
-            operation.result(
-                context.now,
-                &context.request.authority,
-                &self.location_of(&ArmId::parse(&operation.target_id).unwrap_or_else(|| id.clone())),
-            )
+        let target = ArmId::parse(&operation.target_id).unwrap_or_else(|| id.clone());
+        let over = operation.is_over(context.now);
+        let (authority, location) = (&context.request.authority, self.location_of(&target));
+        if operation.style == Style::Storage
+            && over
+            && let Some(resource) = self.state.resources.get(&target)
+        {
+            let view = View {
+                api: &context.api,
+                now: context.now,
+                written: false,
+            };
+            let kind = kinds::find(&resource.kind);
+            return Ok(Some(Response::json(200, &kind.show(self, resource, &view))));
+        }
+        if is_result {
+            return Ok(Some(operation.result(context.now, authority, &location)));
+        }
+        let response = operation.status(context.now);
+        Ok(Some(if operation.style == Style::PrivateDns && !over {
+            let links = Links {
+                asynchronous: true,
+                location: true,
+                retry_after: Some(30),
+                ..Links::default()
+            };
+            let response = Response {
+                status: 202,
+                ..response
+            };
+            operation.announce(response, links, authority, &location)
         } else {
-            operation.status(context.now)
+            response
         }))
     }
 

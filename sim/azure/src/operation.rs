@@ -46,12 +46,20 @@ pub enum Style {
     Extension,
     /// `…/Microsoft.Compute/locations/{l}/operations/{id}`.
     Compute,
+    /// `…/Microsoft.Storage/locations/{l}/asyncoperations/{id}`: 202 until 200, which shows the resource.
+    Storage,
+    /// `{group}/providers/Microsoft.Network/privateDnsOperationStatuses/{id}`: 202 with its status until 200.
+    PrivateDns,
+    /// `…/Microsoft.MachineLearningServices/locations/{l}/workspaceOperationsStatus/{id}`.
+    MachineLearning,
 }
 
 /// The links an accepted request answers with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Links {
     pub asynchronous: bool,
+    /// The API version that began to send the Azure-AsyncOperation link.
+    pub asynchronous_from: Option<&'static str>,
     pub location: bool,
     pub retry_after: Option<u64>,
 }
@@ -59,14 +67,6 @@ pub struct Links {
 impl Operation {
     pub fn is_over(&self, now: Timestamp) -> bool {
         now >= self.ends
-    }
-
-    fn elapsed_share(&self, now: Timestamp) -> f64 {
-        let whole = self.ends.duration_since(self.started).as_secs_f64();
-        if whole <= 0.0 {
-            return 1.0;
-        }
-        (now.duration_since(self.started).as_secs_f64() / whole).clamp(0.0, 1.0)
     }
 
     /// The two URLs of the operation; the query carries an opaque signature that must come back unchanged.
@@ -87,6 +87,32 @@ impl Operation {
                     self.target_id, self.id, self.api_version
                 );
                 (url.clone(), url)
+            }
+            Style::Storage => {
+                let url = format!(
+                    "{base}/providers/Microsoft.Storage/locations/{location}/asyncoperations/{}?monitor=true&api-version={}&{signature}",
+                    self.id, self.api_version
+                );
+                (url.clone(), url)
+            }
+            Style::PrivateDns => {
+                let group = self.target_id.split('/').nth(4).unwrap_or_default();
+                let link = |word: &str| {
+                    format!(
+                        "{base}/resourceGroups/{group}/providers/Microsoft.Network/privateDnsOperation{word}/{}?api-version={}&{signature}",
+                        self.id, self.api_version
+                    )
+                };
+                (link("Statuses"), link("Results"))
+            }
+            Style::MachineLearning => {
+                let link = |kind: &str| {
+                    format!(
+                        "{base}/providers/Microsoft.MachineLearningServices/locations/{location}/workspaceOperationsStatus/{}?api-version={}&type={kind}&{signature}",
+                        self.id, self.api_version
+                    )
+                };
+                (link("async"), link("location"))
             }
             Style::ContainerService | Style::Network | Style::Compute => {
                 let namespace = match self.style {
@@ -136,7 +162,10 @@ impl Operation {
         location: &str,
     ) -> Response {
         let (asynchronous, result) = self.links(authority, location);
-        if links.asynchronous {
+        let since = links
+            .asynchronous_from
+            .is_some_and(|from| self.api_version.as_str() >= from);
+        if links.asynchronous || since {
             response = response.with("azure-asyncoperation", &asynchronous);
         }
         if links.location {
@@ -169,6 +198,15 @@ impl Operation {
                 let left = self.ends.duration_since(now).as_secs().clamp(1, 160);
                 response.with("retry-after", &(if left > 10 { 20 } else { 10 }).to_string())
             }
+            Style::PrivateDns | Style::MachineLearning => {
+                let mut body = json!({"status": if over { outcome } else { "InProgress" }});
+                if let (true, Some(error)) = (over, &self.failure) {
+                    body["error"] = error.clone();
+                } else if over && self.style == Style::MachineLearning {
+                    body["percentComplete"] = 100.0.into();
+                }
+                Response::json(200, &body)
+            }
             Style::Extension => {
                 let running = match self.verb.as_str() {
                     "delete" => "Deleting",
@@ -185,7 +223,7 @@ impl Operation {
                 }
                 Response::json(200, &body)
             }
-            Style::ContainerService | Style::Compute | Style::ResourceGroups => {
+            Style::ContainerService | Style::Compute | Style::ResourceGroups | Style::Storage => {
                 let mut body = json!({
                     "name": self.id,
                     "status": if over { outcome.to_owned() } else { self.progress(now) },
@@ -223,6 +261,7 @@ impl Operation {
                     }),
                 ),
                 Style::ResourceGroups => Response::empty(202).with("retry-after", "15"),
+                Style::Storage => Response::empty(202).with("retry-after", "17"),
                 _ => Response::empty(202).with("retry-after", "10"),
             };
             return response.with("location", &link);
@@ -241,27 +280,64 @@ impl Operation {
         if self.style != Style::ContainerService || self.api_version.as_str() < "2025" {
             return "InProgress".to_owned();
         }
-        let share = self.elapsed_share(now);
-        let ready = (share * (self.nodes as f64)).floor() as u64;
-        match (self.kind.as_str(), self.verb.as_str()) {
-            ("managedClusters", "create") if share < 0.1 => "ProvisioningNetworkResources".to_owned(),
-            ("managedClusters", "create") if share < 0.45 => "ProvisioningControlPlane".to_owned(),
-            ("managedClusters", "create") if share < 0.55 => "ReconcilingDNS".to_owned(),
-            ("managedClusters", "create") => {
-                let share = ((share - 0.55) / 0.45).clamp(0.0, 1.0);
-                let ready = (share * (self.nodes as f64)).floor() as u64;
-                format!("CreatingAgentPools: {ready}/{} nodes completed", self.nodes)
-            }
-            ("agentPools", "create" | "scale") if self.nodes > 0 => {
-                format!("CreatingAgentPool: {ready}/{} nodes completed", self.nodes)
-            }
-            ("agentPools", "upgrade") if self.nodes > 0 => {
-                format!("UpgradingAgentPool: {ready}/{} nodes completed", self.nodes)
-            }
-            _ => "InProgress".to_owned(),
+        let steps: &[(f64, &str)] = match (self.kind.as_str(), self.verb.as_str()) {
+            ("managedClusters", "create") => CLUSTER_CREATED,
+            ("managedClusters", "update") => CLUSTER_UPDATED,
+            ("agentPools", "create" | "scale") if self.nodes > 0 => POOL_CREATED,
+            ("agentPools", "upgrade") if self.nodes > 0 => POOL_UPGRADED,
+            _ => &[(0.0, "InProgress")],
+        };
+        let elapsed = now.duration_since(self.started).as_secs_f64() / self.pace(steps);
+        let step = steps
+            .iter()
+            .rev()
+            .find(|(from, _)| *from <= elapsed)
+            .map_or("InProgress", |(_, step)| *step);
+        match (step, step.strip_suffix(" done")) {
+            (_, Some(step)) => format!("{step}: {}/{} nodes completed", self.nodes, self.nodes),
+            (step, None) => match step.strip_suffix(" begun") {
+                Some(step) => format!("{step}: 0/{} nodes completed", self.nodes),
+                None => step.to_owned(),
+            },
+        }
+    }
+
+    /// Steps take as long as recorded; an operation that is over sooner goes through them faster.
+    fn pace(&self, steps: &[(f64, &str)]) -> f64 {
+        let last = steps.last().map_or(0.0, |(from, _)| *from);
+        let whole = self.ends.duration_since(self.started).as_secs_f64();
+        if last <= 0.0 || whole >= last {
+            1.0
+        } else {
+            (whole / last).max(1e-9)
         }
     }
 }
+
+/// What an operation says it is doing, by the second from which it says so. `begun` and `done` stand for none and all
+/// of the nodes.
+const CLUSTER_CREATED: &[(f64, &str)] = &[
+    (0.0, "InProgress"),
+    (29.5, "ProvisioningNetworkResources"),
+    (45.5, "ProvisioningControlPlane"),
+    (110.0, "CreatingAgentPools begun"),
+    (165.0, "CreatingAgentPools done"),
+];
+const CLUSTER_UPDATED: &[(f64, &str)] = &[
+    (0.0, "InProgress"),
+    (18.5, "ProvisioningNetworkResources"),
+    (23.0, "ProvisioningControlPlane"),
+    (65.0, "ReconcilingDNS"),
+];
+const POOL_CREATED: &[(f64, &str)] = &[
+    (0.0, "CreatingAgentPool"),
+    (24.0, "CreatingAgentPool begun"),
+    (110.0, "CreatingAgentPool done"),
+];
+const POOL_UPGRADED: &[(f64, &str)] = &[
+    (0.0, "UpgradingAgentPool begun"),
+    (150.0, "UpgradingAgentPool done"),
+];
 
 /// When something that takes `duration` and starts now ends.
 pub fn end_of(now: Timestamp, duration: Duration) -> Timestamp {

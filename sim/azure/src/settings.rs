@@ -167,6 +167,10 @@ const RECORDED: &[(&str, f64)] = &[
     ("bastionHosts/create", 330.0),
     ("bastionHosts/delete", 240.0),
     ("privateEndpoints/create", 35.0),
+    ("vaults/create", 16.0),
+    ("storageAccounts/create", 20.0),
+    ("privateDnsZones/create", 30.0),
+    ("virtualNetworkLinks/create", 30.0),
 ];
 
 /// How long `type/verb` takes at recorded speed.

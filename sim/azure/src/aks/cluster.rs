@@ -355,11 +355,10 @@ fn fill_features(draft: &mut Draft<'_>) {
         });
         profile.insert("issuerURL".to_owned(), url);
     }
-    if let Some(kept) = draft
-        .old
-        .and_then(|old| old.properties().get("identityProfile").cloned())
-    {
-        draft.properties().entry("identityProfile").or_insert(kept);
+    for key in ["identityProfile", "addonProfiles"] {
+        if let Some(kept) = draft.old.and_then(|old| old.properties().get(key).cloned()) {
+            draft.properties().entry(key).or_insert(kept);
+        }
     }
     if let Some(profile) = draft
         .properties()

@@ -76,6 +76,10 @@ pub fn present(azure: &Azure, resource: &Resource, view: &View<'_>, document: &m
                 plugins["static-egress-controller"] = json!({"enableV2": true});
             }
         }
+        if api >= "2025-10" {
+            plugins["gpu-provisioner"] = json!({"enableV2": true});
+            plugins["kubelet-serving-csr-approver"] = json!({"enableV2": true});
+        }
         properties.insert("controlPlanePluginProfiles".to_owned(), plugins);
         if let Some(storage) = properties
             .get_mut("storageProfile")
@@ -85,6 +89,12 @@ pub fn present(azure: &Azure, resource: &Resource, view: &View<'_>, document: &m
                 .entry("version")
                 .or_insert_with(|| "v1".into());
         }
+    }
+    if preview && api >= "2025-10" {
+        properties.entry("enableFIPS").or_insert_with(|| false.into());
+        properties
+            .entry("hostedSystemProfile")
+            .or_insert_with(|| json!({"enabled": false}));
     }
     gate_network(properties, view);
 }

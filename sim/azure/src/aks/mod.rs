@@ -6,6 +6,7 @@ mod cluster_view;
 mod credentials;
 mod network_profile;
 mod nodes;
+mod policy;
 mod pool;
 mod refused;
 mod refused_pool;
@@ -16,6 +17,7 @@ use serde_json::{Map, Value, json};
 
 pub use actions::act;
 pub use nodes::{Node, cpus, nodes_of, remove_node_group, scale_set, set_count};
+pub use policy::enable_addon;
 pub use refused::{check_running, prefixes};
 pub use views::{computed, computed_list, offered_versions};
 

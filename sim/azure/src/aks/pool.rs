@@ -244,6 +244,9 @@ pub fn fill(
     if since(facts.now, 2024, 10) && (!in_cluster || old.is_some()) {
         fill("enableAutoScaling", false.into());
     }
+    if old.is_some() {
+        fill("upgradeStrategy", "Rolling".into());
+    }
     fill_upgrade_settings(&mut properties, facts, in_cluster, old);
     let security = crate::store::object_mut(&mut properties, "securityProfile");
     for (key, value) in [
@@ -447,6 +450,7 @@ fn gate(properties: &mut Map<String, Value>, resource: &Resource, view: &View<'_
     );
     hide("enableNodePublicIP", !since(view.now, 2024, 9));
     hide("securityProfile", api < "2023-11");
+    hide("upgradeStrategy", !(is_preview(api) && api >= "2025-10"));
     let echoes = view.written && in_cluster;
     for (key, year, month) in [("nodeLabels", 2024, 1), ("tags", 2024, 7)] {
         let is_empty = properties

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Draft, Kind, Missing, PLAIN, View, polled};
-use crate::{azure::Azure, operation::Style, refusal::Refusal, store::Resource};
+use crate::{aks::since, azure::Azure, operation::Style, refusal::Refusal, store::Resource};
 
 pub const KINDS: &[Kind] = &[
     Kind {
@@ -98,10 +98,10 @@ fn anonymous(resource: &Resource) -> Value {
     })
 }
 
-fn present_extension(_: &Azure, resource: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {
+fn present_extension(azure: &Azure, resource: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {
     document.insert("systemData".to_owned(), anonymous(resource));
-    // The identity is shown to whoever asked for it, and by its own name after that.
-    if view.written {
+    // The identity was shown to whoever asked for it, and by its own name after that; since 2026 by its own name only.
+    if view.written && !since(view.now, 2026, 1) {
         if let Some(identity) = document.get_mut("identity").and_then(Value::as_object_mut) {
             identity.insert("principalId".to_owned(), resource.etag.clone().into());
         }
@@ -111,6 +111,13 @@ fn present_extension(_: &Azure, resource: &Resource, view: &View<'_>, document: 
     let properties = crate::store::object_mut(document, "properties");
     for key in ["version", "currentVersion", "aksAssignedIdentity"] {
         properties.entry(key).or_insert(Value::Null);
+    }
+    if let Some(identity) = properties
+        .get_mut("aksAssignedIdentity")
+        .and_then(Value::as_object_mut)
+        && since(view.now, 2026, 1)
+    {
+        identity.insert("tenantId".to_owned(), azure.settings.tenant.clone().into());
     }
 }
 

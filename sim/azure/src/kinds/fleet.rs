@@ -3,7 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use super::{Draft, EtagForm, Kind, Missing, PLAIN, States, View, at_once, polled, without_body};
-use crate::{arm_id::ArmId, azure::Azure, refusal::Refusal, store::Resource};
+use crate::{
+    aks::since,
+    arm_id::ArmId,
+    azure::Azure,
+    operation::Links,
+    refusal::Refusal,
+    store::{Resource, object_mut},
+};
 
 const FLEET: &str = "Microsoft.ContainerService/fleets";
 const MEMBER: &str = "Microsoft.ContainerService/fleets/members";
@@ -17,12 +24,16 @@ pub const KINDS: &[Kind] = &[
         // The one 202 that shows the resource.
         delete: super::Acceptance {
             has_body: true,
+            links: Links {
+                asynchronous_from: Some("2025"),
+                ..polled(202, false, true, None).links
+            },
             ..polled(202, false, true, None)
         },
         etag: EtagForm::Top,
         missing: Missing::Provider("ResourceNotFound"),
         complete: complete_fleet,
-        present: present_system_data,
+        present: present_fleet,
         finish: finish_fleet,
         ..PLAIN
     },
@@ -42,7 +53,7 @@ pub const KINDS: &[Kind] = &[
         parent_first: true,
         missing: Missing::Provider("ResourceNotFound"),
         complete: complete_member,
-        present: present_system_data,
+        present: present_status,
         ..PLAIN
     },
     Kind {
@@ -57,10 +68,72 @@ pub const KINDS: &[Kind] = &[
         present: present_system_data,
         ..PLAIN
     },
+    Kind {
+        path: "Microsoft.ContainerService/fleets/updateStrategies",
+        complete: complete_strategy,
+        ..SETTING
+    },
+    Kind {
+        path: "Microsoft.ContainerService/fleets/autoUpgradeProfiles",
+        complete: complete_profile,
+        ..SETTING
+    },
 ];
+
+/// What is kept for a fleet and does nothing by itself.
+const SETTING: Kind = Kind {
+    create: at_once(201),
+    delete: without_body(at_once(200)),
+    etag: EtagForm::Top,
+    located: false,
+    parent_first: true,
+    missing: Missing::Provider("ResourceNotFound"),
+    present: present_system_data,
+    ..PLAIN
+};
 
 fn present_system_data(_: &Azure, resource: &Resource, _: &View<'_>, document: &mut Map<String, Value>) {
     document.insert("systemData".to_owned(), super::system_data(resource));
+}
+
+/// Newer API versions tell which operation a fleet or a member went through last.
+fn present_status(azure: &Azure, resource: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {
+    present_system_data(azure, resource, view, document);
+    if let (true, Some(operation)) = (view.api >= "2025", resource.hidden.get("lastOperationId")) {
+        object_mut(document, "properties").insert("status".to_owned(), json!({"lastOperationId": operation}));
+    }
+}
+
+fn present_fleet(azure: &Azure, resource: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {
+    present_status(azure, resource, view, document);
+    let hub = document
+        .get_mut("properties")
+        .and_then(|properties| properties.get_mut("hubProfile"))
+        .and_then(Value::as_object_mut);
+    if let Some(hub) = hub
+        && view.api < "2024"
+    {
+        hub.remove("portalFqdn");
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
+fn complete_strategy(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    let stages = draft
+        .properties()
+        .get_mut("strategy")
+        .and_then(|strategy| strategy.get_mut("stages"))
+        .and_then(Value::as_array_mut);
+    for stage in stages.into_iter().flatten().filter_map(Value::as_object_mut) {
+        stage.entry("afterStageWaitInSeconds").or_insert_with(|| 0.into());
+    }
+    Ok(())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
+fn complete_profile(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    draft.fill("disabled", false.into());
+    Ok(())
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
@@ -97,6 +170,8 @@ fn finish_fleet(resource: &mut Resource) {
             .to_owned();
         hub.entry("fqdn")
             .or_insert_with(|| format!("{prefix}-{}.hcp.{location}.azmk8s.io", &unique[..8]).into());
+        hub.entry("portalFqdn")
+            .or_insert_with(|| format!("{prefix}-{}.portal.hcp.{location}.azmk8s.io", &unique[..8]).into());
         hub.entry("kubernetesVersion").or_insert_with(|| "1.33.5".into());
     }
 }
@@ -129,7 +204,6 @@ fn complete_member(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
 fn complete_update_run(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     let not_started = json!({"state": "NotStarted"});
     let fleet = draft.id.parent().map(|fleet| fleet.key()).unwrap_or_default();
@@ -147,11 +221,25 @@ fn complete_update_run(draft: &mut Draft<'_>) -> Result<(), Refusal> {
             })
         })
         .collect();
+    let is_checked = since(draft.now, 2025, 1);
+    if members.is_empty() && is_checked {
+        return Err(Refusal::new(
+            409,
+            "UpdateRunTargetingEmptyFleet",
+            "The fleet has no member that the update run could update.",
+        ));
+    }
     let stages = json!([{
         "name": "default",
         "status": not_started,
         "groups": [{"name": "default", "status": not_started, "members": members}],
     }]);
-    draft.own("status", || json!({"stages": stages, "status": not_started}));
+    draft.own("status", || {
+        let mut status = json!({"stages": stages, "status": not_started});
+        if is_checked {
+            status["nodeImageSelection"] = json!({});
+        }
+        status
+    });
     Ok(())
 }

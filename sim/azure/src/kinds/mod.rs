@@ -8,6 +8,8 @@ mod identity;
 mod network;
 mod other;
 mod resource_group;
+mod storage;
+mod vault;
 
 pub use identity::{FEDERATED, IDENTITY};
 use jiff::Timestamp;
@@ -46,6 +48,8 @@ pub struct Kind {
     pub parent_missing: Missing,
     /// Whether a missing parent is noticed before a missing resource group.
     pub parent_first: bool,
+    /// Whether what its path names above it is no resource.
+    pub orphan: bool,
     /// Whether a create answers with a Location that is the resource itself.
     pub links_itself: bool,
     /// Child resources that are also a list property of this type.
@@ -81,6 +85,8 @@ pub enum EtagForm {
     Network,
     /// `"…"` as `eTag` at the top.
     Top,
+    /// As header and as `etag`, with nothing around it.
+    Plain,
     /// AKS: plain, at the top of a cluster and in the properties of a pool, in some API versions.
     Aks,
 }
@@ -201,6 +207,9 @@ impl Kind {
             EtagForm::Top => {
                 document.insert("eTag".to_owned(), format!("\"{}\"", resource.etag).into());
             }
+            EtagForm::Plain => {
+                document.insert("etag".to_owned(), resource.etag.clone().into());
+            }
             EtagForm::None | EtagForm::Aks => {}
         }
         (self.present)(azure, resource, view, &mut document);
@@ -214,6 +223,7 @@ pub const fn at_once(status: u16) -> Acceptance {
         status,
         links: Links {
             asynchronous: false,
+            asynchronous_from: None,
             location: false,
             retry_after: None,
         },
@@ -228,6 +238,7 @@ pub const fn polled(status: u16, asynchronous: bool, location: bool, retry_after
         status,
         links: Links {
             asynchronous,
+            asynchronous_from: None,
             location,
             retry_after,
         },
@@ -270,6 +281,7 @@ pub const PLAIN: Kind = Kind {
     missing: Missing::Gateway,
     parent_missing: Missing::Parent,
     parent_first: false,
+    orphan: false,
     links_itself: false,
     embedded: &[],
     complete: nothing,
@@ -302,11 +314,14 @@ pub fn known() -> impl Iterator<Item = &'static str> {
     tables().into_iter().flatten().map(|kind| kind.path)
 }
 
-fn tables() -> [&'static [Kind]; 8] {
+fn tables() -> [&'static [Kind]; 11] {
     [
         resource_group::KINDS,
         aks::KINDS,
         network::KINDS,
+        network::DNS_KINDS,
+        storage::KINDS,
+        vault::KINDS,
         identity::KINDS,
         authorization::KINDS,
         fleet::KINDS,

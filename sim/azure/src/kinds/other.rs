@@ -1,12 +1,15 @@
 //! Types that clusters refer to and that are kept as sent: enough for a reference to resolve.
 
-use super::{Kind, Missing, PLAIN};
+use super::{Kind, PLAIN, polled};
+use crate::operation::Style;
 
 pub const KINDS: &[Kind] = &[
     Kind {
-        path: "Microsoft.KeyVault/vaults",
-        create: super::at_once(200),
-        missing: Missing::Gateway,
+        path: "Microsoft.MachineLearningServices/workspaces",
+        style: Style::MachineLearning,
+        create: polled(202, true, true, None),
+        update: polled(202, true, true, None),
+        unchanged: polled(202, true, true, None),
         ..PLAIN
     },
     Kind {

@@ -94,6 +94,11 @@ struct PoolCount {
     count: u64,
 }
 
+#[derive(Deserialize)]
+struct PolicyTarget {
+    cluster: String,
+}
+
 /// An application as people write it: with its secret and certificate in clear.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -220,6 +225,16 @@ fn route(
             Err(Refused {
                 status: 404,
                 why: format!("there is no agent pool {}", pool.pool),
+            })
+        }
+        (&Method::POST, "policy") => {
+            let target: PolicyTarget = read(body, "{\"cluster\": …}")?;
+            if simulator.azure().enable_policy_addon(&target.cluster) {
+                return Ok(done());
+            }
+            Err(Refused {
+                status: 404,
+                why: format!("there is no managed cluster {}", target.cluster),
             })
         }
         (&Method::GET, "nodes") => {

@@ -44,11 +44,11 @@ fn a_cluster_is_created_in_the_time_it_took_when_recorded() {
     assert_eq!(
         texts,
         [
+            "InProgress",
             "ProvisioningNetworkResources",
             "ProvisioningControlPlane",
-            "ReconcilingDNS",
             "CreatingAgentPools: 0/2 nodes completed",
-            "CreatingAgentPools: 1/2 nodes completed",
+            "CreatingAgentPools: 2/2 nodes completed",
             "Succeeded"
         ]
     );

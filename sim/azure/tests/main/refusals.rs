@@ -152,6 +152,26 @@ fn arm_rows() -> Vec<Row> {
             Seen("azure-cli#14481"),
         ),
         row(
+            "a name of a resource group of 91 characters",
+            Put(
+                "/resourceGroups/gggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggg",
+                group.clone(),
+            ),
+            (400, "InvalidResourceGroup"),
+            "exceeds the maximum length of 90 characters",
+            Inferred("resource name rules"),
+        ),
+        row(
+            "a network in a resource group that is not there",
+            Put(
+                "/resourceGroups/none/providers/Microsoft.Network/virtualNetworks/new",
+                network(&[]),
+            ),
+            (404, "ResourceGroupNotFound"),
+            "Resource group 'none' could not be found.",
+            Seen("recorded"),
+        ),
+        row(
             "a name of a resource group that ends with a period",
             Put("/resourceGroups/group.", group.clone()),
             (400, "InvalidResourceGroup"),
@@ -207,6 +227,15 @@ fn cluster_rows() -> Vec<Row> {
             Partly(frame),
         )
     };
+    let switch = |pointer: &'static str| {
+        row(
+            "text for a switch of the autoscaler",
+            Cluster(pointer, json!("true")),
+            (400, "UnmarshalError"),
+            pointer.rsplit('/').next().unwrap_or_default(),
+            Seen("AKS#1402"),
+        )
+    };
     vec![
         word(
             "/networkProfile/networkPlugin",
@@ -247,15 +276,15 @@ fn cluster_rows() -> Vec<Row> {
             "The value of parameter sku.tier is invalid.",
             Partly(frame),
         ),
+        switch("/autoScalerProfile/daemonset-eviction-for-empty-nodes"),
+        switch("/autoScalerProfile/daemonset-eviction-for-occupied-nodes"),
+        switch("/autoScalerProfile/ignore-daemonsets-utilization"),
         row(
-            "text for a switch of the autoscaler",
-            Cluster(
-                "/autoScalerProfile/daemonset-eviction-for-empty-nodes",
-                json!("true"),
-            ),
+            "a switch for what the autoscaler takes as text",
+            Cluster("/autoScalerProfile/skip-nodes-with-system-pods", json!(true)),
             (400, "UnmarshalError"),
-            "json: cannot unmarshal string into Go struct field",
-            Seen("AKS#1402"),
+            "json: cannot unmarshal bool into Go struct field",
+            Partly("AKS#1402"),
         ),
         row(
             "a service range that is none",

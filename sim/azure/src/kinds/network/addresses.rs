@@ -117,10 +117,14 @@ pub fn complete_gateway(draft: &mut Draft<'_>) -> Result<(), Refusal> {
 }
 
 pub fn present_gateway(_: &Azure, _: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {
-    if view.api >= "2024" {
-        object_mut(document, "properties")
-            .entry("type")
-            .or_insert_with(|| "Public".into());
+    let properties = object_mut(document, "properties");
+    if view.api >= "2025" {
+        properties.entry("scope").or_insert_with(|| "Public".into());
+        for key in ["privateIPAddresses", "privateIPAddressesV6"] {
+            properties.entry(key).or_insert_with(|| json!([]));
+        }
+    } else if view.api >= "2024" {
+        properties.entry("type").or_insert_with(|| "Public".into());
     }
 }
 

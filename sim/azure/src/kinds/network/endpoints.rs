@@ -106,8 +106,11 @@ pub fn present_endpoint(_: &Azure, resource: &Resource, view: &View<'_>, documen
     ] {
         show_entries(resource, document, word, word, &state);
     }
-    if view.api >= "2024" {
-        object_mut(document, "properties")
+    let properties = object_mut(document, "properties");
+    if view.api >= "2025" {
+        properties.entry("ipVersionType").or_insert_with(|| "IPv4".into());
+    } else if view.api >= "2024" {
+        properties
             .entry("isIPv6EnabledPrivateEndpoint")
             .or_insert_with(|| false.into());
     }
@@ -244,7 +247,14 @@ pub fn finish_bastion(resource: &mut Resource) {
         .or_insert_with(|| name.into());
 }
 
-pub fn present_bastion(_: &Azure, resource: &Resource, _: &View<'_>, document: &mut Map<String, Value>) {
+pub fn present_bastion(_: &Azure, resource: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {
+    let address = resource
+        .properties()
+        .get("ipConfigurations")
+        .and_then(|list| list[0]["properties"]["publicIPAddress"]["id"].as_str());
+    if let (true, Some(address)) = (view.api >= "2025", address) {
+        object_mut(document, "properties").insert("publicUri".to_owned(), address.into());
+    }
     show_entries(
         resource,
         document,

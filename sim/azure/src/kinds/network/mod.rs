@@ -1,9 +1,11 @@
 //! Microsoft.Network: what clusters are put into and reached through.
 
 mod addresses;
+mod dns;
 mod endpoints;
 mod ranges;
 
+pub use dns::KINDS as DNS_KINDS;
 pub use endpoints::interfaces_of;
 pub use ranges::check_ranges;
 use serde_json::{Map, Value, json};
@@ -84,6 +86,7 @@ pub const KINDS: &[Kind] = &[
         embedded: &[("routes", ROUTE)],
         delete: polled(202, true, true, Some(2)),
         complete: complete_route_table,
+        present: present_route_table,
         ..network("Microsoft.Network/routeTables", 2)
     },
     Kind {
@@ -456,6 +459,14 @@ fn complete_rule(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         draft.fill(key, json!([]));
     }
     Ok(())
+}
+
+fn present_route_table(_: &Azure, _: &Resource, view: &View<'_>, document: &mut Map<String, Value>) {
+    if view.api >= "2025" {
+        object_mut(document, "properties")
+            .entry("disablePeeringRoute")
+            .or_insert_with(|| "None".into());
+    }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
