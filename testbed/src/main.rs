@@ -76,6 +76,10 @@ const TIMING: Timing = Timing {
     learner_stall: Duration::from_mins(1),
     heartbeat: Duration::from_mins(5),
     node_grace: Duration::from_secs(10),
+    promotion: Duration::from_secs(1),
+    lease: Duration::from_secs(1),
+    annotations: Duration::from_millis(50),
+    ..Timing::K3S
 };
 
 /// Hosts that run the simulated K3s, as long as this value lives.

@@ -54,7 +54,13 @@ async fn a_cluster_of_a_class_is_made_upgraded_and_changed() -> Result<()> {
     told_by_variable(&fleet, "second.example.com").await?;
 
     ensure!(fleet.tier.quorum_losses(&fleet.key()).unwrap_or(0) == 0);
-    ensure!(fleet.tier.ghosts(&fleet.key()).unwrap_or_default().is_empty());
+    ensure!(
+        fleet
+            .tier
+            .left_behind(&fleet.key())
+            .unwrap_or_default()
+            .is_empty()
+    );
     deleting_leaves_nothing(&fleet).await
 }
 

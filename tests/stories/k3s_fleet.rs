@@ -40,7 +40,7 @@ pub trait Tier: Send + Sync {
     fn quorum_losses(&self, cluster: &str) -> Option<u64>;
 
     /// Servers that went while etcd still counted on them, if that can be told.
-    fn ghosts(&self, cluster: &str) -> Option<Vec<String>>;
+    fn left_behind(&self, cluster: &str) -> Option<Vec<String>>;
 
     /// Hosts that did not come up, and why.
     fn failures(&self, cluster: &str) -> Vec<String>;
@@ -82,6 +82,10 @@ impl Simulated {
                 learner_stall: Duration::from_mins(1),
                 heartbeat: Duration::from_mins(5),
                 node_grace: Duration::from_secs(2),
+                promotion: Duration::from_millis(500),
+                lease: Duration::from_secs(1),
+                annotations: Duration::from_millis(50),
+                ..Timing::K3S
             }),
         })
     }
@@ -100,8 +104,8 @@ impl Tier for Simulated {
         Some(self.simulator.get(cluster)?.quorum_losses())
     }
 
-    fn ghosts(&self, cluster: &str) -> Option<Vec<String>> {
-        Some(self.simulator.get(cluster)?.ghosts())
+    fn left_behind(&self, cluster: &str) -> Option<Vec<String>> {
+        Some(self.simulator.get(cluster)?.left_behind())
     }
 
     fn failures(&self, cluster: &str) -> Vec<String> {

@@ -90,7 +90,13 @@ pub async fn goes_back_halfway(fleet: &Fleet, present: &str, next: &str) -> Resu
         .filter_map(|node| Some(node.status.as_ref()?.node_info.as_ref()?.kubelet_version.as_str()))
         .collect();
     ensure!(versions == BTreeSet::from([present]), "{versions:?}");
-    ensure!(fleet.tier.ghosts(&fleet.key()).unwrap_or_default().is_empty());
+    ensure!(
+        fleet
+            .tier
+            .left_behind(&fleet.key())
+            .unwrap_or_default()
+            .is_empty()
+    );
     Ok(())
 }
 
@@ -157,8 +163,11 @@ pub async fn a_deleted_server_is_replaced(fleet: &Fleet, version: &str) -> Resul
     fleet.until_gone(victim).await?;
     fleet.until_settled(3, version).await?;
     ensure!(!fleet.server_names().await?.contains(victim));
-    let ghosts = fleet.tier.ghosts(&fleet.key()).unwrap_or_default();
-    ensure!(ghosts.is_empty(), "{ghosts:?} went while etcd counted on them");
+    let left_behind = fleet.tier.left_behind(&fleet.key()).unwrap_or_default();
+    ensure!(
+        left_behind.is_empty(),
+        "{left_behind:?} went while etcd counted on them"
+    );
     Ok(())
 }
 

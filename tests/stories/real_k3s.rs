@@ -52,8 +52,8 @@ impl Tier for Real {
         None
     }
 
-    fn ghosts(&self, cluster: &str) -> Option<Vec<String>> {
-        Some(self.hosts.ghosts(cluster))
+    fn left_behind(&self, cluster: &str) -> Option<Vec<String>> {
+        Some(self.hosts.left_behind(cluster))
     }
 
     fn failures(&self, cluster: &str) -> Vec<String> {
@@ -296,7 +296,13 @@ async fn three_servers_are_upgraded() -> Result<()> {
     fleet.until_settled(3, to).await?;
     let after: BTreeSet<String> = fleet.server_names().await?.into_iter().collect();
     ensure!(before.is_disjoint(&after), "every server was replaced");
-    ensure!(fleet.tier.ghosts(&fleet.key()).unwrap_or_default().is_empty());
+    ensure!(
+        fleet
+            .tier
+            .left_behind(&fleet.key())
+            .unwrap_or_default()
+            .is_empty()
+    );
     nodes_become_voters(&fleet).await?;
     deleting_leaves_nothing(&fleet).await
 }

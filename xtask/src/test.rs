@@ -288,7 +288,7 @@ fn run_with_guard(command: &mut Command) -> std::io::Result<Option<Output>> {
     }))
 }
 
-/// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+/// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and `report: skipped: …`.
 fn count(output: &str) -> Count {
     let mut count = Count::default();
     for line in output
@@ -308,6 +308,14 @@ fn count(output: &str) -> Count {
             }
         }
     }
+    // A test that finds out only while it runs that it cannot says so in one line; to libtest it has passed.
+    let skipped = output
+        .lines()
+        .filter(|line| line.starts_with("report: skipped: "))
+        .count() as u64;
+    let skipped = skipped.min(count.passed);
+    count.passed -= skipped;
+    count.skipped += skipped;
     count
 }
 
@@ -322,5 +330,15 @@ mod tests {
              test result: FAILED. 2 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.23s\n",
         );
         assert_eq!((count.passed, count.failed, count.skipped), (5, 4, 1));
+    }
+
+    #[test]
+    fn a_test_that_says_it_was_skipped_has_not_passed() {
+        let count = count(
+            "---- real_k3s::one stdout ----\nreport: skipped: one on real k3s needs a k3s\n\
+             ---- packing::figures stdout ----\nreport: packing: 3 of 4 skipped\n\
+             test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n",
+        );
+        assert_eq!((count.passed, count.failed, count.skipped), (2, 0, 2));
     }
 }

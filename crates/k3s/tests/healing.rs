@@ -38,7 +38,7 @@ fn an_alarm_blocks_rollouts_but_not_remediation() {
     let blocked = world.reconcile();
     assert!(operations(&blocked).is_empty());
     says(&blocked, "alarm:NOSPACE");
-    world.model.kill(&names[2]);
+    world.fault(|model| model.kill(&names[2]));
     world.model.advance(Duration::from_mins(1));
     let mut observed = world.observed();
     mark(&mut observed, &names[2]);
@@ -116,8 +116,8 @@ fn the_only_server_is_not_replaced() {
 fn two_failures_of_five_heal_one_after_the_other() {
     let mut world = World::settled(5);
     let names = world.names();
-    world.model.kill(&names[0]);
-    world.model.kill(&names[1]);
+    world.fault(|model| model.kill(&names[0]));
+    world.fault(|model| model.kill(&names[1]));
     world.settle();
     assert!(world.is_settled(), "{}", world.log.join("\n"));
     assert!(!world.names().contains(&names[0]) && !world.names().contains(&names[1]));
@@ -128,8 +128,8 @@ fn two_failures_of_five_heal_one_after_the_other() {
 fn two_failures_of_three_make_nothing_worse() {
     let mut world = World::settled(3);
     let names = world.names();
-    world.model.kill(&names[0]);
-    world.model.kill(&names[1]);
+    world.fault(|model| model.kill(&names[0]));
+    world.fault(|model| model.kill(&names[1]));
     for _ in 0..100 {
         let plan = world.step();
         assert!(operations(&plan).is_empty(), "{plan:?}");
@@ -141,7 +141,7 @@ fn two_failures_of_three_make_nothing_worse() {
     let plan = plan(&observed, world.now());
     assert!(operations(&plan).is_empty());
     says(&plan, "the members of etcd are not known");
-    world.model.revive(&names[0]);
+    world.fault(|model| model.revive(&names[0]));
     world.settle();
     assert!(world.is_settled(), "{}", world.log.join("\n"));
 }
@@ -312,13 +312,13 @@ fn servers_spread_over_failure_domains() {
 #[test]
 fn waits_name_the_machine() {
     let mut world = World::settled(3);
-    world.model.kill("server-2");
+    world.fault(|model| model.kill("server-2"));
     world.model.advance(Duration::from_secs(90));
     world.desired.replicas = 5;
     let plan = world.reconcile();
     says(
         &plan,
-        "node of machine server-2 is not ready: Kubelet stopped posting node status.",
+        "etcd member of machine server-2 is not alive: node server-2 is not ready",
     );
 }
 

@@ -19,5 +19,7 @@ mod rollout;
 mod stage;
 mod sweep;
 mod theatre;
+mod truth;
+mod unkind;
 mod userdata;
 mod world;

@@ -66,6 +66,8 @@ impl Stage {
         let theatre = Theatre::new(Apiserver::new(clock), clock);
         let mut context = Context::for_tests(theatre.management.client(), 7);
         context.clock = clock;
+        // A host that joins again on its way out is seen by reconciles that come seconds apart; rounds do not.
+        theatre.model.lock().timing.rejoin = Duration::from_hours(1);
         let connector = theatre.connector(&Faults::none());
         Self {
             theatre,

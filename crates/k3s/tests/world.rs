@@ -1,23 +1,24 @@
 //! A small world around the membership model: machines, the core controllers that provision, drain and delete them,
-//! health checks, and a controller that observes, plans and acts. Every write is checked against quorum.
+//! health checks, and a controller that observes, plans and acts. Every write is judged (see `truth`).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_k3s::{
     api::RolloutStrategyType,
     control_plane::{
+        liveness::{Kubelet, Lease, Probe},
         observed::{
             ClusterFacts, Desired, HealthCheck, Hooks, InPlace, InPlaceAnswer, Member, Node, Observed,
             Outdated, RemediationLimits, RemediationRecord, Server, View, VoterCondition, Workload,
         },
+        orphan::Ledger,
         plan::{Action, Plan, Why, plan},
     },
 };
 use slipway_k3s_sim::{Model, model};
+
+use super::truth::{Cause, Verdicts};
 
 pub struct Machine {
     pub created_at: Timestamp,
@@ -26,7 +27,12 @@ pub struct Machine {
     pub node: Option<String>,
     pub boots_at: Timestamp,
     pub never_boots: bool,
-    pub initialize: bool,
+    /// k3s has been started on its host.
+    pub started: bool,
+    /// Its member was asked to leave.
+    pub removal_asked: bool,
+    /// Its host was told to go, and is gone then.
+    pub gone_at: Option<Timestamp>,
     pub hooks: Hooks,
     pub drained: bool,
     pub health_check: HealthCheck,
@@ -47,13 +53,39 @@ pub struct World {
     pub glitch: bool,
     pub in_place: InPlaceAnswer,
     pub failure_domains: Vec<String>,
-    ghosts: BTreeMap<String, Timestamp>,
+    /// The management cluster reaches each server's own API.
+    pub reaches_servers: bool,
+    /// The cluster's endpoint reaches the kubelets.
+    pub asks_kubelets: bool,
+    pub slow_boot: SignedDuration,
+    /// Since when the present process watches leases, and what it remembers.
+    watching_since: Timestamp,
+    silent: BTreeMap<String, Timestamp>,
+    orphans: Ledger,
+    machine_of: BTreeMap<String, String>,
+    /// Hosts that faults took, and since when.
+    pub(super) faulty: BTreeMap<String, Timestamp>,
+    /// Hosts that came back, and when.
+    pub(super) returned: BTreeMap<String, Timestamp>,
+    /// A host that loses its power between the last answer and the next operation.
+    pub strikes: Option<String>,
+    pub verdicts: Verdicts,
+    /// The worst unsafe write since the plane was last whole.
+    pub(super) outstanding: Option<Cause>,
+    /// A verdict against us is counted, and does not end the test.
+    pub counts_verdicts: bool,
+    /// When the cluster last answered a reconcile.
+    pub(super) last_asked: Timestamp,
+    pub(super) had_quorum: bool,
+    again_in: Option<Duration>,
     answers: BTreeMap<String, InPlaceAnswer>,
     serial: u32,
     pub log: Vec<String>,
     pub next_fails: u32,
 }
 
+/// As the connection marks the requests that are ours.
+pub const OURS: &str = "kthrees.controlplane.cluster.x-k8s.io/remove-requested";
 pub const NAMES: &str = "server";
 
 impl World {
@@ -78,7 +110,22 @@ impl World {
             glitch: false,
             in_place: InPlaceAnswer::Can,
             failure_domains: Vec::new(),
-            ghosts: BTreeMap::new(),
+            reaches_servers: true,
+            asks_kubelets: true,
+            slow_boot: SignedDuration::from_secs(45),
+            watching_since: now,
+            silent: BTreeMap::new(),
+            orphans: Ledger::default(),
+            machine_of: BTreeMap::new(),
+            faulty: BTreeMap::new(),
+            returned: BTreeMap::new(),
+            strikes: None,
+            verdicts: Verdicts::default(),
+            outstanding: None,
+            counts_verdicts: false,
+            last_asked: now,
+            had_quorum: false,
+            again_in: None,
             answers: BTreeMap::new(),
             serial: 0,
             log: Vec::new(),
@@ -104,62 +151,40 @@ impl World {
 
     pub fn observed(&mut self) -> Observed {
         let reachable = self.model.has_quorum() && !self.glitch;
-        let matched: BTreeSet<String> = self
-            .machines
-            .values()
-            .filter_map(|machine| machine.node.as_ref())
-            .filter_map(|node| self.model.nodes.get(node))
-            .filter_map(|node| node.annotations.get(model::MEMBER_ANNOTATION).cloned())
-            .collect();
         let now = self.model.now;
-        let names: BTreeSet<String> = self
-            .model
-            .members
-            .iter()
-            .map(|member| member.name.clone())
-            .collect();
-        self.ghosts
-            .retain(|name, _| names.contains(name) && !matched.contains(name));
-        for name in names.iter().filter(|name| !matched.contains(*name)) {
-            self.ghosts.entry(name.clone()).or_insert(now);
+        if reachable {
+            self.last_asked = now;
         }
+        let names: Vec<String> = self.machines.keys().cloned().collect();
+        let servers: Vec<Server> = names.iter().map(|name| self.server(name)).collect();
         let workload = if reachable {
+            let nodes: Vec<Node> = self
+                .model
+                .nodes
+                .iter()
+                .map(|(name, node)| self.node(name, node))
+                .filter(|node| {
+                    node.is_server
+                        || servers
+                            .iter()
+                            .any(|server| server.node.as_ref() == Some(&node.name))
+                })
+                .collect();
+            let members = self
+                .model
+                .members
+                .iter()
+                .map(|member| Member {
+                    name: member.name.clone(),
+                    learner: member.learner,
+                    address: member.address.clone(),
+                    ..Member::default()
+                })
+                .collect();
+            let members = self.orphans.note(members, &servers, &nodes, now);
             Workload::Reachable(View {
-                nodes: self
-                    .model
-                    .nodes
-                    .iter()
-                    .filter(|(_, node)| node.labels.contains_key("node-role.kubernetes.io/control-plane"))
-                    .map(|(name, node)| Node {
-                        name: name.clone(),
-                        ready: node.ready,
-                        not_ready_reason: "Kubelet stopped posting node status.".into(),
-                        registered_at: node.created_at,
-                        kubelet_version: Some(node.kubelet_version.clone()),
-                        member: node.annotations.get(model::MEMBER_ANNOTATION).cloned(),
-                        removed_member: node.annotations.get(model::REMOVED_ANNOTATION).cloned(),
-                        removal_requested: node.annotations.contains_key(model::REMOVE_ANNOTATION),
-                        voter: node.voter.as_ref().map(|voter| VoterCondition {
-                            status: voter.status,
-                            reason: voter.reason.into(),
-                            message: voter.message.clone(),
-                            heartbeat: voter.heartbeat,
-                        }),
-                        placeholder: name.starts_with("placeholder-"),
-                    })
-                    .collect(),
-                members: Some(
-                    self.model
-                        .members
-                        .iter()
-                        .map(|member| Member {
-                            name: member.name.clone(),
-                            learner: member.learner,
-                            address: member.address.clone(),
-                            ghost_since: self.ghosts.get(&member.name).copied(),
-                        })
-                        .collect(),
-                ),
+                nodes,
+                members: Some(members),
             })
         } else {
             Workload::Unreachable { since: now }
@@ -176,21 +201,86 @@ impl World {
             initialized: self.initialized,
             missing_secrets: Vec::new(),
             remediation_in_progress: self.remediation.clone(),
-            servers: self
-                .machines
-                .iter()
-                .map(|(name, machine)| self.server(name, machine))
-                .collect(),
+            servers,
             adoptable: Vec::new(),
             foreign: Vec::new(),
             workers: 0,
             workload,
             in_place_answers: self.answers.clone(),
-            unseen_writes: false,
         }
     }
 
-    fn server(&self, name: &str, machine: &Machine) -> Server {
+    fn node(&self, name: &str, node: &model::Node) -> Node {
+        let has = |key: &str| node.annotations.contains_key(key);
+        Node {
+            name: name.to_owned(),
+            ready: node.ready,
+            not_ready_reason: "Kubelet stopped posting node status.".into(),
+            registered_at: node.created_at,
+            kubelet_version: Some(node.kubelet_version.clone()),
+            lease: node.lease.map(|renewed| Lease {
+                silent_since: renewed.max(self.watching_since),
+                renewed: renewed > self.watching_since,
+            }),
+            kubelet: match self.model.hosts.get(name) {
+                _ if !self.asks_kubelets => Kubelet::NotAsked,
+                Some(host) if host.is_connected() => Kubelet::Answers,
+                _ => Kubelet::Silent,
+            },
+            address: self.model.hosts.get(name).map(|host| host.address.clone()),
+            machine: self.machine_of.get(name).cloned(),
+            is_server: node.labels.contains_key("node-role.kubernetes.io/control-plane")
+                || node.labels.contains_key(model::ETCD_ROLE)
+                || has(model::MEMBER_ANNOTATION)
+                || has(model::REMOVED_ANNOTATION),
+            has_etcd_role: node.labels.contains_key(model::ETCD_ROLE),
+            member: node.annotations.get(model::MEMBER_ANNOTATION).cloned(),
+            removed_member: node.annotations.get(model::REMOVED_ANNOTATION).cloned(),
+            removal_requested: has(model::REMOVE_ANNOTATION),
+            removal_is_ours: has(OURS),
+            voter: node.voter.as_ref().map(|voter| VoterCondition {
+                status: voter.status,
+                reason: voter.reason.into(),
+                message: voter.message.clone(),
+                heartbeat: voter.heartbeat,
+            }),
+            placeholder: name.starts_with("placeholder-"),
+        }
+    }
+
+    /// What a server's own API answers, where it is reached.
+    fn probe(&mut self, name: &str) -> Probe {
+        let started = self.machines.get(name).is_some_and(|machine| machine.started);
+        let answer = match self.model.hosts.get(name) {
+            _ if !self.reaches_servers => None,
+            Some(host) if !host.is_connected() => None,
+            Some(_) => Some(
+                if self
+                    .model
+                    .members
+                    .iter()
+                    .any(|member| member.host == name && !member.learner)
+                {
+                    Probe::Ready
+                } else {
+                    Probe::NotReady("etcd failed".into())
+                },
+            ),
+            None if started => Some(Probe::NotReady("etcd failed".into())),
+            None => None,
+        };
+        if answer.is_some() {
+            self.silent.remove(name);
+        }
+        let now = self.model.now;
+        answer.unwrap_or_else(|| Probe::NoAnswer {
+            since: *self.silent.entry(name.to_owned()).or_insert(now),
+        })
+    }
+
+    fn server(&mut self, name: &str) -> Server {
+        let probe = self.probe(name);
+        let machine = &self.machines[name];
         let mut outdated = Vec::new();
         if machine.version != self.desired.version {
             outdated.push(Outdated::Version {
@@ -219,7 +309,25 @@ impl World {
             },
             remediation_for: machine.remediation_for.clone(),
             outdated,
+            addresses: self
+                .model
+                .hosts
+                .get(name)
+                .map(|host| host.address.clone())
+                .into_iter()
+                .collect(),
+            has_bootstrap_data: true,
+            removal_asked: machine.removal_asked,
+            probe,
         }
+    }
+
+    /// Another process takes over: what the first one remembered is gone.
+    pub fn restart_manager(&mut self) {
+        self.watching_since = self.now();
+        self.silent.clear();
+        self.orphans = Ledger::default();
+        self.answers.clear();
     }
 
     /// Observes, plans and acts once; every write is judged.
@@ -236,27 +344,32 @@ impl World {
             plan.actions,
             self.log.join("\n")
         );
+        let struck = match operations {
+            0 => None,
+            _ => self.strikes.take(),
+        };
+        if let Some(host) = &struck {
+            self.log
+                .push(format!("{} {host} loses its power as we write", self.now()));
+            self.fault(|model| model.kill(host));
+        }
         for action in plan.actions.clone() {
-            let before = self.model.has_quorum();
             let voters = self.model.voters();
-            self.log.push(format!(
-                "{} {action:?} [{}/{}]",
-                self.now(),
+            let told = format!(
+                "{action:?} [{}/{}]",
                 self.model.healthy_voters(),
                 self.model.voters()
-            ));
-            self.act(&action);
-            let single_update = voters == 1 && matches!(action, Action::UpdateInPlace { .. });
-            assert!(
-                !before || self.model.has_quorum() || single_update || self.deleting,
-                "S-1: {action:?} cost quorum: {} of {} voters are healthy\n{}",
-                self.model.healthy_voters(),
-                self.model.voters(),
-                self.log.join("\n")
             );
+            if self.log.last().is_none_or(|last| !last.ends_with(&told)) {
+                self.log.push(format!("{} {told}", self.now()));
+            }
+            self.judge_write(&action, struck.as_deref());
+            self.act(&action);
+            self.judge_quorum(&told);
             assert!(
                 voters == 0 || self.model.voters() > 0 || self.deleting,
-                "S-4: the last voter left"
+                "S-4: the last voter left\n{}",
+                self.log.join("\n")
             );
         }
         plan
@@ -264,9 +377,13 @@ impl World {
 
     fn act(&mut self, action: &Action) {
         let now = self.now();
+        if let Action::RemoveMember { machine, .. } | Action::RemoveOrphan { machine, .. } = action
+            && let Some(machine) = machine.as_ref().and_then(|name| self.machines.get_mut(name))
+        {
+            machine.removal_asked = true;
+        }
         match action {
             Action::CreateServer {
-                initialize,
                 failure_domain,
                 remediation_for,
             } => {
@@ -280,9 +397,11 @@ impl World {
                         deleted_at: None,
                         version: self.desired.version.clone(),
                         node: None,
-                        boots_at: now + SignedDuration::from_secs(45),
+                        boots_at: now + self.slow_boot,
                         never_boots: fails,
-                        initialize: *initialize,
+                        started: false,
+                        removal_asked: false,
+                        gone_at: None,
                         hooks: Hooks {
                             ours: true,
                             ..Hooks::default()
@@ -305,9 +424,15 @@ impl World {
                 self.delete_machine(machine);
             }
             Action::RemoveMember { node, .. } => {
+                self.model.annotate(node, OURS, Some("true"));
                 self.model.annotate(node, model::REMOVE_ANNOTATION, Some("true"));
             }
-            Action::RemoveGhost { member, address } => {
+            Action::WithdrawRemoval { node, .. } => {
+                self.model.annotate(node, OURS, None);
+                self.model.annotate(node, model::REMOVE_ANNOTATION, None);
+            }
+            Action::AnnounceOrphan { member, .. } => self.orphans.announce(member),
+            Action::RemoveOrphan { member, address, .. } => {
                 let labels = BTreeMap::from([
                     ("node-role.kubernetes.io/etcd".to_owned(), "true".to_owned()),
                     (
@@ -323,7 +448,11 @@ impl World {
                 self.model
                     .create_node(&format!("placeholder-{member}"), labels, annotations);
             }
-            Action::DeletePlaceholder { node } => self.model.delete_node(node),
+            Action::DeletePlaceholder { node } => {
+                self.model.annotate(node, model::REMOVE_ANNOTATION, None);
+                self.model.annotate(node, model::REMOVED_ANNOTATION, Some(node));
+                self.model.delete_node(node);
+            }
             Action::ReleaseHook { machine } => {
                 if let Some(machine) = self.machines.get_mut(machine) {
                     machine.hooks = Hooks::default();
@@ -376,32 +505,46 @@ impl World {
         let now = self.now();
         let names: Vec<String> = self.machines.keys().cloned().collect();
         for name in names {
+            let shutdown = SignedDuration::try_from(self.model.timing.shutdown).expect("a time");
             let machine = self.machines.get_mut(&name).expect("just listed");
             if machine.deleted_at.is_some() {
                 if machine.hooks.ours || machine.hooks.legacy {
                     machine.drained = true;
-                    continue;
+                } else {
+                    // The host goes first, which takes a while, then the node, then the machine.
+                    let gone_at = *machine.gone_at.get_or_insert(now + shutdown);
+                    self.model.shut_down(&name);
+                    if now >= gone_at {
+                        let node = machine.node.clone();
+                        self.machines.remove(&name);
+                        self.model.destroy(&name);
+                        if let Some(node) = node
+                            && self.model.has_quorum()
+                        {
+                            self.model.delete_node(&node);
+                        }
+                        continue;
+                    }
                 }
-                // The host goes first, then the node, then the machine.
-                let node = machine.node.clone();
-                self.machines.remove(&name);
-                self.model.destroy(&name);
-                if let Some(node) = node
-                    && self.model.has_quorum()
-                {
-                    self.model.delete_node(&node);
-                }
-                continue;
             }
-            if machine.node.is_none() && !machine.never_boots && now >= machine.boots_at {
-                let (initialize, version) = (machine.initialize, machine.version.clone());
+            let machine = self.machines.get_mut(&name).expect("just listed");
+            let boots = !machine.never_boots && now >= machine.boots_at;
+            // A host that is told to go starts nothing any more; what runs goes on until it is gone.
+            machine.started |= boots && machine.gone_at.is_none();
+            if machine.node.is_none() && machine.started {
+                let (version, gone_at) = (machine.version.clone(), machine.gone_at);
                 if self.model.hosts.contains_key(&name) {
                     machine.node = self.model.nodes.contains_key(&name).then(|| name.clone());
-                } else if initialize && self.model.members.is_empty() {
+                    if machine.node.is_some() {
+                        self.machine_of.insert(name.clone(), name.clone());
+                    }
+                } else if !self.initialized && self.model.members.is_empty() {
                     self.model.initialize(&name, &version);
                     self.initialized = true;
-                } else if !initialize {
-                    self.model.join(&name, &version);
+                } else if self.model.join(&name, &version)
+                    && let Some(host) = self.model.hosts.get_mut(&name)
+                {
+                    host.leaves_at = gone_at;
                 }
             }
             let machine = self.machines.get_mut(&name).expect("just listed");
@@ -410,6 +553,9 @@ impl World {
                 let version = machine.version.clone();
                 self.model.revive(&name);
                 self.model.upgrade(&name, &version);
+                if self.model.hosts.get(&name).is_some_and(model::Host::is_connected) {
+                    self.faulty.remove(&name);
+                }
             }
         }
         self.health_check();
@@ -444,9 +590,30 @@ impl World {
     }
 
     pub fn step(&mut self) -> Plan {
-        self.model.advance(Duration::from_secs(15));
-        self.core();
-        self.reconcile()
+        self.step_by(Duration::from_secs(15))
+    }
+
+    /// Time passes, with a reconcile wherever the last plan asked for one.
+    pub fn step_by(&mut self, time: Duration) -> Plan {
+        let mut left = time;
+        loop {
+            let chunk = self.again_in.unwrap_or(left).min(left);
+            self.model.advance(chunk);
+            self.judge_quorum("time");
+            self.core();
+            self.judge_quorum("core");
+            let plan = self.reconcile();
+            // What was written wakes its control plane.
+            self.again_in = if plan.actions.is_empty() {
+                plan.look_again
+            } else {
+                Some(Duration::from_secs(1))
+            };
+            left -= chunk;
+            if left.is_zero() {
+                return plan;
+            }
+        }
     }
 
     /// Whether the plane is what is asked for.
@@ -468,6 +635,27 @@ impl World {
                 .nodes
                 .keys()
                 .all(|node| !node.starts_with("placeholder-"))
+    }
+
+    /// Somebody who knows that a host never starts k3s does what the wait says.
+    pub fn person_helps(&mut self) -> bool {
+        let told: Vec<String> = {
+            let observed = self.observed();
+            plan(&observed, self.now()).waiting
+        };
+        let mut helped = false;
+        for (name, machine) in &mut self.machines {
+            if machine.never_boots
+                && told.iter().any(|why| {
+                    why.contains(&format!("machine {name} keeps its host"))
+                        && why.contains("remove the annotation")
+                })
+            {
+                machine.hooks = Hooks::default();
+                helped = true;
+            }
+        }
+        helped
     }
 
     /// Lets time pass until the plane is settled, or long enough to say that it will not be.

@@ -66,7 +66,7 @@ fn route(simulator: &Arc<Simulator>, method: &Method, path: &str) -> (StatusCode
                 name @ ..,
                 "hosts",
                 machine,
-                action @ ("kill" | "revive"),
+                action @ ("kill" | "revive" | "cut" | "mend"),
             ],
         ) => {
             let name = name.join("/");
@@ -75,6 +75,8 @@ fn route(simulator: &Arc<Simulator>, method: &Method, path: &str) -> (StatusCode
             };
             let found = match *action {
                 "kill" => cluster.kill(machine),
+                "cut" => cluster.cut(machine),
+                "mend" => cluster.mend(machine),
                 _ => cluster.revive(machine),
             };
             if found {

@@ -52,14 +52,29 @@ pub fn take_back(state: &mut State) {
                 state.shown.insert(name.clone(), if acted { 0 } else { revision });
             }
             Some(known) => {
+                let labels = map("labels");
+                let shown = state.shown.get(name) == Some(&known.revision);
+                let taken_off: Vec<&str> = node::ROLES
+                    .into_iter()
+                    .filter(|role| shown && known.labels.contains_key(*role) && !labels.contains_key(*role))
+                    .collect();
+                let withdrawn = shown
+                    && known.annotations.contains_key(REMOVE_ANNOTATION)
+                    && !annotations.contains_key(REMOVE_ANNOTATION);
                 let requested = annotations.get(REMOVE_ANNOTATION);
                 let is_news = requested.is_some() && !known.annotations.contains_key(REMOVE_ANNOTATION);
                 if is_news && known.annotations.contains_key(crate::model::MEMBER_ANNOTATION) {
                     state
                         .model
                         .annotate(name, REMOVE_ANNOTATION, requested.map(String::as_str));
-                    // Shown anew even where the request was taken back at once.
+                    // Shown again even where the request was taken back at once.
                     state.shown.insert(name.clone(), 0);
+                }
+                if withdrawn {
+                    state.model.annotate(name, REMOVE_ANNOTATION, None);
+                }
+                for role in taken_off {
+                    state.model.remove_label(name, role);
                 }
             }
         }
@@ -122,6 +137,8 @@ impl Change {
 
 const NODES: &str = "/api/v1/nodes";
 const MERGE: &str = "application/merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 /// What the apiserver does not show yet.
@@ -140,11 +157,6 @@ pub fn to_show(state: &mut State) -> Vec<Change> {
                 changes.push(Change::create(NODES, node::registered(name, node, with)));
                 let status = json!({"status": node::status(name, node, with)});
                 changes.push(Change::patch(format!("{NODES}/{name}/status"), STRATEGIC, status));
-                changes.push(Change::create(
-                    "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
-                    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
-                        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40}}),
-                ));
                 let password = format!("{name}.node-password.k3s");
                 changes.push(Change::create(
                     "/api/v1/namespaces/kube-system/secrets",
@@ -160,6 +172,15 @@ pub fn to_show(state: &mut State) -> Vec<Change> {
                 let status = json!({"status": node::changed_status(node)});
                 changes.push(Change::patch(format!("{NODES}/{name}/status"), STRATEGIC, status));
             }
+        }
+        let renewed = node.lease.filter(|_| record.is_some());
+        if let Some(renewed) = renewed
+            && state.leases.insert(name.clone(), renewed) != Some(renewed)
+        {
+            let body = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+                "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": format!("{renewed:.6}")}});
+            let path = format!("{LEASES}/{name}?fieldManager=kubelet&force=true");
+            changes.push(Change::patch(path, APPLY, body));
         }
     }
     changes

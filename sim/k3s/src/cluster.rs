@@ -88,10 +88,12 @@ pub(crate) struct State {
     failures: BTreeMap<String, BootError>,
     /// The revision of each node that the apiserver shows.
     pub(crate) shown: BTreeMap<String, u64>,
+    /// The leases that the apiserver shows.
+    pub(crate) leases: BTreeMap<String, Timestamp>,
     turn: usize,
     had_quorum: bool,
     quorum_losses: u64,
-    ghosts: Vec<String>,
+    left_behind: Vec<String>,
 }
 
 impl State {
@@ -106,10 +108,11 @@ impl State {
             waiting: Vec::new(),
             failures: BTreeMap::new(),
             shown: BTreeMap::new(),
+            leases: BTreeMap::new(),
             turn: 0,
             had_quorum: false,
             quorum_losses: 0,
-            ghosts: Vec::new(),
+            left_behind: Vec::new(),
         }
     }
 
@@ -286,6 +289,23 @@ impl Cluster {
         })
     }
 
+    /// The host's network fails: it runs, and neither reaches nor is reached.
+    pub fn cut(&self, machine: &str) -> bool {
+        self.with_host(machine, |model, record| {
+            model.cut(&record.node);
+            record.up.cancel();
+        })
+    }
+
+    /// The host's network is back.
+    pub fn mend(&self, machine: &str) -> bool {
+        let stop = self.stop.clone();
+        self.with_host(machine, move |model, record| {
+            model.mend(&record.node);
+            record.up = stop.child_token();
+        })
+    }
+
     /// etcd on the host runs out of space, or no longer does.
     pub fn set_alarm(&self, machine: &str, alarm: bool) -> bool {
         self.with_host(machine, |model, record| {
@@ -324,7 +344,7 @@ impl Cluster {
                 .iter()
                 .any(|member| member.host == record.node);
             if is_member && state.model.voters() > 1 {
-                state.ghosts.push(machine.to_owned());
+                state.left_behind.push(machine.to_owned());
             }
             state.model.destroy(&record.node);
         }
@@ -356,8 +376,18 @@ impl Cluster {
     }
 
     /// Hosts that went while etcd still counted on them.
-    pub fn ghosts(&self) -> Vec<String> {
-        self.state.lock().ghosts.clone()
+    pub fn left_behind(&self) -> Vec<String> {
+        self.state.lock().left_behind.clone()
+    }
+
+    /// Whether the cluster's servers reach the kubelet of a node.
+    pub fn reaches_kubelet(&self, node: &str) -> bool {
+        let state = self.state.lock();
+        state
+            .model
+            .hosts
+            .get(node)
+            .is_some_and(crate::model::Host::is_connected)
     }
 
     /// Machines whose k3s is up, or was until it was killed, with the name of its node.
@@ -387,7 +417,7 @@ impl Cluster {
             .values()
             .filter(|record| {
                 let host = state.model.hosts.get(&record.node);
-                host.is_some_and(|host| host.server && host.alive)
+                host.is_some_and(|host| host.server && host.is_connected())
             })
             .collect();
         let record = up.get(state.turn % up.len().max(1))?;

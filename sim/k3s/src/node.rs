@@ -18,7 +18,7 @@ const OURS: [&str; 4] = [
     REMOVE_ANNOTATION,
     REMOVED_ANNOTATION,
 ];
-const ROLES: [&str; 3] = [
+pub const ROLES: [&str; 3] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/etcd",
     "node-role.kubernetes.io/master",

@@ -125,6 +125,20 @@ async fn answer(
             "etcdserver: request timed out",
         );
     };
+    if let Some(node) = path
+        .strip_prefix("/api/v1/nodes/")
+        .and_then(|rest| rest.strip_suffix("/proxy/healthz"))
+    {
+        return if cluster.reaches_kubelet(node) {
+            plain(StatusCode::OK, "ok")
+        } else {
+            refusal(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "ServiceUnavailable",
+                "error trying to reach service: failed to find Session for client",
+            )
+        };
+    }
     if path == "/" {
         return json_answer(
             StatusCode::OK,

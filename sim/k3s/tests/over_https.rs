@@ -31,6 +31,10 @@ const QUICK: Timing = Timing {
     learner_stall: Duration::from_mins(1),
     heartbeat: Duration::from_mins(5),
     node_grace: Duration::from_millis(200),
+    promotion: Duration::from_millis(50),
+    lease: Duration::from_millis(100),
+    annotations: Duration::from_millis(50),
+    ..Timing::K3S
 };
 
 struct World {
@@ -309,9 +313,9 @@ async fn a_member_leaves_when_asked_to_or_with_its_node() {
         .delete("c", &DeleteParams::default())
         .await
         .expect("a deletion");
-    assert_eq!(world.cluster.ghosts(), [""; 0]);
+    assert_eq!(world.cluster.left_behind(), [""; 0]);
     world.cluster.destroy("b");
-    assert_eq!(world.cluster.ghosts(), ["b"], "it was still counted on");
+    assert_eq!(world.cluster.left_behind(), ["b"], "it was still counted on");
 }
 
 #[tokio::test]

@@ -49,6 +49,15 @@ impl KThreesConfigSpec {
         self.agent_config.clone().unwrap_or_default()
     }
 
+    /// The port of each server's own API.
+    pub fn api_port(&self) -> u16 {
+        let port = self
+            .server_config
+            .as_ref()
+            .and_then(|server| server.https_listen_port.as_deref());
+        port.and_then(|port| port.parse().ok()).unwrap_or(6443)
+    }
+
     /// Whether the servers keep their state in k3s' embedded etcd, so that quorum is ours to guard.
     pub fn has_embedded_etcd(&self) -> bool {
         self.server_config

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     api::{
-        KThreesControlPlane, LEGACY_PRE_TERMINATE_HOOK, PRE_TERMINATE_HOOK,
+        KThreesControlPlane, LEGACY_PRE_TERMINATE_HOOK, MEMBER_REMOVAL_ANNOTATION, PRE_TERMINATE_HOOK,
         REMEDIATION_IN_PROGRESS_ANNOTATION,
     },
     error::Error,
@@ -65,6 +65,14 @@ impl Hands<'_> {
             .await
             .map(|_| ())
             .map_err(Error::api(format!("{doing} Machine {machine}")))
+    }
+
+    /// On the machine first: once its member is gone nothing else tells that it ever had one.
+    async fn note_removal(&self, machine: Option<&str>, member: &str) -> Result<(), Error> {
+        let Some(machine) = machine else { return Ok(()) };
+        let patch = json!({"metadata": {"annotations": {MEMBER_REMOVAL_ANNOTATION: member}}});
+        self.patch_machine(machine, &patch, "noting the removal of the etcd member of")
+            .await
     }
 
     async fn annotate_self(&self, key: &str, value: Option<String>) -> Result<(), Error> {
@@ -123,8 +131,45 @@ impl Hands<'_> {
                 Ok(())
             }
             Action::DeleteServer { machine, why } => self.delete_server(machine, why).await,
-            Action::RemoveMember { node, .. } => self.connection()?.remove_member(node).await,
-            Action::RemoveGhost { member, address } => self.connection()?.remove_ghost(member, address).await,
+            Action::RemoveMember {
+                node,
+                member,
+                machine,
+            } => {
+                self.note_removal(machine.as_deref(), member).await?;
+                self.connection()?.remove_member(node).await
+            }
+            Action::WithdrawRemoval { node, member } => {
+                self.context.events.normal(
+                    self.object,
+                    "RemovalWithdrawn",
+                    "Withdraw",
+                    format!("Etcd member {member} stays: its removal no longer holds"),
+                );
+                self.connection()?.withdraw_removal(node).await
+            }
+            Action::AnnounceOrphan { member, address } => {
+                self.context.events.warning(
+                    self.object,
+                    "OrphanedEtcdMember",
+                    "Announce",
+                    format!(
+                        "Etcd member {member} at {address} belongs to no machine and no node and is removed in {} s; \
+                         give its server a node or a machine to keep it",
+                        super::orphan::ORPHAN_GRACE.as_secs()
+                    ),
+                );
+                self.connection()?.announced(member);
+                Ok(())
+            }
+            Action::RemoveOrphan {
+                member,
+                address,
+                machine,
+            } => {
+                self.note_removal(machine.as_deref(), member).await?;
+                self.connection()?.remove_orphan(member, address).await
+            }
             Action::DeletePlaceholder { node } => self.connection()?.delete_placeholder(node).await,
             Action::AskInPlace { machine } | Action::UpdateInPlace { machine } => Err(Error::Unusable {
                 doing: format!("updating Machine {machine} in place"),

@@ -131,7 +131,7 @@ impl Reconciler for ControlPlaneReconciler {
             context.writes().saw(&stored);
             return Ok(Next::After(Duration::from_millis(50)));
         }
-        self.work(&object, &cluster, context).await
+        Box::pin(self.work(&object, &cluster, context)).await
     }
 }
 
@@ -195,9 +195,13 @@ impl ControlPlaneReconciler {
             .remove(&key)
             .filter(|kept| kept.stands(object, now));
         if let Some(kept) = kept
-            && let Some(scene) = look(Source::Watches(&kept)).await?
+            && let Some(mut scene) = look(Source::Watches(&kept)).await?
         {
-            let plan = plan::plan(&scene.observed, now);
+            let mut plan = plan::plan(&scene.observed, now);
+            if plan.actions.is_empty() && !plan.waiting.is_empty() {
+                scene.look_closer(now).await;
+                plan = plan::plan(&scene.observed, now);
+            }
             if plan.actions.is_empty() {
                 let hands = self.hands(object, cluster, &scene, context);
                 self.tell(&hands, &plan).await?;
@@ -209,7 +213,8 @@ impl ControlPlaneReconciler {
             return Ok(Next::OnChange);
         };
         let mut plan = plan::plan(&scene.observed, now);
-        if plan.actions.iter().any(Action::is_operation) {
+        // What waits may wait for evidence that only a closer look gives.
+        if !plan.actions.is_empty() || !plan.waiting.is_empty() {
             scene.look_closer(now).await;
             plan = plan::plan(&scene.observed, now);
         }

@@ -1,10 +1,13 @@
-//! How healthy each server is, judged by what k3s writes into its Node: no access to etcd is needed.
+//! How healthy each server is: what its Node says, whether its member is alive, and what k3s says of its membership.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::observed::{Observed, Server, View};
+use super::{
+    liveness,
+    observed::{Observed, Server, View},
+};
 
 /// k3s writes an unchanged `EtcdIsVoter` again every five minutes, on a tick of fifteen seconds. Older than this, nobody
 /// keeps it any more, and it says nothing.
@@ -81,8 +84,9 @@ pub fn member(server: &Server, observed: &Observed, now: Timestamp) -> MemberHea
             Some(_) => {}
         },
     }
-    if !node.ready {
-        return MemberHealth::Unhealthy(format!("node {} is not ready", node.name));
+    // Whether it may be relied on is for the projection of a change to say; here only what speaks against it counts.
+    if let Some(why) = liveness::of_server(server, observed, now).evidence_against() {
+        return MemberHealth::Unhealthy(why.to_owned());
     }
     match &node.voter {
         // Before k3s 1.30 nothing but the node itself speaks for the member.

@@ -1,14 +1,22 @@
 //! The pre-terminate hook: a server that is being deleted keeps its host until its etcd member has left, whoever
-//! deleted it, one after the other.
+//! deleted it, one after the other. A host that runs on after that is watched until it is gone: k3s may join again.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::{
     health,
-    observed::{Observed, Server, View},
+    liveness::{self, Liveness, Probe},
+    observed::{Member, Node, Observed, Server, View},
+    orphan,
     plan::Action,
-    quorum::{self, Step},
+    quorum::{self, Change},
 };
+use crate::api::PRE_TERMINATE_HOOK;
+
+/// How long the address of a deleted server that never joined must have been silent before its host is let go.
+const SILENT_HOST: Duration = Duration::from_mins(2);
 
 /// What happens next for the servers that are being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +36,8 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Progress {
         .iter()
         .filter(|server| server.is_deleting())
         .collect();
-    deleting.sort_by_key(|server| (server.deleted_at, server.name.clone()));
-    // Oldest first; one that is stuck does not keep a dead one from leaving.
+    deleting.sort_by_key(|server| (!server.is_going(), server.deleted_at, server.name.clone()));
+    // Those on their way out first, then the oldest; one that is stuck does not keep a dead one from leaving.
     let mut stuck = None;
     for server in deleting {
         match decide_one(server, observed, now) {
@@ -43,174 +51,154 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Progress {
     stuck.map_or(Progress::Idle, Progress::Stuck)
 }
 
-fn decide_one(server: &Server, observed: &Observed, now: Timestamp) -> Progress {
+/// What happens next for one server that is being deleted.
+pub fn decide_one(server: &Server, observed: &Observed, now: Timestamp) -> Progress {
     let name = &server.name;
     let release = || {
         Progress::Act(Action::ReleaseHook {
             machine: name.clone(),
         })
     };
-    if !server.hooks.ours && !server.hooks.legacy {
-        return Progress::Wait(format!("waiting for machine {name} to be deleted"));
-    }
-    if observed.deleting || observed.cluster.deleting {
+    let going = server.is_going();
+    if !going && (observed.deleting || observed.cluster.deleting) {
         return release();
     }
-    if server.hooks.others {
+    if !going && server.hooks.others {
         return Progress::Wait(format!(
             "machine {name} waits for the pre-terminate hook of another controller"
         ));
     }
-    if !server.waiting_for_hook {
+    if !going && !server.waiting_for_hook {
         return Progress::Wait(format!("waiting for the node of machine {name} to be drained"));
     }
+    let gone = || Progress::Wait(format!("waiting for machine {name} to be deleted"));
     if !observed.desired.embedded_etcd || !observed.initialized {
+        return if going { gone() } else { release() };
+    }
+    let Some(view) = observed.workload.view().filter(|view| view.members.is_some()) else {
+        return if going {
+            gone()
+        } else {
+            Progress::Wait(format!(
+                "machine {name} keeps its host: the members of etcd are not known, so its own cannot leave"
+            ))
+        };
+    };
+    match quorum::members_of(server, observed, view).first() {
+        Some(member) => leave(server, member, observed, now),
+        None if going => gone(),
+        None => without_member(server, view, observed, now),
+    }
+}
+
+/// The member leaves etcd.
+fn leave(server: &Server, member: &Member, observed: &Observed, now: Timestamp) -> Progress {
+    let name = &server.name;
+    if member.name.is_empty() {
+        return Progress::Wait(format!(
+            "machine {name} keeps its host until k3s has named its etcd member or given it up"
+        ));
+    }
+    let stuck = |why: String| Progress::Stuck(format!("machine {name} keeps its host: {why}"));
+    if !member.learner {
+        if let Some(why) = quorum::below_floor(observed, now, server, member).filter(|_| !server.is_going()) {
+            return stuck(why);
+        }
+        if quorum::voting_servers(observed, now, name) == 0 {
+            return stuck("no other server is healthy".into());
+        }
+    }
+    match orphan::remove(member, Some(name), observed, now) {
+        Ok(action) => Progress::Act(action),
+        Err(why) if why.starts_with("waiting") => Progress::Wait(format!("{why} of machine {name}")),
+        Err(why) => stuck(why),
+    }
+}
+
+/// No member is known to be its. The host goes if it was one and left, or if it never will be one.
+fn without_member(server: &Server, view: &View, observed: &Observed, now: Timestamp) -> Progress {
+    let name = &server.name;
+    let release = || {
+        Progress::Act(Action::ReleaseHook {
+            machine: name.clone(),
+        })
+    };
+    let node = server.node.as_deref().and_then(|node| view.node(node));
+    // k3s says of no other node whether it is a member.
+    let left = node
+        .is_some_and(|node| node.member.is_some() || node.removed_member.is_some() || node.voter.is_some());
+    if left || server.removal_asked || !server.has_bootstrap_data {
         return release();
     }
-    let Some(view) = observed.workload.view() else {
-        return Progress::Wait(format!(
-            "machine {name} keeps its host: the workload cluster does not answer, so its etcd member cannot leave"
-        ));
-    };
-    if view.members.is_none() {
+    // What nobody else is known to be the owner of may be its.
+    let others: Vec<Server> = observed
+        .servers
+        .iter()
+        .filter(|other| other.name != *name)
+        .cloned()
+        .collect();
+    let (own, nodes): (Vec<Node>, Vec<Node>) = view
+        .nodes
+        .iter()
+        .filter(|node| !node.placeholder)
+        .cloned()
+        .partition(|node| Some(&node.name) == server.node.as_ref());
+    let mut possible = view.members.iter().flatten().filter(|member| {
+        quorum::server_of(member, observed, view).is_none()
+            && orphan::may_be_servers(member, server, &own)
+            && !nodes
+                .iter()
+                .any(|node| !member.name.is_empty() && node.member.as_deref() == Some(&member.name))
+    });
+    if let Some(member) = possible.next() {
+        if member.name.is_empty() {
+            return Progress::Wait(format!(
+                "machine {name} keeps its host until k3s has named {} or given it up",
+                quorum::told(member)
+            ));
+        }
+        if orphan::is_claimed(member, &others, &nodes, now) {
+            return Progress::Wait(format!(
+                "machine {name} keeps its host: etcd member {} may be its or another's, and nothing tells yet",
+                member.name
+            ));
+        }
+        return leave(server, member, observed, now);
+    }
+    // Its node was there and is gone: k3s took the member along.
+    if server.node.is_some() && node.is_none() {
+        return release();
+    }
+    let Some(projection) = quorum::project(observed, now, Change::HostGoes(name)) else {
         return Progress::Wait(format!(
             "machine {name} keeps its host: the members of etcd are not known"
         ));
-    }
-    match server.node.as_deref().and_then(|node| view.node(node)) {
-        Some(node) => member_of_node(server, node, view, observed, now),
-        None => without_node(server, view, observed, now),
-    }
-}
-
-fn member_of_node(
-    server: &Server,
-    node: &super::observed::Node,
-    view: &View,
-    observed: &Observed,
-    now: Timestamp,
-) -> Progress {
-    let name = &server.name;
-    let listed = |member: &str| view.members.iter().flatten().any(|entry| entry.name == member);
-    let Some(member) = node.member.as_deref().filter(|member| listed(member)) else {
-        // It has left, or it never was one.
-        return Progress::Act(Action::ReleaseHook {
-            machine: name.clone(),
-        });
     };
-    let is_learner = view
-        .members
-        .iter()
-        .flatten()
-        .any(|entry| entry.name == member && entry.learner);
-    if !is_learner {
-        let step = Step {
-            remove: Some(member),
-            ..Step::default()
-        };
-        let Some(projection) = quorum::project(observed, now, step) else {
-            return Progress::Wait(format!(
-                "machine {name} keeps its host: the members of etcd are not known"
-            ));
-        };
-        if !projection.holds() {
-            return Progress::Stuck(format!(
-                "machine {name} keeps its host: without its member, {projection}"
-            ));
-        }
+    let is_dead = matches!(liveness::of_server(server, observed, now), Liveness::Dead(_));
+    if projection.holds() || is_dead || never_joins(server, observed, now) {
+        return release();
     }
-    if quorum::healthy_servers(observed, now, name) == 0 {
-        return Progress::Stuck(format!(
-            "machine {name} keeps its host: no other server is healthy"
-        ));
-    }
-    if node.removal_requested {
-        return Progress::Wait(format!(
-            "waiting for k3s to remove the etcd member {member} of machine {name}"
-        ));
-    }
-    Progress::Act(Action::RemoveMember {
-        node: node.name.clone(),
-        member: member.to_owned(),
-    })
+    Progress::Stuck(format!(
+        "machine {name} keeps its host: k3s may still join from there, and {projection}; if its host never starts k3s, \
+         remove the annotation {PRE_TERMINATE_HOOK} from the machine"
+    ))
 }
 
-/// The node is gone or never came. A member without a server may still be this one's.
-fn without_node(server: &Server, view: &View, observed: &Observed, now: Timestamp) -> Progress {
-    let name = &server.name;
-    let unmatched = quorum::unmatched(observed, view);
-    if unmatched.is_empty() && quorum::learners(view) == 0 {
-        return Progress::Act(Action::ReleaseHook {
-            machine: name.clone(),
-        });
-    }
-    let step = Step {
-        distrust_unmatched: true,
-        ..Step::default()
-    };
-    let dead = quorum::project(observed, now, step);
-    if dead.as_ref().is_some_and(quorum::Projection::holds) {
-        // Even if its host takes an unknown member along, quorum stays; the ghost is removed afterwards.
-        return Progress::Act(Action::ReleaseHook {
-            machine: name.clone(),
-        });
-    }
-    let other_provisioning = observed
-        .servers
-        .iter()
-        .any(|other| other.name != *name && other.node.is_none() && !other.is_deleting());
-    if other_provisioning {
-        return Progress::Wait(format!(
-            "machine {name} keeps its host: it may have an etcd member that cannot be told from another machine's"
-        ));
-    }
-    match unmatched.first() {
-        Some(member) => remove_unmatched(member, view, observed, now).unwrap_or_else(Progress::Wait),
-        None => Progress::Wait(format!(
-            "machine {name} keeps its host until k3s has settled its etcd member"
-        )),
-    }
+/// k3s listens before it joins. Where other servers are reached and this one's address has been silent all the time, none
+/// runs there.
+fn never_joins(server: &Server, observed: &Observed, now: Timestamp) -> bool {
+    let silent =
+        matches!(&server.probe, Probe::NoAnswer { since } if health::age(*since, now) >= SILENT_HOST);
+    silent
+        && observed
+            .servers
+            .iter()
+            .any(|other| other.name != server.name && other.probe.is_answer())
 }
 
-/// Has a member without a server removed, through its node if it has one.
-pub fn remove_unmatched(
-    member: &super::observed::Member,
-    view: &View,
-    observed: &Observed,
-    now: Timestamp,
-) -> Result<Progress, String> {
-    let step = Step {
-        remove: Some(member.name.as_str()),
-        ..Step::default()
-    };
-    let holds = quorum::project(observed, now, step).is_some_and(|projection| projection.holds());
-    if !holds && !member.learner {
-        return Err(format!(
-            "etcd member {} belongs to no machine and cannot be removed: quorum would be lost",
-            member.name
-        ));
-    }
-    let node = view
-        .nodes
-        .iter()
-        .find(|node| node.member.as_deref() == Some(member.name.as_str()));
-    match node {
-        Some(node) if node.removal_requested => Err(format!(
-            "waiting for k3s to remove the etcd member {}",
-            member.name
-        )),
-        Some(node) => Ok(Progress::Act(Action::RemoveMember {
-            node: node.name.clone(),
-            member: member.name.clone(),
-        })),
-        None => Ok(Progress::Act(Action::RemoveGhost {
-            member: member.name.clone(),
-            address: member.address.clone(),
-        })),
-    }
-}
-
-/// The name of a server's member, where its node tells it.
-pub fn member_of(server: &Server, observed: &Observed) -> Option<String> {
-    health::member_name(server, observed.workload.view()?).map(ToOwned::to_owned)
+/// A server's member, where it is known and has a name.
+pub fn member_of<'observed>(server: &Server, observed: &'observed Observed) -> Option<&'observed Member> {
+    let view = observed.workload.view()?;
+    let members = quorum::members_of(server, observed, view);
+    members.into_iter().find(|member| !member.name.is_empty())
 }

@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::workload::{Connection, MEMBER, MEMBER_ADDRESS, PLACEHOLDER, REMOVE};
+use super::workload::{Connection, MEMBER, MEMBER_ADDRESS, PLACEHOLDER, REMOVE, REMOVE_IS_OURS, REMOVED};
 use crate::error::{Error, unless_exists};
 
 impl Connection {
@@ -17,7 +17,17 @@ impl Connection {
 
     pub async fn remove_member(&self, node: &str) -> Result<(), Error> {
         let doing = format!("asking k3s to remove the etcd member of node {node}");
-        let patch = json!({"metadata": {"annotations": {REMOVE: "true"}}});
+        let patch = json!({"metadata": {"annotations": {REMOVE: "true", REMOVE_IS_OURS: "true"}}});
+        let (nodes, parameters, patch) = (self.nodes(), PatchParams::default(), Patch::Merge(&patch));
+        self.within(doing, nodes.patch(node, &parameters, &patch))
+            .await
+            .map(|_| ())
+    }
+
+    /// A request of ours that no longer holds. k3s goes on trying until it is taken back.
+    pub async fn withdraw_removal(&self, node: &str) -> Result<(), Error> {
+        let doing = format!("taking back the request to remove the etcd member of node {node}");
+        let patch = json!({"metadata": {"annotations": {REMOVE: null, REMOVE_IS_OURS: null}}});
         let (nodes, parameters, patch) = (self.nodes(), PatchParams::default(), Patch::Merge(&patch));
         self.within(doing, nodes.patch(node, &parameters, &patch))
             .await
@@ -25,12 +35,12 @@ impl Connection {
     }
 
     /// A member without a node gets one to be removed through, which nothing is put on.
-    pub async fn remove_ghost(&self, member: &str, address: &str) -> Result<(), Error> {
+    pub async fn remove_orphan(&self, member: &str, address: &str) -> Result<(), Error> {
         let node: CoreNode = serde_json::from_value(json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
-                "name": format!("etcd-ghost-{member}"),
+                "name": format!("etcd-orphan-{member}"),
                 "labels": {
                     "node-role.kubernetes.io/etcd": "true",
                     "node-role.kubernetes.io/control-plane": "true",
@@ -59,7 +69,16 @@ impl Connection {
 
     pub async fn delete_placeholder(&self, node: &str) -> Result<(), Error> {
         let nodes = self.nodes();
+        // k3s removes the member of a node that is deleted, unless it was removed before: nothing more is asked of it.
+        let done = json!({"metadata": {"annotations": {REMOVE: null, REMOVED: node}}});
         let delete = async {
+            match nodes
+                .patch(node, &PatchParams::default(), &Patch::Merge(&done))
+                .await
+            {
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                other => other?,
+            };
             match nodes.delete(node, &DeleteParams::default()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
                 other => other.map(|_| ()),

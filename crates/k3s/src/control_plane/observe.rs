@@ -17,6 +17,7 @@ use slipway_runtime::{Informer, ObjectKey, Scope, controller::Context};
 
 use super::{
     kept::Kept,
+    liveness::Probe,
     observed::{
         Adoptable, ClusterFacts, Desired, HealthCheck, Hooks, InPlace, InPlaceAnswer, Node, Observed,
         RemediationLimits, RemediationRecord, Server, View, Workload,
@@ -28,8 +29,8 @@ use super::{
 use crate::{
     api::{
         self, CLUSTER_NETWORK_ANNOTATION, KThreesConfig, KThreesConfigSpec, KThreesControlPlane,
-        LEGACY_HOOK_VALUE, LEGACY_PRE_TERMINATE_HOOK, PRE_TERMINATE_HOOK, REMEDIATION_FOR_ANNOTATION,
-        REMEDIATION_IN_PROGRESS_ANNOTATION,
+        LEGACY_HOOK_VALUE, LEGACY_PRE_TERMINATE_HOOK, MEMBER_REMOVAL_ANNOTATION, PRE_TERMINATE_HOOK,
+        REMEDIATION_FOR_ANNOTATION, REMEDIATION_IN_PROGRESS_ANNOTATION,
     },
     duration,
     error::Error,
@@ -250,7 +251,7 @@ pub async fn observe(
     let workload = match &connection {
         None => Workload::Unknown,
         Some(connection) => {
-            let nodes = connection.watched_nodes();
+            let nodes = connection.watched_nodes(&facts);
             look(connection, nodes, &facts, embedded_etcd, now).await
         }
     };
@@ -289,7 +290,6 @@ pub async fn observe(
             workers: workers.len() + pools,
             workload,
             in_place_answers: answers.clone(),
-            unseen_writes: false,
         },
         machines,
         configs,
@@ -326,14 +326,6 @@ async fn count_pools(namespace: &str, selector: &str, context: &Context) -> Resu
     }
 }
 
-fn members_of(servers: &[Server], nodes: &[Node]) -> Vec<String> {
-    servers
-        .iter()
-        .filter_map(|server| nodes.iter().find(|node| Some(&node.name) == server.node.as_ref()))
-        .filter_map(|node| node.member.clone())
-        .collect()
-}
-
 /// Nodes first, to know which members have a machine; then the members with that knowledge.
 async fn look(
     connection: &Connection,
@@ -347,10 +339,7 @@ async fn look(
         Err(workload) => return workload,
     };
     let members = if embedded_etcd {
-        let known = members_of(servers, &nodes);
-        connection
-            .members(|name| known.iter().any(|member| member == name), now)
-            .await
+        connection.members(servers, &nodes, now).await
     } else {
         None
     };
@@ -367,7 +356,10 @@ impl Scene {
             ..
         } = &mut self.observed;
         if let (Some(connection), Workload::Reachable(_)) = (&self.connection, &workload) {
-            let nodes = connection.read_nodes(now).await;
+            if desired.embedded_etcd {
+                connection.probe(servers, self.config.api_port(), now).await;
+            }
+            let nodes = connection.read_nodes(servers, now).await;
             *workload = look(connection, nodes, servers, desired.embedded_etcd, now).await;
         }
     }
@@ -539,6 +531,16 @@ fn server(
         },
         remediation_for: record(annotations.get(REMEDIATION_FOR_ANNOTATION)),
         outdated,
+        addresses: machine
+            .status
+            .addresses
+            .iter()
+            .filter(|address| matches!(address.type_.as_str(), "InternalIP" | "ExternalIP"))
+            .map(|address| address.address.clone())
+            .collect(),
+        has_bootstrap_data: machine.spec.bootstrap.data_secret_name.is_some(),
+        removal_asked: annotations.contains_key(MEMBER_REMOVAL_ANNOTATION),
+        probe: Probe::NotTried,
     }
 }
 

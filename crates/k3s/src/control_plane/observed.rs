@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::liveness::{Kubelet, Lease, Probe};
 use crate::api::RolloutStrategyType;
 
 /// Everything `plan` and `status` decide by.
@@ -31,8 +32,6 @@ pub struct Observed {
     pub workload: Workload,
     /// What the update extension answered for a server, asked with the present spec.
     pub in_place_answers: BTreeMap<String, InPlaceAnswer>,
-    /// Writes that were made but are not seen in the reads yet.
-    pub unseen_writes: bool,
 }
 
 /// What the user asks for.
@@ -100,11 +99,24 @@ pub struct Server {
     pub remediation_for: Option<RemediationRecord>,
     /// How the machine differs from what is asked for; empty if it does not.
     pub outdated: Vec<Outdated>,
+    /// Where the platform says the machine is.
+    pub addresses: Vec<String>,
+    /// Its host was given something to boot with; without it k3s never starts there.
+    pub has_bootstrap_data: bool,
+    /// Its member was asked to leave: once none is listed, it has left.
+    pub removal_asked: bool,
+    /// What its own API answered, where a decision needed to know.
+    pub probe: Probe,
 }
 
 impl Server {
     pub fn is_deleting(&self) -> bool {
         self.deleted_at.is_some()
+    }
+
+    /// Nothing keeps its host any more, and it may still run.
+    pub fn is_going(&self) -> bool {
+        self.is_deleting() && !self.hooks.ours && !self.hooks.legacy
     }
 
     pub fn is_outdated(&self) -> bool {
@@ -227,7 +239,7 @@ impl Workload {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
-    /// The nodes with a server's role, in either era's label.
+    /// The nodes that are servers by a label, an annotation or a machine; no label alone decides.
     pub nodes: Vec<Node>,
     /// `None` where the members could not be listed.
     pub members: Option<Vec<Member>>,
@@ -246,12 +258,25 @@ pub struct Node {
     pub not_ready_reason: String,
     pub registered_at: Timestamp,
     pub kubelet_version: Option<String>,
+    /// The renewals of its lease, if there is one.
+    pub lease: Option<Lease>,
+    /// What its kubelet answered, where a decision needed to know.
+    pub kubelet: Kubelet,
+    pub address: Option<String>,
+    /// The machine that core says the node belongs to.
+    pub machine: Option<String>,
+    /// A label or annotation of k3s says that it is a server.
+    pub is_server: bool,
+    /// k3s removes members only through nodes with this label.
+    pub has_etcd_role: bool,
     /// `etcd.k3s.cattle.io/node-name`: the full name of the node's member.
     pub member: Option<String>,
     /// `etcd.k3s.cattle.io/removed-node-name`
     pub removed_member: Option<String>,
     /// `etcd.k3s.cattle.io/remove`
     pub removal_requested: bool,
+    /// It was us who requested it.
+    pub removal_is_ours: bool,
     pub voter: Option<VoterCondition>,
     /// The node was put there by us to have a member without a node removed.
     pub placeholder: bool,
@@ -274,6 +299,8 @@ pub struct Member {
     pub learner: bool,
     /// The host in its peer URL.
     pub address: String,
-    /// Since when we see it without a machine and without a node.
-    pub ghost_since: Option<Timestamp>,
+    /// Since when nobody can be its owner.
+    pub orphaned_since: Option<Timestamp>,
+    /// Its removal has been announced.
+    pub announced: bool,
 }

@@ -6,21 +6,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    health,
     hook::{self, Progress},
-    observed::{InPlace, InPlaceAnswer, Observed, RemediationRecord, Server, Workload},
-    ownership,
+    observed::{InPlace, InPlaceAnswer, Observed, RemediationRecord, Server, View, Workload},
+    orphan, ownership,
     preflight::{self, Change},
-    quorum::{self, Step},
+    quorum::{self, Change as Projected},
     remediation::{self, Decision},
     select,
 };
 use crate::api::RolloutStrategyType;
 
-/// How long a member is seen without a machine and without a node before it is taken for a ghost.
-pub const GHOST_GRACE: Duration = Duration::from_mins(2);
-/// How young a node is whose member may not have its name yet.
-pub const YOUNG_NODE: Duration = Duration::from_secs(20);
+/// A host that was let go may start k3s again before it is gone: its member is looked for this often.
+const GOING_HOST: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -53,7 +50,6 @@ pub enum Action {
         reason: String,
     },
     CreateServer {
-        initialize: bool,
         failure_domain: Option<String>,
         remediation_for: Option<RemediationRecord>,
     },
@@ -65,11 +61,24 @@ pub enum Action {
     RemoveMember {
         node: String,
         member: String,
+        /// The machine that is being deleted, if it is its member.
+        machine: Option<String>,
     },
-    /// Ask k3s to remove a member that has no node, through a placeholder.
-    RemoveGhost {
+    /// Take back a request to remove a member that no longer holds.
+    WithdrawRemoval {
+        node: String,
+        member: String,
+    },
+    /// Say that a member is nobody's and will be removed.
+    AnnounceOrphan {
         member: String,
         address: String,
+    },
+    /// Ask k3s to remove a member that has no node, through a placeholder.
+    RemoveOrphan {
+        member: String,
+        address: String,
+        machine: Option<String>,
     },
     /// Take away a placeholder that has done its work.
     DeletePlaceholder {
@@ -99,7 +108,7 @@ impl Action {
             Self::CreateServer { .. }
                 | Self::DeleteServer { .. }
                 | Self::RemoveMember { .. }
-                | Self::RemoveGhost { .. }
+                | Self::RemoveOrphan { .. }
                 | Self::ReleaseHook { .. }
                 | Self::UpdateInPlace { .. }
         )
@@ -142,11 +151,6 @@ impl Plan {
 
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let plan = Plan::default();
-    if observed.unseen_writes {
-        return plan
-            .wait("waiting to see the last change")
-            .again_in(Duration::from_secs(1));
-    }
     if observed.deleting {
         return ownership::plan_deletion(observed, plan);
     }
@@ -197,21 +201,56 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
                 });
             }
         }
+        for (node, member) in withdrawn(observed, view, now) {
+            plan = plan.act(Action::WithdrawRemoval { node, member });
+        }
     }
     operate(observed, now, plan)
+}
+
+/// Requests of ours that no longer hold: the machine stays, or its member may not leave any more.
+fn withdrawn(observed: &Observed, view: &View, now: Timestamp) -> Vec<(String, String)> {
+    let requested = view
+        .nodes
+        .iter()
+        .filter(|node| node.removal_requested && node.removal_is_ours && !node.placeholder);
+    requested
+        .filter_map(|node| {
+            let member = node.member.as_ref()?;
+            let listed = view.members.iter().flatten().any(|entry| entry.name == *member);
+            let server = observed
+                .servers
+                .iter()
+                .find(|server| server.node.as_ref() == Some(&node.name))?;
+            let holds = server.is_deleting()
+                && !matches!(hook::decide_one(server, observed, now), Progress::Stuck(_));
+            (listed && !holds).then(|| (node.name.clone(), member.clone()))
+        })
+        .collect()
 }
 
 /// At most one operation.
 fn operate(observed: &Observed, now: Timestamp, plan: Plan) -> Plan {
     let mut plan = plan;
-    match ghost(observed, now) {
+    match orphan::decide(observed, now) {
+        Some(Ok(action @ Action::AnnounceOrphan { .. })) => {
+            plan = plan.act(action).again_in(Duration::from_secs(15));
+        }
         Some(Ok(action)) => return plan.act(action),
         Some(Err(why)) => plan = plan.wait(why).again_in(Duration::from_secs(15)),
         None => {}
     }
     match hook::decide(observed, now) {
         Progress::Act(action) => return plan.act(action),
-        Progress::Wait(why) => return plan.wait(why).again_in(Duration::from_secs(15)),
+        Progress::Wait(why) => {
+            let going = observed.servers.iter().any(Server::is_going);
+            let after = if going {
+                GOING_HOST
+            } else {
+                Duration::from_secs(15)
+            };
+            return plan.wait(why).again_in(after);
+        }
         Progress::Stuck(why) => return unstick(observed, now, plan.wait(why)),
         Progress::Idle => {}
     }
@@ -248,17 +287,19 @@ fn operate(observed: &Observed, now: Timestamp, plan: Plan) -> Plan {
 /// A server somebody deleted cannot go: a dead one is taken away first, or a replacement joins first.
 fn unstick(observed: &Observed, now: Timestamp, plan: Plan) -> Plan {
     let (plan, replaced) = remediate(observed, now, plan);
-    if replaced || observed.servers.iter().any(|server| !server.is_deleting()) {
+    let staying = observed
+        .servers
+        .iter()
+        .filter(|server| !server.is_deleting())
+        .count();
+    // Where all that stay are enough, it is something else that must come first, and the wait says what.
+    if replaced || staying >= observed.desired.replicas {
         return plan.again_in(Duration::from_secs(15));
     }
-    let settled = observed
-        .workload
-        .view()
-        .is_some_and(|view| quorum::learners(view) == 0 && quorum::unmatched(observed, view).is_empty());
-    if settled && observed.missing_secrets.is_empty() && quorum::healthy_servers(observed, now, "") > 0 {
-        return plan.act(create(observed, false));
+    match preflight::check(observed, now, Change::Replace) {
+        Ok(()) => plan.act(create(observed)),
+        Err(why) => plan.wait_all(why).again_in(Duration::from_secs(15)),
     }
-    plan.again_in(Duration::from_secs(15))
 }
 
 /// Adds what remediation wants, and says whether that is an operation.
@@ -305,15 +346,16 @@ fn scale(observed: &Observed, now: Timestamp, plan: Plan) -> Plan {
             ));
         }
         if observed.initialized {
-            // Starting anew would look like the same cluster with nothing in it.
-            if observed.remediation_in_progress.is_none() && observed.desired.embedded_etcd {
+            // A first server would look like the same cluster with nothing in it.
+            if observed.desired.embedded_etcd {
                 return plan.wait(
-                    "all servers of an initialised control plane are gone, and the cluster's state with them; \
-                     delete the Cluster, or restore the machines",
+                    "all servers of an initialised control plane are gone, and the cluster's state with them: no first \
+                     server is made a second time; delete the Cluster, or restore it from a snapshot as docs/k3s/quorum.md \
+                     says",
                 );
             }
         }
-        return plan.act(create(observed, true));
+        return plan.act(create(observed));
     }
     if have < want {
         return grow(observed, now, plan);
@@ -327,9 +369,8 @@ fn scale(observed: &Observed, now: Timestamp, plan: Plan) -> Plan {
     plan
 }
 
-fn create(observed: &Observed, initialize: bool) -> Action {
+fn create(observed: &Observed) -> Action {
     Action::CreateServer {
-        initialize,
         failure_domain: select::failure_domain(observed),
         remediation_for: observed.remediation_in_progress.clone(),
     }
@@ -340,7 +381,7 @@ fn grow(observed: &Observed, now: Timestamp, plan: Plan) -> Plan {
         return plan.wait("waiting for the first server to answer before others join");
     }
     match preflight::check(observed, now, Change::Add) {
-        Ok(()) => plan.act(create(observed, false)),
+        Ok(()) => plan.act(create(observed)),
         Err(why) => plan.wait_all(why).again_in(Duration::from_secs(15)),
     }
 }
@@ -350,21 +391,23 @@ fn shrink(observed: &Observed, now: Timestamp, server: &Server, why: Why, plan: 
         return plan.wait_all(blockers).again_in(Duration::from_secs(15));
     }
     if observed.desired.embedded_etcd {
+        // One without a member takes none along; the hook keeps its host until it is sure that none comes.
         let member = hook::member_of(server, observed);
-        let step = Step {
-            remove: member.as_deref(),
-            distrust_unmatched: server.node.is_none(),
-            ..Step::default()
-        };
-        match quorum::project(observed, now, step) {
-            None => return plan.wait("the members of etcd are not known"),
-            Some(projection) if !projection.holds() => {
-                return plan.wait(format!("machine {} cannot be removed: {projection}", server.name));
-            }
-            Some(_) => {}
+        let refused =
+            member.and_then(
+                |member| match quorum::project(observed, now, Projected::Remove(&member.name)) {
+                    None => Some("the members of etcd are not known".to_owned()),
+                    Some(projection) if !projection.holds() => Some(projection.to_string()),
+                    Some(_) => quorum::below_floor(observed, now, server, member),
+                },
+            );
+        if let Some(why) = refused {
+            return plan
+                .wait(format!("machine {} cannot be removed: {why}", server.name))
+                .again_in(Duration::from_secs(15));
         }
     }
-    if quorum::healthy_servers(observed, now, &server.name) == 0 {
+    if quorum::voting_servers(observed, now, &server.name) == 0 {
         return plan.wait(format!(
             "machine {} cannot be removed: no other server is healthy",
             server.name
@@ -451,22 +494,26 @@ fn update_in_place(observed: &Observed, now: Timestamp, server: &Server, plan: P
         .map_or(0, |members| {
             members.iter().filter(|member| !member.learner).count()
         });
+    let mut plan = plan;
     if observed.desired.embedded_etcd && voters > 1 {
-        let member = hook::member_of(server, observed);
-        let step = Step {
-            restart: member.as_deref(),
-            ..Step::default()
+        let refused = match hook::member_of(server, observed) {
+            None => Some("its etcd member is not known".to_owned()),
+            Some(member) => match quorum::project(observed, now, Projected::Restart(&member.name)) {
+                None => Some("the members of etcd are not known".to_owned()),
+                Some(projection) if !projection.holds() => Some(projection.to_string()),
+                Some(_) => quorum::below_floor(observed, now, server, member),
+            },
         };
-        match quorum::project(observed, now, step) {
-            Some(projection) if projection.holds() => {}
-            Some(projection) => {
-                return plan.wait(format!(
-                    "machine {} cannot be restarted: {projection}",
-                    server.name
-                ));
-            }
-            None => return plan.wait("the members of etcd are not known"),
+        if let Some(why) = refused {
+            return plan
+                .wait(format!("machine {} cannot be restarted: {why}", server.name))
+                .again_in(Duration::from_secs(15));
         }
+    } else if observed.desired.embedded_etcd {
+        plan = plan.wait(format!(
+            "machine {} is the only server: the cluster does not answer while it restarts",
+            server.name
+        ));
     }
     let external = observed.desired.strategy == RolloutStrategyType::External;
     match observed.in_place_answers.get(&server.name) {
@@ -498,51 +545,5 @@ fn update_in_place(observed: &Observed, now: Timestamp, server: &Server, plan: P
             ))
             .again_in(Duration::from_mins(1)),
         Some(InPlaceAnswer::Cannot(_) | InPlaceAnswer::Nobody) => replace(observed, now, server, plan),
-    }
-}
-
-/// A member nobody has a machine or a living node for: removed, one at a time, when it has been so for a while and
-/// nothing is on its way that it could belong to.
-fn ghost(observed: &Observed, now: Timestamp) -> Option<Result<Action, String>> {
-    if !observed.desired.embedded_etcd || !observed.initialized {
-        return None;
-    }
-    let view = observed.workload.view()?;
-    let coming = observed
-        .servers
-        .iter()
-        .any(|server| server.node.is_none() && !server.is_deleting());
-    let young = view
-        .nodes
-        .iter()
-        .any(|node| !node.placeholder && health::age(node.registered_at, now) < YOUNG_NODE);
-    let mut candidates: Vec<_> = quorum::unmatched(observed, view)
-        .into_iter()
-        .filter(|member| {
-            view.nodes
-                .iter()
-                .filter(|node| !node.placeholder)
-                .all(|node| node.member.as_deref() != Some(member.name.as_str()) || !node.ready)
-        })
-        .collect();
-    candidates.sort_by_key(|member| member.name.clone());
-    let member = candidates.first()?;
-    if coming || young {
-        return Some(Err(format!(
-            "etcd member {} belongs to no machine; a machine is still on its way",
-            member.name
-        )));
-    }
-    let since = member.ghost_since.unwrap_or(now);
-    if health::age(since, now) < GHOST_GRACE {
-        return Some(Err(format!(
-            "etcd member {} belongs to no machine since {since}",
-            member.name
-        )));
-    }
-    match hook::remove_unmatched(member, view, observed, now) {
-        Ok(Progress::Act(action)) => Some(Ok(action)),
-        Ok(Progress::Wait(why) | Progress::Stuck(why)) | Err(why) => Some(Err(why)),
-        Ok(Progress::Idle) => None,
     }
 }

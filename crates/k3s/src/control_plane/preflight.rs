@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{
     health::{self, Agent, MemberHealth},
     observed::Observed,
-    quorum::{self, Step},
+    quorum::{self, Change as Projected},
 };
 
 /// Why a change waits. Each is a sentence that names the machine, for conditions and events.
@@ -15,10 +15,18 @@ pub type Blockers = Vec<String>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'name> {
     Add,
+    /// A server is added because one that is being deleted cannot go before.
+    Replace,
     /// The named server is left out of the checks: it is the one that goes.
     Remove(&'name str),
     /// All servers must be whole, the named one included.
     Update(&'name str),
+}
+
+impl Change<'_> {
+    fn adds(self) -> bool {
+        matches!(self, Self::Add | Self::Replace)
+    }
 }
 
 pub fn check(observed: &Observed, now: Timestamp, change: Change<'_>) -> Result<(), Blockers> {
@@ -31,7 +39,7 @@ pub fn check(observed: &Observed, now: Timestamp, change: Change<'_>) -> Result<
             "waiting for the version {version} to be propagated from Cluster.spec.topology"
         ));
     }
-    if change == Change::Add && !observed.missing_secrets.is_empty() {
+    if change.adds() && !observed.missing_secrets.is_empty() {
         blockers.push(format!(
             "a server cannot join without {}",
             observed.missing_secrets.join(", ")
@@ -43,7 +51,7 @@ pub fn check(observed: &Observed, now: Timestamp, change: Change<'_>) -> Result<
         .filter(|server| server.is_deleting())
         .map(|server| server.name.as_str())
         .collect();
-    if !deleting.is_empty() {
+    if !deleting.is_empty() && change != Change::Replace {
         blockers.push(format!(
             "waiting for machines to be deleted: {}",
             deleting.join(", ")
@@ -53,11 +61,21 @@ pub fn check(observed: &Observed, now: Timestamp, change: Change<'_>) -> Result<
         return Err(blockers);
     }
 
+    if change.adds()
+        && observed.desired.embedded_etcd
+        && let Some(view) = observed.workload.view()
+    {
+        // etcd would refuse the join, or count on one more that is not there.
+        let not_alive = quorum::not_alive(observed, view, now);
+        if !not_alive.is_empty() {
+            return Err(not_alive);
+        }
+    }
     let whole = whole_blockers(observed, now, change);
     if whole.is_empty() {
         return Ok(());
     }
-    if change == Change::Add && observed.remediation_in_progress.is_some() {
+    if change.adds() && observed.remediation_in_progress.is_some() {
         return relaxed(observed, now);
     }
     Err(whole)
@@ -79,12 +97,13 @@ fn whole_blockers(observed: &Observed, now: Timestamp, change: Change<'_>) -> Bl
     let mut blockers = Vec::new();
     let excluded = match change {
         Change::Remove(name) => Some(name),
-        Change::Add | Change::Update(_) => None,
+        Change::Add | Change::Replace | Change::Update(_) => None,
     };
     for server in observed
         .servers
         .iter()
         .filter(|server| Some(server.name.as_str()) != excluded)
+        .filter(|server| !(change == Change::Replace && server.is_deleting()))
     {
         let name = &server.name;
         match health::agent(server, observed) {
@@ -142,7 +161,7 @@ fn whole_blockers(observed: &Observed, now: Timestamp, change: Change<'_>) -> Bl
 
 /// While a replacement is due, a plane that is not whole may grow if the worst case still leaves it quorum.
 fn relaxed(observed: &Observed, now: Timestamp) -> Result<(), Blockers> {
-    if quorum::healthy_servers(observed, now, "") == 0 {
+    if quorum::voting_servers(observed, now, "") == 0 {
         return Err(vec![
             "a replacement needs at least one healthy server to join".into(),
         ]);
@@ -151,18 +170,14 @@ fn relaxed(observed: &Observed, now: Timestamp) -> Result<(), Blockers> {
     if let Some(server) = observed
         .servers
         .iter()
-        .find(|server| server.node.is_none() && !server.health_check.failed)
+        .find(|server| server.node.is_none() && !server.health_check.failed && !server.is_deleting())
     {
         return Err(vec![format!("machine {} has no node yet", server.name)]);
     }
     if !observed.desired.embedded_etcd {
         return Ok(());
     }
-    let step = Step {
-        add: true,
-        ..Step::default()
-    };
-    match quorum::project(observed, now, step) {
+    match quorum::project(observed, now, Projected::Add) {
         None => Err(vec!["the members of etcd are not known".into()]),
         Some(projection) if projection.learners > 0 => Err(vec![format!(
             "{} etcd member(s) have not become voters yet",

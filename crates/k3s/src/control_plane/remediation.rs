@@ -6,7 +6,7 @@ use super::{
     hook,
     observed::{Observed, RemediationRecord, Server},
     preflight,
-    quorum::{self, Step},
+    quorum::{self, Change},
     select,
 };
 
@@ -94,17 +94,15 @@ enum Refusal {
 }
 
 fn keeps_quorum(server: &Server, observed: &Observed, now: Timestamp) -> Result<(), Refusal> {
-    let Some(view) = observed.workload.view().filter(|view| view.members.is_some()) else {
+    if observed.workload.view().is_none_or(|view| view.members.is_none()) {
         return Err(Refusal::Unknown("the members of etcd are not known".into()));
+    }
+    // One without a member takes none along; the hook keeps its host until it is sure that none comes.
+    let Some(member) = hook::member_of(server, observed) else {
+        return Ok(());
     };
-    let remove = super::health::member_name(server, view);
-    let step = Step {
-        remove,
-        // A machine without a node may have a member nobody can tell is its own.
-        distrust_unmatched: server.node.is_none(),
-        ..Step::default()
-    };
-    let Some(projection) = quorum::project(observed, now, step) else {
+    let change = Change::Remove(&member.name);
+    let Some(projection) = quorum::project(observed, now, change) else {
         return Err(Refusal::Unknown("the members of etcd are not known".into()));
     };
     if !projection.holds() {
@@ -112,7 +110,11 @@ fn keeps_quorum(server: &Server, observed: &Observed, now: Timestamp) -> Result<
             "replacing it could cost etcd its quorum: {projection}"
         )));
     }
-    if quorum::healthy_servers(observed, now, &server.name) == 0 {
+    // It may have come back since its health check failed.
+    if let Some(why) = quorum::another_is_lost(observed, now, server, member) {
+        return Err(Refusal::Unknown(why));
+    }
+    if quorum::voting_servers(observed, now, &server.name) == 0 {
         return Err(Refusal::Quorum("no other server is healthy".into()));
     }
     // A learner of another machine must become a voter, or be evicted, first; the machine's own goes with it.

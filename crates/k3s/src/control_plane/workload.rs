@@ -1,7 +1,12 @@
-//! The workload clusters: one connection and one watch on the servers' nodes each, kept as long as the kubeconfig
-//! stays. Nothing is polled; a change of a node brings its control plane back.
+//! The workload clusters: one connection, a watch on the nodes and one on each server's lease, kept as long as the
+//! kubeconfig stays. Nothing is polled; a change of a server's node brings its control plane back.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -21,15 +26,26 @@ use slipway_runtime::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::observed::{Member, Node, VoterCondition, Workload};
+use super::{
+    leases::{Caller, Leases},
+    liveness::{Kubelet, Probe},
+    observed::{Member, Node, Server, VoterCondition, Workload},
+    orphan::Ledger,
+    probe::{self, Answer, Prober},
+};
 use crate::error::Error;
 
-/// Nodes of k3s servers; every k3s that is supported sets it, with or without the older role beside it.
-const SERVER_SELECTOR: &str = "node-role.kubernetes.io/control-plane";
+/// What k3s gives the nodes of its servers. None alone decides: whoever may write nodes may take them off.
+const SERVER_LABELS: [&str; 2] = ["node-role.kubernetes.io/control-plane", ETCD_ROLE];
+pub(super) const ETCD_ROLE: &str = "node-role.kubernetes.io/etcd";
 pub(super) const MEMBER: &str = "etcd.k3s.cattle.io/node-name";
 pub(super) const MEMBER_ADDRESS: &str = "etcd.k3s.cattle.io/node-address";
-const REMOVED: &str = "etcd.k3s.cattle.io/removed-node-name";
+pub(super) const REMOVED: &str = "etcd.k3s.cattle.io/removed-node-name";
 pub(super) const REMOVE: &str = "etcd.k3s.cattle.io/remove";
+/// Beside the request to remove a member: it was us who asked.
+pub(super) const REMOVE_IS_OURS: &str = "kthrees.controlplane.cluster.x-k8s.io/remove-requested";
+/// Core writes the name of a node's machine here.
+const MACHINE: &str = "cluster.x-k8s.io/machine";
 /// Marks a node we put there to have a member without a node removed.
 pub const PLACEHOLDER: &str = "kthrees.controlplane.cluster.x-k8s.io/placeholder";
 /// A cluster behind a dead route keeps nobody waiting for longer.
@@ -47,10 +63,21 @@ struct Seen {
 pub struct Connection {
     pub(super) client: Client,
     supervisor: Client,
+    prober: Prober,
     kubeconfig_version: String,
     seen: Arc<Mutex<Seen>>,
-    ghosts: Mutex<HashMap<String, Timestamp>>,
+    leases: Arc<Leases>,
+    orphans: Mutex<Ledger>,
+    /// Addresses at which nobody answers, and since when.
+    silent: Mutex<HashMap<IpAddr, Timestamp>>,
     _stop: DropGuard,
+}
+
+/// The ways to one cluster: its apiserver, its supervisor, and each server's own API.
+struct Ways {
+    client: Client,
+    supervisor: Client,
+    prober: Prober,
 }
 
 /// All connected clusters, by the key of their control plane.
@@ -68,7 +95,7 @@ fn dial(
     authority: &Secret,
     token: &str,
     clients: &Clients,
-) -> Result<(Client, Client), Error> {
+) -> Result<Ways, Error> {
     let access = kubeconfig::access(kubeconfig)?;
     let supervisor = access
         .clone()
@@ -83,10 +110,15 @@ fn dial(
             .connect(key, access)
             .map_err(Error::api(format!("connecting to {name}")))
     };
-    Ok((
-        client(&access, "the workload cluster")?,
-        client(&supervisor, "the supervisor of the workload cluster")?,
-    ))
+    Ok(Ways {
+        client: client(&access, "the workload cluster")?,
+        supervisor: client(&supervisor, "the supervisor of the workload cluster")?,
+        prober: Prober {
+            clients: clients.clone(),
+            key: key.clone(),
+            access,
+        },
+    })
 }
 
 impl Workloads {
@@ -117,23 +149,33 @@ impl Workloads {
             return Ok(Arc::clone(connection));
         }
         let clients = Clients::of(context).connecting_by(self.connector.clone());
-        let (client, supervisor) = dial(key, secret, authority, token, &clients)?;
+        let ways = dial(key, secret, authority, token, &clients)?;
         let stop = CancellationToken::new();
         let seen = Arc::new(Mutex::new(Seen::default()));
+        let caller = Caller {
+            trigger: context.trigger(),
+            key: key.clone(),
+            clock: context.clock,
+        };
+        let leases = Arc::new(Leases::new(ways.client.clone(), caller));
         tokio::spawn(watch(
-            client.clone(),
+            ways.client.clone(),
             Arc::clone(&seen),
+            Arc::clone(&leases),
             context.trigger(),
             key.clone(),
             context.clock,
             stop.clone(),
         ));
         let connection = Arc::new(Connection {
-            client,
-            supervisor,
+            client: ways.client,
+            supervisor: ways.supervisor,
+            prober: ways.prober,
             kubeconfig_version: version,
             seen,
-            ghosts: Mutex::default(),
+            leases,
+            orphans: Mutex::default(),
+            silent: Mutex::default(),
             _stop: stop.drop_guard(),
         });
         self.connections
@@ -146,14 +188,16 @@ impl Workloads {
 async fn watch(
     client: Client,
     seen: Arc<Mutex<Seen>>,
+    leases: Arc<Leases>,
     trigger: Option<Trigger>,
     key: ObjectKey,
     clock: slipway_runtime::Clock,
     stop: CancellationToken,
 ) {
     let nodes: kube::Api<CoreNode> = kube::Api::all(client);
-    let config = watcher::Config::default().labels(SERVER_SELECTOR);
-    let mut stream = watcher(nodes, config).default_backoff().boxed();
+    let mut stream = watcher(nodes, watcher::Config::default())
+        .default_backoff()
+        .boxed();
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
@@ -165,7 +209,7 @@ async fn watch(
             match event {
                 Ok(event) => {
                     let was_failing = seen.failing_since.take().is_some();
-                    apply(&mut seen, event) || was_failing
+                    apply(&mut seen, event, &leases) || was_failing
                 }
                 Err(error) => {
                     let first = seen.failing_since.is_none();
@@ -184,7 +228,8 @@ async fn watch(
 }
 
 /// Whether the event changed anything a decision is made by.
-fn apply(seen: &mut Seen, event: watcher::Event<CoreNode>) -> bool {
+fn apply(seen: &mut Seen, event: watcher::Event<CoreNode>, leases: &Leases) -> bool {
+    let concerns = |node: &Node| node.is_server || leases.is_followed(&node.name);
     match event {
         watcher::Event::Init => {
             seen.nodes.clear();
@@ -208,9 +253,13 @@ fn apply(seen: &mut Seen, event: watcher::Event<CoreNode>) -> bool {
                 node
             };
             let before = seen.nodes.insert(node.name_any(), facts.clone());
-            before.as_ref().map(without_heartbeat) != Some(without_heartbeat(&facts))
+            (concerns(&facts) || before.as_ref().is_some_and(concerns))
+                && before.as_ref().map(without_heartbeat) != Some(without_heartbeat(&facts))
         }
-        watcher::Event::Delete(node) => seen.nodes.remove(&node.name_any()).is_some(),
+        watcher::Event::Delete(node) => seen
+            .nodes
+            .remove(&node.name_any())
+            .is_some_and(|node| concerns(&node)),
     }
 }
 
@@ -224,6 +273,19 @@ fn read_node(node: &CoreNode) -> Node {
             .find(|condition| condition.type_ == type_)
     };
     let ready = condition("Ready");
+    let address = node
+        .status
+        .iter()
+        .flat_map(|status| status.addresses.iter().flatten())
+        .find(|address| address.type_ == "InternalIP")
+        .map(|address| address.address.clone());
+    let is_server = SERVER_LABELS
+        .iter()
+        .any(|label| node.labels().contains_key(*label))
+        || [MEMBER, REMOVED, REMOVE]
+            .iter()
+            .any(|key| node.annotations().contains_key(*key))
+        || condition("EtcdIsVoter").is_some();
     Node {
         name: node.name_any(),
         ready: ready.is_some_and(|ready| ready.status == "True"),
@@ -240,9 +302,16 @@ fn read_node(node: &CoreNode) -> Node {
             .as_ref()
             .and_then(|status| status.node_info.as_ref())
             .map(|info| info.kubelet_version.clone()),
+        lease: None,
+        kubelet: Kubelet::NotAsked,
+        address,
+        machine: annotation(MACHINE),
+        is_server,
+        has_etcd_role: node.labels().contains_key(ETCD_ROLE),
         member: annotation(MEMBER),
         removed_member: annotation(REMOVED),
         removal_requested: annotation(REMOVE).is_some(),
+        removal_is_ours: annotation(REMOVE_IS_OURS).is_some(),
         voter: condition("EtcdIsVoter").map(|voter| VoterCondition {
             status: voter.status == "True",
             reason: voter.reason.clone().unwrap_or_default(),
@@ -258,7 +327,8 @@ fn read_node(node: &CoreNode) -> Node {
 
 impl Connection {
     /// The servers' nodes as the watch shows them, or why it does not.
-    pub fn watched_nodes(&self) -> Result<Vec<Node>, Workload> {
+    pub fn watched_nodes(&self, servers: &[Server]) -> Result<Vec<Node>, Workload> {
+        self.follow(servers);
         let seen = self.seen.lock();
         if let Some(since) = seen.failing_since {
             return Err(Workload::Unreachable { since });
@@ -266,37 +336,118 @@ impl Connection {
         if !seen.synced {
             return Err(Workload::Unknown);
         }
-        Ok(in_order(seen.nodes.values().cloned()))
+        Ok(self.of_servers(seen.nodes.values().cloned(), servers))
     }
 
     /// The servers' nodes as they are. A watch may be behind without knowing it: what is taken away is decided on these.
-    pub async fn read_nodes(&self, now: Timestamp) -> Result<Vec<Node>, Workload> {
+    pub async fn read_nodes(&self, servers: &[Server], now: Timestamp) -> Result<Vec<Node>, Workload> {
         let nodes: kube::Api<CoreNode> = kube::Api::all(self.client.clone());
-        let selected = ListParams::default().labels(SERVER_SELECTOR);
         let doing = "reading the nodes of the workload cluster";
-        match self.within(doing, nodes.list(&selected)).await {
-            Ok(list) => Ok(in_order(list.items.iter().map(read_node))),
+        let list = match self.within(doing, nodes.list(&ListParams::default())).await {
+            Ok(list) => list,
             Err(error) => {
                 tracing::info!(%error, "What the watch shows cannot be confirmed");
-                Err(Workload::Unreachable { since: now })
+                return Err(Workload::Unreachable { since: now });
+            }
+        };
+        for node in servers.iter().filter_map(|server| server.node.as_deref()) {
+            let leases = self.leases.api();
+            if let Ok(Some(lease)) = self.within("reading a lease", leases.get_opt(node)).await {
+                self.leases.note(node, &lease, now);
             }
         }
+        let mut nodes = self.of_servers(list.items.iter().map(read_node), servers);
+        // Where every server answered at its own address there is nothing more to learn.
+        if nodes
+            .iter()
+            .any(|node| !node.placeholder && !answered(node, servers))
+        {
+            probe::ask_kubelets(&self.client, &mut nodes).await;
+        }
+        Ok(nodes)
     }
 
-    /// The members of etcd, and since when each belongs to nobody for whom `matched` holds.
-    pub async fn members(&self, matched: impl Fn(&str) -> bool, now: Timestamp) -> Option<Vec<Member>> {
+    /// The leases of the servers' nodes are watched, and those of nodes that servers left behind.
+    fn follow(&self, servers: &[Server]) {
+        let seen = self.seen.lock();
+        let known = seen
+            .nodes
+            .values()
+            .filter(|node| node.is_server && !node.placeholder)
+            .map(|node| node.name.as_str());
+        let named = servers.iter().filter_map(|server| server.node.as_deref());
+        let names: BTreeSet<&str> = known.chain(named).collect();
+        self.leases.follow(names.into_iter());
+    }
+
+    fn of_servers(&self, nodes: impl Iterator<Item = Node>, servers: &[Server]) -> Vec<Node> {
+        let named = |node: &Node| {
+            servers
+                .iter()
+                .any(|server| server.node.as_deref() == Some(node.name.as_str()))
+        };
+        let mut nodes: Vec<Node> = nodes.filter(|node| node.is_server || named(node)).collect();
+        for node in &mut nodes {
+            node.lease = self.leases.of(&node.name);
+        }
+        nodes.sort_by(|left, right| left.name.cmp(&right.name));
+        nodes
+    }
+
+    /// Asks each server's own API; those without an address are left out.
+    pub async fn probe(&self, servers: &mut [Server], port: u16, now: Timestamp) {
+        let asked = servers.iter().map(|server| async {
+            let mut probe = Probe::NotTried;
+            for address in server.addresses.iter().filter_map(|text| text.parse().ok()) {
+                probe = match self.prober.ask(address, port).await {
+                    Answer::Ready => Probe::Ready,
+                    Answer::NotReady(why) => Probe::NotReady(why),
+                    Answer::Silence => {
+                        let since = *self.silent.lock().entry(address).or_insert(now);
+                        Probe::NoAnswer { since }
+                    }
+                };
+                if probe.is_answer() {
+                    self.silent.lock().remove(&address);
+                    break;
+                }
+            }
+            probe
+        });
+        let answers = futures::future::join_all(asked).await;
+        for (server, probe) in servers.iter_mut().zip(answers) {
+            server.probe = probe;
+        }
+        let known: BTreeSet<IpAddr> = servers
+            .iter()
+            .flat_map(|server| &server.addresses)
+            .filter_map(|text| text.parse().ok())
+            .collect();
+        self.silent.lock().retain(|address, _| known.contains(address));
+    }
+
+    /// The members of etcd, and since when each has been nobody's.
+    pub async fn members(&self, servers: &[Server], nodes: &[Node], now: Timestamp) -> Option<Vec<Member>> {
         let request = http::Request::get("/db/info").body(Vec::new()).ok()?;
         let answer = self.within(
             "listing the members of etcd",
             self.supervisor.request_text(request),
         );
         match answer.await {
-            Ok(text) => parse_members(&text).map(|members| self.with_ghosts(members, matched, now)),
+            Ok(text) => {
+                let members = parse_members(&text)?;
+                Some(self.orphans.lock().note(members, servers, nodes, now))
+            }
             Err(error) => {
                 tracing::info!(%error, "The members of etcd are not known");
                 None
             }
         }
+    }
+
+    /// Remembers that the removal of an orphaned member was announced.
+    pub fn announced(&self, member: &str) {
+        self.orphans.lock().announce(member);
     }
 
     /// A request that ends.
@@ -310,32 +461,13 @@ impl Connection {
             Err(_) => Err(Error::Silent { doing: doing.into() }),
         }
     }
-
-    /// Notes since when each member has belonged to no machine.
-    fn with_ghosts(
-        &self,
-        members: Vec<Member>,
-        matched: impl Fn(&str) -> bool,
-        now: Timestamp,
-    ) -> Vec<Member> {
-        let mut ghosts = self.ghosts.lock();
-        ghosts.retain(|name, _| members.iter().any(|member| member.name == *name) && !matched(name));
-        members
-            .into_iter()
-            .map(|mut member| {
-                if !matched(&member.name) {
-                    member.ghost_since = Some(*ghosts.entry(member.name.clone()).or_insert(now));
-                }
-                member
-            })
-            .collect()
-    }
 }
 
-fn in_order(nodes: impl Iterator<Item = Node>) -> Vec<Node> {
-    let mut nodes: Vec<Node> = nodes.collect();
-    nodes.sort_by(|left, right| left.name.cmp(&right.name));
-    nodes
+/// Whether the server of a node answered at its own address.
+fn answered(node: &Node, servers: &[Server]) -> bool {
+    servers
+        .iter()
+        .any(|server| server.node.as_ref() == Some(&node.name) && server.probe.is_answer())
 }
 
 /// Reads `/db/info`.
@@ -351,7 +483,7 @@ pub fn parse_members(text: &str) -> Option<Vec<Member>> {
                     name: member["name"].as_str().unwrap_or_default().to_owned(),
                     learner: member["isLearner"].as_bool().unwrap_or(false),
                     address: host_of(peer).to_owned(),
-                    ghost_since: None,
+                    ..Member::default()
                 }
             })
             .collect(),

@@ -245,9 +245,9 @@ async fn retries_are_limited_across_restarts() {
     );
 }
 
-/// S-5, S-10: a server whose machine, host and node are torn out leaves a ghost; it is removed, and the plane is whole.
+/// S-5, S-10: a server whose machine, host and node are torn out leaves an orphaned member; it is removed, and the plane is whole.
 #[tokio::test(start_paused = true)]
-async fn a_ghost_is_removed_and_its_placeholder_too() {
+async fn an_orphaned_member_is_removed_and_its_placeholder_too() {
     let mut stage = Stage::standing(3, NEW).await;
     let name = stage.names().await.remove(0);
     {
@@ -269,12 +269,12 @@ async fn a_ghost_is_removed_and_its_placeholder_too() {
     stage.rounds(4).await;
     let nodes: Api<Node> = Api::all(stage.workload.client());
     let left: Vec<String> = all(&nodes).await.iter().map(ResourceExt::name_any).collect();
-    assert!(left.iter().all(|node| !node.contains("ghost")), "{left:?}");
+    assert!(left.iter().all(|node| !node.contains("orphan")), "{left:?}");
 }
 
-/// S-5, S-13: a watch that says nothing shows no node of a server that joined: its member is no ghost, and stays.
+/// S-5, S-13: a watch that says nothing shows no node of a server that joined: its member is no orphan, and stays.
 #[tokio::test(start_paused = true)]
-async fn a_member_is_no_ghost_because_a_watch_is_mute() {
+async fn a_member_is_no_orphan_because_a_watch_is_mute() {
     let mut stage = Stage::standing(1, NEW).await;
     stage.book.lock().mute = true;
     stage.restart();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::faults::{Fate, Faults};
+use slipway_k3s_sim::model;
 use slipway_runtime::workload::Connector;
 
 use super::Theatre;
@@ -15,9 +16,12 @@ impl Theatre {
     pub fn connector(&self, faults: &Faults) -> Connector {
         let (theatre, faults) = (self.clone(), faults.clone());
         Arc::new(move |_, config| {
-            // Only the supervisor knows users by a password.
+            let host = config.cluster_url.host().unwrap_or_default();
+            // Only the supervisor knows users by a password; at a host's address is one server.
             Ok(if config.auth_info.password.is_some() {
                 theatre.supervisor(faults.clone())
+            } else if theatre.model.lock().hosts.values().any(|one| one.address == host) {
+                theatre.server_at(host, faults.clone())
             } else {
                 theatre.guarded(theatre.workload.client_with(faults.clone()))
             })
@@ -46,7 +50,67 @@ impl Theatre {
                 if is_watch && theatre.book.lock().mute {
                     return std::future::pending().await;
                 }
+                if let Some(answer) = theatre.kubelet(request.uri().path()) {
+                    return Ok(answer);
+                }
                 client.send(request).await.map_err(std::io::Error::other)
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// What the kubelet of a node answers through the endpoint, if it is one that is asked.
+    fn kubelet(&self, path: &str) -> Option<http::Response<kube::client::Body>> {
+        let node = path
+            .strip_prefix("/api/v1/nodes/")?
+            .strip_suffix("/proxy/healthz")?;
+        let model = self.model.lock();
+        let up = model.hosts.get(node).is_some_and(model::Host::is_connected);
+        let mut answer = http::Response::new(kube::client::Body::from(b"ok".to_vec()));
+        if !up {
+            *answer.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+        }
+        Some(answer)
+    }
+
+    /// `/readyz` of the server at an address.
+    fn server_at(&self, address: &str, faults: Faults) -> kube::Client {
+        let (theatre, address) = (self.clone(), address.to_owned());
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (theatre, faults, address) = (theatre.clone(), faults.clone(), address.clone());
+            async move {
+                assert_eq!(request.uri().path(), "/readyz");
+                let refused = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+                match faults.external("get /readyz", false).await {
+                    Fate::Pass => {}
+                    Fate::Refuse(_) | Fate::Lose | Fate::LoseAnswer => return refused(),
+                    Fate::Hang | Fate::HangAnswer => std::future::pending().await,
+                }
+                if theatre.book.lock().unreachable {
+                    return refused();
+                }
+                let model = theatre.model.lock();
+                let mut hosts = model.hosts.iter();
+                let Some((name, _)) = hosts.find(|(_, host)| host.address == address && host.is_connected())
+                else {
+                    return refused();
+                };
+                let votes = model
+                    .members
+                    .iter()
+                    .any(|member| member.host == *name && !member.learner);
+                let (status, text) = if votes && model.has_quorum() {
+                    (http::StatusCode::OK, "ok")
+                } else {
+                    (
+                        http::StatusCode::INTERNAL_SERVER_ERROR,
+                        "[-]etcd failed: reason withheld",
+                    )
+                };
+                let body = http_body_util::Full::new(bytes::Bytes::from(text)).boxed();
+                let mut answer = http::Response::new(body);
+                *answer.status_mut() = status;
+                Ok(answer)
             }
         });
         kube::Client::new(service, "default")

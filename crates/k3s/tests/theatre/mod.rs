@@ -48,6 +48,10 @@ pub struct Book {
     played: Option<Cue>,
     /// The nodes as the workload cluster was last shown them, and the model's revision then.
     copied: (u64, BTreeMap<String, Value>),
+    /// Machines whose address was told.
+    addressed: BTreeSet<String>,
+    /// The leases as the workload cluster was last shown them.
+    leases: BTreeMap<String, jiff::Timestamp>,
     /// The version of the workload cluster whose annotations have been taken.
     taken: u64,
     /// What the first write of each secret said.
@@ -156,10 +160,15 @@ impl Theatre {
     /// One step: the model's time catches up, core and hosts do their part, and what both sides wrote is exchanged.
     /// Where nothing moved since the last one, nothing is done.
     pub async fn step(&self) {
-        {
+        let lost = {
             let mut model = self.model.lock();
+            let had = model.has_quorum();
             let passed = self.clock.now().duration_since(model.now);
             model.advance(Duration::try_from(passed).unwrap_or_default());
+            had && !model.has_quorum() && model.voters() > 0
+        };
+        if lost && self.is_wanted() {
+            self.violation("S-1: a host went, or a learner was promoted, and quorum is lost");
         }
         // Both are read before anything is done: what others write meanwhile is for the next step.
         let (workload, cue) = (self.workload.version(), self.cue());
@@ -177,6 +186,17 @@ impl Theatre {
         if moved || self.book.lock().copied.0 != revision {
             self.copy_nodes().await;
         }
+        self.copy_leases().await;
+        self.tell_addresses().await;
+    }
+
+    /// Whether the control plane is there to stay.
+    fn is_wanted(&self) -> bool {
+        self.management.look(|objects| {
+            objects.iter().any(|object| {
+                object["kind"] == "KThreesControlPlane" && object["metadata"]["deletionTimestamp"].is_null()
+            })
+        })
     }
 
     fn cue(&self) -> Cue {

@@ -4,7 +4,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node as CoreNode;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Namespace, Node as CoreNode},
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -16,7 +19,7 @@ use slipway_k3s_sim::{Model, Node, model};
 use slipway_kit::core::Hosts;
 use slipway_runtime::Clock;
 
-use super::{Book, Theatre, note};
+use super::{Book, Theatre, note, objects::patch_status};
 
 /// The hosts behind the machines, each with a K3s of the model.
 pub(super) struct K3sHosts {
@@ -120,7 +123,10 @@ impl Theatre {
         let (revision, nodes): (u64, BTreeMap<String, Value>) = {
             let model = self.model.lock();
             let nodes = model.nodes.iter();
-            let nodes = nodes.map(|(name, node)| (name.clone(), node_json(name, node)));
+            let nodes = nodes.map(|(name, node)| {
+                let address = model.hosts.get(name).map(|host| host.address.clone());
+                (name.clone(), node_json(name, node, address))
+            });
             (model.revision, nodes.collect())
         };
         let (_, copied) = std::mem::replace(&mut self.book.lock().copied, (revision, nodes.clone()));
@@ -167,10 +173,78 @@ impl Theatre {
         }
     }
 
+    /// Says where the machines are once their node is known, as the platform does.
+    pub(super) async fn tell_addresses(&self) {
+        let hosts: BTreeMap<String, String> = {
+            let (model, book) = (self.model.lock(), self.book.lock());
+            model
+                .hosts
+                .iter()
+                .filter(|(name, _)| !book.addressed.contains(*name))
+                .map(|(name, host)| (name.clone(), host.address.clone()))
+                .collect()
+        };
+        if hosts.is_empty() {
+            return;
+        }
+        for machine in self.servers().await {
+            let name = machine.name_any();
+            if let Some(address) = hosts.get(&name)
+                && !machine.data["status"]["nodeRef"].is_null()
+            {
+                let addresses = json!({"addresses": [{"type": "InternalIP", "address": address}]});
+                patch_status(&self.machines(), &name, addresses).await;
+                self.book.lock().addressed.insert(name);
+            }
+        }
+    }
+
+    /// Shows the renewals of the kubelets' leases.
+    pub(super) async fn copy_leases(&self) {
+        let leases: BTreeMap<String, Timestamp> = {
+            let model = self.model.lock();
+            let nodes = model.nodes.iter();
+            nodes
+                .filter_map(|(name, node)| Some((name.clone(), node.lease?)))
+                .collect()
+        };
+        let before = std::mem::replace(&mut self.book.lock().leases, leases.clone());
+        if before.is_empty() && !leases.is_empty() {
+            let namespace: Namespace =
+                serde_json::from_value(json!({"metadata": {"name": "kube-node-lease"}}))
+                    .expect("a namespace");
+            let _ = Api::all(self.workload.client())
+                .create(&PostParams::default(), &namespace)
+                .await;
+        }
+        let api: Api<Lease> = Api::namespaced(self.workload.client(), "kube-node-lease");
+        for (name, renewed) in leases {
+            if before.get(&name) == Some(&renewed) {
+                continue;
+            }
+            let body = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+                "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": format!("{renewed:.6}")}});
+            let parameters = PatchParams::apply("kubelet").force();
+            api.patch(&name, &parameters, &Patch::Apply(&body))
+                .await
+                .expect("a lease is renewed");
+        }
+    }
+
     /// Brings what the controller wrote onto nodes back to the model, where k3s' own controllers act on it.
     pub(super) async fn take_annotations(&self) {
         let api: Api<CoreNode> = Api::all(self.workload.client());
         let nodes = api.list(&ListParams::default()).await.expect("nodes").items;
+        let shown: Vec<String> = {
+            let book = self.book.lock();
+            let requested =
+                |node: &Value| !node["metadata"]["annotations"][model::REMOVE_ANNOTATION].is_null();
+            let copied = book.copied.1.iter();
+            copied
+                .filter(|(_, node)| requested(node))
+                .map(|(name, _)| name.clone())
+                .collect()
+        };
         for node in &nodes {
             let name = node.name_any();
             let lost = {
@@ -192,6 +266,14 @@ impl Theatre {
                         .contains_key(model::REMOVED_ANNOTATION)
                 {
                     model.annotate(&name, model::REMOVE_ANNOTATION, Some("true"));
+                } else if !node.annotations().contains_key(model::REMOVE_ANNOTATION)
+                    && shown.contains(&name)
+                    && model.nodes[&name]
+                        .annotations
+                        .contains_key(model::REMOVE_ANNOTATION)
+                {
+                    // It was shown, and somebody took it back.
+                    model.annotate(&name, model::REMOVE_ANNOTATION, None);
                 }
                 healthy && !model.has_quorum()
             };
@@ -208,13 +290,19 @@ impl Theatre {
             .collect();
         for name in placed {
             if !nodes.iter().any(|node| node.name_any() == name) {
+                model.annotate(&name, model::REMOVE_ANNOTATION, None);
+                model.annotate(&name, model::REMOVED_ANNOTATION, Some(&name));
                 model.delete_node(&name);
             }
         }
     }
 }
 
-fn node_json(name: &str, node: &Node) -> Value {
+fn node_json(name: &str, node: &Node, address: Option<String>) -> Value {
+    let addresses: Vec<Value> = address
+        .into_iter()
+        .map(|address| json!({"type": "InternalIP", "address": address}))
+        .collect();
     let time = |at: Timestamp| at.to_string();
     let mut conditions = vec![
         json!({"type": "Ready", "status": if node.ready { "True" } else { "False" },
@@ -231,7 +319,7 @@ fn node_json(name: &str, node: &Node) -> Value {
     json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": node.labels, "annotations": node.annotations},
         "spec": {"providerID": node.provider_id},
-        "status": {"conditions": conditions, "nodeInfo": {
+        "status": {"conditions": conditions, "addresses": addresses, "nodeInfo": {
             "kubeletVersion": node.kubelet_version, "architecture": "", "bootID": "", "containerRuntimeVersion": "",
             "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""}}})
 }

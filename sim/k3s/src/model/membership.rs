@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ADDRESS_ANNOTATION, Host, MEMBER_ANNOTATION, Member, Model, Node};
+use super::{ADDRESS_ANNOTATION, ETCD_ROLE, Host, MEMBER_ANNOTATION, Member, Model, Node, signed};
 
 impl Model {
     fn add_host(&mut self, name: &str, version: &str, server: bool) -> String {
@@ -13,7 +13,12 @@ impl Model {
                 alive: true,
                 address: address.clone(),
                 version: version.to_owned(),
+                cut: false,
+                up_since: self.now,
                 silent_since: None,
+                leaves_at: None,
+                rejoins_at: None,
+                first: false,
                 alarm: false,
                 server,
             },
@@ -24,13 +29,23 @@ impl Model {
     /// The first server comes up: a cluster of one voter.
     pub fn initialize(&mut self, host: &str, version: &str) {
         let address = self.add_host(host, version, true);
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.first = true;
+        }
         self.join_etcd(host, address, false);
         self.register(host, version, true);
     }
 
-    /// A further server joins as a learner. Without quorum it cannot.
+    /// Whether etcd lets a learner join: one at a time, and only where a member that never starts costs no quorum.
+    pub fn may_join(&self) -> bool {
+        self.has_quorum()
+            && !self.members.iter().any(|member| member.learner)
+            && (!self.strict || self.voters() == 1 || self.active_voters() > self.voters().div_ceil(2))
+    }
+
+    /// A further server joins as a learner. k3s tries again where etcd refuses it.
     pub fn join(&mut self, host: &str, version: &str) -> bool {
-        if !self.has_quorum() || self.members.iter().any(|member| member.learner) {
+        if !self.may_join() {
             return false;
         }
         let address = self.add_host(host, version, true);
@@ -41,7 +56,7 @@ impl Model {
 
     /// A server's member is added, and the host dies before it starts: a member without a name.
     pub fn join_and_die(&mut self, host: &str, version: &str) -> bool {
-        if !self.has_quorum() || self.members.iter().any(|member| member.learner) {
+        if !self.may_join() {
             return false;
         }
         let address = self.add_host(host, version, true);
@@ -72,6 +87,7 @@ impl Model {
             learner,
             address,
             host: host.to_owned(),
+            joined_at: self.now,
             last_progress: self.now,
         });
         if !learner {
@@ -81,17 +97,11 @@ impl Model {
 
     fn register(&mut self, host: &str, version: &str, server: bool) {
         let mut labels = BTreeMap::from([("kubernetes.io/hostname".to_owned(), host.to_owned())]);
-        let mut annotations = BTreeMap::new();
         if server {
             labels.insert("node-role.kubernetes.io/control-plane".into(), "true".into());
-            labels.insert("node-role.kubernetes.io/etcd".into(), "true".into());
             // k3s 1.34 dropped the older role.
             if minor(version) < 34 {
                 labels.insert("node-role.kubernetes.io/master".into(), "true".into());
-            }
-            if let Some(member) = self.members.iter().find(|member| member.host == host) {
-                annotations.insert(MEMBER_ANNOTATION.into(), member.name.clone());
-                annotations.insert(ADDRESS_ANNOTATION.into(), member.address.clone());
             }
         }
         self.nodes.insert(
@@ -101,14 +111,20 @@ impl Model {
                 ready: true,
                 ready_since: self.now,
                 labels,
-                annotations,
+                annotations: BTreeMap::new(),
                 provider_id: Some(format!("sim://{host}")),
                 kubelet_version: version.to_owned(),
                 voter: None,
                 unschedulable: false,
+                lease: Some(self.now),
+                annotates_at: server
+                    .then(|| self.now.saturating_add(signed(self.timing.annotations)).ok())
+                    .flatten(),
+                deleting: false,
                 revision: 0,
             },
         );
+        self.write_metadata();
         self.touch(host);
     }
 
@@ -118,18 +134,125 @@ impl Model {
             host.alive = false;
             host.silent_since.get_or_insert(now);
         }
+        self.keep_leader();
+    }
+
+    /// Another member leads within a second of the leader's end.
+    fn keep_leader(&mut self) {
+        let leads = |member: &&Member| Some(member.id) == self.leader && self.is_alive(member);
+        if !self.members.iter().any(|member| leads(&member)) {
+            self.elect();
+        }
     }
 
     pub fn revive(&mut self, host: &str) {
+        let now = self.now;
+        if let Some(entry) = self.hosts.get_mut(host)
+            && !entry.alive
+        {
+            entry.alive = true;
+            entry.up_since = now;
+            if !entry.cut {
+                entry.silent_since = None;
+            }
+            // A start of k3s puts the role back.
+            if entry.server
+                && let Some(node) = self.nodes.get_mut(host)
+            {
+                node.labels
+                    .insert("node-role.kubernetes.io/control-plane".into(), "true".into());
+                self.touch(host);
+            }
+        }
+    }
+
+    /// The network of a host fails: it runs, and reaches nobody.
+    pub fn cut(&mut self, host: &str) {
+        let now = self.now;
         if let Some(host) = self.hosts.get_mut(host) {
-            host.alive = true;
-            host.silent_since = None;
+            host.cut = true;
+            host.silent_since.get_or_insert(now);
+        }
+        self.keep_leader();
+    }
+
+    /// The network of a host is back.
+    pub fn mend(&mut self, host: &str) {
+        let now = self.now;
+        if let Some(host) = self.hosts.get_mut(host)
+            && host.cut
+        {
+            host.cut = false;
+            host.up_since = now;
+            if host.alive {
+                host.silent_since = None;
+            }
+        }
+    }
+
+    /// The platform is told to take a host away: it runs on for a while.
+    pub fn shut_down(&mut self, host: &str) {
+        let at = self.now.saturating_add(signed(self.timing.shutdown)).ok();
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.leaves_at = host.leaves_at.or(at);
         }
     }
 
     /// The host is gone for good.
     pub fn destroy(&mut self, host: &str) {
         self.hosts.remove(host);
+        self.keep_leader();
+    }
+
+    /// k3s on a host whose member was removed has been started again and joins anew.
+    pub(super) fn rejoin(&mut self, host: &str) {
+        let again = self.now.saturating_add(signed(super::CONNECTED)).ok();
+        let may = self.may_join();
+        let Some(entry) = self.hosts.get_mut(host) else {
+            return;
+        };
+        if !may || !entry.is_connected() {
+            entry.rejoins_at = again;
+            return;
+        }
+        entry.rejoins_at = None;
+        let address = entry.address.clone();
+        self.join_etcd(host, address, true);
+        let at = self.now.saturating_add(signed(self.timing.annotations)).ok();
+        if let Some(node) = self.nodes.get_mut(host) {
+            node.annotates_at = at;
+        }
+    }
+
+    /// k3s writes etcd's label and annotations to the nodes of its servers, late, and again where they are gone.
+    pub(super) fn write_metadata(&mut self) {
+        if !self.has_quorum() {
+            return;
+        }
+        let mut written = Vec::new();
+        for member in &self.members {
+            let up = self.hosts.get(&member.host).is_some_and(Host::is_connected);
+            let Some(node) = self.nodes.get_mut(&member.host) else {
+                continue;
+            };
+            let late = node.annotates_at.is_some_and(|at| at > self.now);
+            let there = node.annotations.get(MEMBER_ANNOTATION) == Some(&member.name)
+                && node.labels.contains_key(ETCD_ROLE);
+            if up && !late && !there && !member.name.is_empty() {
+                node.annotations
+                    .insert(MEMBER_ANNOTATION.into(), member.name.clone());
+                node.annotations
+                    .insert(ADDRESS_ANNOTATION.into(), member.address.clone());
+                node.labels.insert(ETCD_ROLE.into(), "true".into());
+                written.push(member.host.clone());
+            }
+        }
+        for node in written {
+            if let Some(node) = self.nodes.get_mut(&node) {
+                node.annotates_at = None;
+            }
+            self.touch(&node);
+        }
     }
 
     /// k3s is replaced by another version on the same host.

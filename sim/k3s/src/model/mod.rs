@@ -19,6 +19,18 @@ pub const LEARNER_STALL: Duration = Duration::from_mins(5);
 pub const HEARTBEAT: Duration = Duration::from_mins(5);
 /// How long a silent kubelet stays ready.
 pub const NODE_GRACE: Duration = Duration::from_secs(40);
+/// How long after it joined a learner is promoted.
+pub const PROMOTION: Duration = Duration::from_secs(10);
+/// How often a kubelet renews its lease.
+pub const LEASE: Duration = Duration::from_secs(10);
+/// How long after a node registered k3s writes etcd's label and annotations to it.
+pub const ANNOTATIONS: Duration = Duration::from_secs(3);
+/// How long a host keeps running after it was told to go.
+pub const SHUTDOWN: Duration = Duration::from_secs(30);
+/// How long it takes k3s on a host whose member was removed to end, be started again and join anew.
+pub const REJOIN: Duration = Duration::from_secs(20);
+/// How long etcd wants a member to be connected before it counts on it.
+const CONNECTED: Duration = Duration::from_secs(5);
 
 /// How long things take. As k3s has them unless a test is in a hurry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,16 +39,31 @@ pub struct Timing {
     pub learner_stall: Duration,
     pub heartbeat: Duration,
     pub node_grace: Duration,
+    pub promotion: Duration,
+    pub lease: Duration,
+    pub annotations: Duration,
+    pub shutdown: Duration,
+    pub rejoin: Duration,
+}
+
+impl Timing {
+    /// As k3s has them.
+    pub const K3S: Self = Self {
+        tick: TICK,
+        learner_stall: LEARNER_STALL,
+        heartbeat: HEARTBEAT,
+        node_grace: NODE_GRACE,
+        promotion: PROMOTION,
+        lease: LEASE,
+        annotations: ANNOTATIONS,
+        shutdown: SHUTDOWN,
+        rejoin: REJOIN,
+    };
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Self {
-            tick: TICK,
-            learner_stall: LEARNER_STALL,
-            heartbeat: HEARTBEAT,
-            node_grace: NODE_GRACE,
-        }
+        Self::K3S
     }
 }
 
@@ -44,6 +71,7 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::ZERO)
 }
 
+pub const ETCD_ROLE: &str = "node-role.kubernetes.io/etcd";
 pub const MEMBER_ANNOTATION: &str = "etcd.k3s.cattle.io/node-name";
 pub const ADDRESS_ANNOTATION: &str = "etcd.k3s.cattle.io/node-address";
 pub const REMOVE_ANNOTATION: &str = "etcd.k3s.cattle.io/remove";
@@ -55,10 +83,25 @@ pub struct Host {
     pub alive: bool,
     pub address: String,
     pub version: String,
+    /// Cut off from every other host, and running.
+    pub cut: bool,
+    pub up_since: Timestamp,
     pub silent_since: Option<Timestamp>,
+    /// It was told to go, and is gone then.
+    pub leaves_at: Option<Timestamp>,
+    /// Its member was removed while it ran: k3s ends, is started again, and joins anew then.
+    pub rejoins_at: Option<Timestamp>,
+    /// It started the cluster: its k3s knows no other server to join.
+    pub first: bool,
     /// etcd has raised NOSPACE on it.
     pub alarm: bool,
     pub server: bool,
+}
+
+impl Host {
+    pub fn is_connected(&self) -> bool {
+        self.alive && !self.cut
+    }
 }
 
 /// One member of etcd.
@@ -70,6 +113,7 @@ pub struct Member {
     pub learner: bool,
     pub address: String,
     pub host: String,
+    pub joined_at: Timestamp,
     pub last_progress: Timestamp,
 }
 
@@ -93,6 +137,12 @@ pub struct Node {
     pub kubelet_version: String,
     pub voter: Option<VoterCondition>,
     pub unschedulable: bool,
+    /// When its kubelet last renewed its lease, if it ever did.
+    pub lease: Option<Timestamp>,
+    /// When k3s writes etcd's label and annotations to it; none once they are there.
+    pub annotates_at: Option<Timestamp>,
+    /// Somebody deleted it, and k3s keeps it until its member is gone.
+    pub deleting: bool,
     /// Counts writes, for watches.
     pub revision: u64,
 }
@@ -150,7 +200,21 @@ impl Model {
     }
 
     fn is_alive(&self, member: &Member) -> bool {
-        self.hosts.get(&member.host).is_some_and(|host| host.alive)
+        self.hosts.get(&member.host).is_some_and(Host::is_connected)
+    }
+
+    /// Voters that etcd's leader has been connected to for long enough to count on them.
+    fn active_voters(&self) -> usize {
+        self.members
+            .iter()
+            .filter(|member| !member.learner)
+            .filter(|member| {
+                self.leader == Some(member.id)
+                    || self.hosts.get(&member.host).is_some_and(|host| {
+                        host.is_connected() && self.now.duration_since(host.up_since) >= signed(CONNECTED)
+                    })
+            })
+            .count()
     }
 
     fn touch(&mut self, node: &str) {
@@ -179,6 +243,16 @@ impl Model {
         true
     }
 
+    /// Somebody takes a label off a node. k3s puts etcd's back; the role comes back only with a start of k3s.
+    pub fn remove_label(&mut self, node: &str, key: &str) -> bool {
+        let removed = self
+            .nodes
+            .get_mut(node)
+            .is_some_and(|node| node.labels.remove(key).is_some());
+        self.touch(node);
+        removed
+    }
+
     /// A node object somebody creates by hand.
     pub fn create_node(
         &mut self,
@@ -197,6 +271,9 @@ impl Model {
             kubelet_version: String::new(),
             voter: None,
             unschedulable: true,
+            lease: None,
+            annotates_at: None,
+            deleting: false,
             revision: 0,
         });
         self.touch(name);

@@ -1,6 +1,8 @@
 //! How members leave: the removal controller, and the deletion of a node.
 
-use super::{ADDRESS_ANNOTATION, MEMBER_ANNOTATION, Model, REMOVE_ANNOTATION, REMOVED_ANNOTATION};
+use super::{
+    ADDRESS_ANNOTATION, ETCD_ROLE, MEMBER_ANNOTATION, Model, REMOVE_ANNOTATION, REMOVED_ANNOTATION, signed,
+};
 
 enum Removal {
     Done,
@@ -9,26 +11,46 @@ enum Removal {
 }
 
 impl Model {
-    /// A node is deleted; k3s removes its member too, unless it was removed before.
+    /// A node is deleted; k3s removes its member first, unless it was removed before, and keeps the node until it could.
     pub fn delete_node(&mut self, name: &str) {
         self.revision += 1;
-        let Some(node) = self.nodes.remove(name) else {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.deleting = true;
+        }
+        self.finish_deletions();
+    }
+
+    fn finish_deletions(&mut self) {
+        if !self.has_quorum() {
             return;
-        };
-        let is_etcd = node.labels.contains_key("node-role.kubernetes.io/etcd");
-        let removed = node
-            .annotations
-            .get(REMOVED_ANNOTATION)
-            .is_some_and(|name| !name.is_empty());
-        if is_etcd
-            && !removed
-            && self.has_quorum()
-            && let (Some(member), Some(address)) = (
-                node.annotations.get(MEMBER_ANNOTATION),
-                node.annotations.get(ADDRESS_ANNOTATION),
-            )
-        {
-            let _ = self.remove_member(&member.clone(), &address.clone());
+        }
+        let deleting: Vec<String> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.deleting)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in deleting {
+            let node = &self.nodes[&name];
+            let is_etcd = node.labels.contains_key(ETCD_ROLE);
+            let removed = node
+                .annotations
+                .get(REMOVED_ANNOTATION)
+                .is_some_and(|name| !name.is_empty());
+            let member = node.annotations.get(MEMBER_ANNOTATION).cloned();
+            let address = node.annotations.get(ADDRESS_ANNOTATION).cloned();
+            let done = !is_etcd
+                || removed
+                || match (member, address) {
+                    (Some(member), Some(address)) => {
+                        matches!(self.remove_member(&member, &address), Removal::Done)
+                    }
+                    _ => true,
+                };
+            if done {
+                self.nodes.remove(&name);
+                self.revision += 1;
+            }
         }
     }
 
@@ -37,10 +59,25 @@ impl Model {
         if !self.has_quorum() {
             return;
         }
+        self.finish_deletions();
+        // A node that carries the name of another member that was removed has joined again since: both marks go, and
+        // whoever asked has to ask again.
+        for node in self.nodes.values_mut() {
+            let removed = node.annotations.get(REMOVED_ANNOTATION);
+            let member = node.annotations.get(MEMBER_ANNOTATION);
+            if node.annotations.contains_key(REMOVE_ANNOTATION)
+                && removed.is_some()
+                && member.is_some()
+                && removed != member
+            {
+                node.annotations.remove(REMOVE_ANNOTATION);
+                node.annotations.remove(REMOVED_ANNOTATION);
+            }
+        }
         let requested: Vec<(String, String, String)> = self
             .nodes
             .iter()
-            .filter(|(_, node)| node.labels.contains_key("node-role.kubernetes.io/etcd"))
+            .filter(|(_, node)| node.labels.contains_key(ETCD_ROLE))
             .filter(|(_, node)| {
                 node.annotations
                     .get(REMOVE_ANNOTATION)
@@ -84,16 +121,36 @@ impl Model {
             return Removal::Done;
         };
         let member = self.members[index].clone();
-        if !member.learner && self.voters() == 1 {
-            return Removal::NotEnoughStarted;
-        }
-        if self.strict && !member.learner && self.is_alive(&member) {
-            let voters = self.voters() - 1;
-            if self.healthy_voters() - 1 < voters / 2 + 1 {
+        if !member.learner {
+            let others = || {
+                self.members
+                    .iter()
+                    .filter(|other| !other.learner && other.id != member.id)
+            };
+            let started = others().filter(|other| !other.name.is_empty()).count();
+            if started < others().count() / 2 + 1 {
+                return Removal::NotEnoughStarted;
+            }
+            let leads = self.leader == Some(member.id);
+            // Leadership goes to the first of the others first, whether it is there or not.
+            if leads && others().next().is_none_or(|other| !self.is_alive(other)) {
                 return Removal::Unhealthy;
+            }
+            // One that is down takes nothing along.
+            if self.strict && (leads || self.is_alive(&member)) {
+                let active = self.active_voters();
+                if active.saturating_sub(1) < others().count() / 2 + 1 {
+                    return Removal::Unhealthy;
+                }
             }
         }
         self.members.remove(index);
+        let rejoins = self.now.saturating_add(signed(self.timing.rejoin)).ok();
+        if let Some(host) = self.hosts.get_mut(&member.host)
+            && !host.first
+        {
+            host.rejoins_at = rejoins;
+        }
         if self.leader == Some(member.id) {
             self.elect();
         }

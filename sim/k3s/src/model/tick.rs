@@ -2,25 +2,102 @@
 
 use std::time::Duration;
 
-use super::{MEMBER_ANNOTATION, Model, VoterCondition, signed};
+use jiff::Timestamp;
+
+use super::{ETCD_ROLE, MEMBER_ANNOTATION, Model, VoterCondition, signed};
 
 impl Model {
-    /// Time passes. Ticks that fall into it run in order.
+    /// Time passes. What falls into it happens in order.
     pub fn advance(&mut self, by: Duration) {
         let until = self.now.saturating_add(signed(by)).unwrap_or(self.now);
-        loop {
-            let next = self
-                .last_tick
-                .saturating_add(signed(self.timing.tick))
-                .unwrap_or(until);
-            if next > until {
-                break;
-            }
+        while let Some(next) = self.next_due().filter(|next| *next <= until) {
             self.now = next;
-            self.last_tick = next;
-            self.tick();
+            self.renew_leases();
+            self.pass_moment();
         }
         self.now = until;
+        self.renew_leases();
+    }
+
+    /// When something happens next by itself.
+    fn next_due(&self) -> Option<Timestamp> {
+        let after = |at: Timestamp, by| at.saturating_add(signed(by)).ok();
+        let hosts = self
+            .hosts
+            .values()
+            .flat_map(|host| [host.leaves_at, host.rejoins_at]);
+        let promotions = self
+            .members
+            .iter()
+            .filter(|member| member.learner)
+            .map(|member| after(member.joined_at, self.timing.promotion));
+        let annotations = self.nodes.values().map(|node| node.annotates_at);
+        hosts
+            .chain(promotions)
+            .chain(annotations)
+            .flatten()
+            .filter(|at| *at > self.now)
+            .chain(after(self.last_tick, self.timing.tick))
+            .min()
+    }
+
+    fn pass_moment(&mut self) {
+        let now = self.now;
+        self.hosts
+            .retain(|_, host| host.leaves_at.is_none_or(|at| at > now));
+        let rejoining: Vec<String> = self
+            .hosts
+            .iter()
+            .filter(|(_, host)| host.rejoins_at.is_some_and(|at| at <= now))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for host in rejoining {
+            self.rejoin(&host);
+        }
+        self.promote();
+        self.write_metadata();
+        if now.duration_since(self.last_tick) >= signed(self.timing.tick) {
+            self.last_tick = now;
+            self.tick();
+        }
+    }
+
+    /// Learners that have caught up become voters; what their nodes say of them follows with the next tick.
+    fn promote(&mut self) {
+        if !self.has_quorum() {
+            return;
+        }
+        let due = |member: &super::Member| {
+            self.now.duration_since(member.joined_at) >= signed(self.timing.promotion)
+        };
+        let promoted: Vec<u64> = self
+            .members
+            .iter()
+            .filter(|member| {
+                member.learner && !member.name.is_empty() && due(member) && self.is_alive(member)
+            })
+            .map(|member| member.id)
+            .collect();
+        for member in &mut self.members {
+            member.learner &= !promoted.contains(&member.id);
+        }
+    }
+
+    /// Kubelets that reach an apiserver that can write renew their leases.
+    fn renew_leases(&mut self) {
+        if !self.has_quorum() {
+            return;
+        }
+        let (now, every) = (self.now, signed(self.timing.lease));
+        for (name, node) in &mut self.nodes {
+            let up = self.hosts.get(name).is_some_and(super::Host::is_connected);
+            let due = node
+                .lease
+                .is_none_or(|renewed| now.duration_since(renewed) >= every);
+            if up && due {
+                node.lease = Some(now);
+            }
+        }
     }
 
     /// What the leader, the removal controller and the node controller do every fifteen seconds.
@@ -37,15 +114,16 @@ impl Model {
             return;
         }
         let (now, stall) = (self.now, signed(self.timing.learner_stall));
-        for index in 0..self.members.len() {
-            let alive = self.is_alive(&self.members[index]);
-            let member = &mut self.members[index];
-            if member.learner && alive {
-                member.learner = false;
+        let rejoins = now.saturating_add(signed(self.timing.rejoin)).ok();
+        let stalled =
+            |member: &super::Member| member.learner && now.duration_since(member.last_progress) > stall;
+        for member in self.members.iter().filter(|member| stalled(member)) {
+            // k3s finds out that its member is gone when it is back, and joins again.
+            if let Some(host) = self.hosts.get_mut(&member.host) {
+                host.rejoins_at = rejoins;
             }
         }
-        self.members
-            .retain(|member| !member.learner || now.duration_since(member.last_progress) <= stall);
+        self.members.retain(|member| !stalled(member));
         self.run_removals();
         self.judge_nodes();
     }
@@ -112,7 +190,7 @@ impl Model {
 
     fn voter_condition(&self, node_name: &str) -> Option<(bool, &'static str, String)> {
         let node = self.nodes.get(node_name)?;
-        if !node.labels.contains_key("node-role.kubernetes.io/etcd") {
+        if !node.labels.contains_key(ETCD_ROLE) {
             return None;
         }
         let named = node.annotations.get(MEMBER_ANNOTATION);
@@ -123,12 +201,8 @@ impl Model {
                 "NotAMember",
                 "Node is not a member of the etcd cluster".into(),
             ),
-            Some(member) if !self.is_alive(member) => (
-                false,
-                "Unhealthy",
-                "failed to check etcd member status: context deadline exceeded".into(),
-            ),
-            Some(member) if self.hosts.get(&member.host).is_some_and(|host| host.alarm) => (
+            // The leader asks itself for every member: one that is down is no news, an alarm is everybody's.
+            Some(_) if self.hosts.values().any(|host| host.alarm) => (
                 false,
                 "Unhealthy",
                 "etcd member has status errors: memberID:1 alarm:NOSPACE".into(),

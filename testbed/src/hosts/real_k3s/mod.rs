@@ -52,7 +52,7 @@ pub(crate) struct Site {
 struct Place {
     site: Arc<Site>,
     machines: Mutex<BTreeMap<String, Arc<Machine>>>,
-    ghosts: Mutex<Vec<String>>,
+    left_behind: Mutex<Vec<String>>,
 }
 
 /// Clusters by the `namespace/name` of their Cluster. All ends with this value.
@@ -121,7 +121,7 @@ impl RealK3s {
                 _port: port,
             }),
             machines: Mutex::default(),
-            ghosts: Mutex::default(),
+            left_behind: Mutex::default(),
         });
         places.insert(cluster.to_owned(), Arc::clone(&place));
         self.known.lock().insert(cluster.to_owned(), Arc::clone(&place));
@@ -152,9 +152,9 @@ impl RealK3s {
     }
 
     /// Hosts that went while etcd still counted on them.
-    pub fn ghosts(&self, cluster: &str) -> Vec<String> {
+    pub fn left_behind(&self, cluster: &str) -> Vec<String> {
         let place = self.known(cluster);
-        place.map_or_else(Vec::new, |place| place.ghosts.lock().clone())
+        place.map_or_else(Vec::new, |place| place.left_behind.lock().clone())
     }
 
     /// The processes of a host, as this machine numbers them.
@@ -256,7 +256,7 @@ impl Backend for RealK3s {
             return Ok(());
         };
         if machine.booting.is_control_plane && place.counts_on(&machine).await {
-            place.ghosts.lock().push(host.to_owned());
+            place.left_behind.lock().push(host.to_owned());
         }
         let site = Arc::clone(&place.site);
         let scrapped = tokio::task::spawn_blocking(move || machine.scrap(&site)).await;
