@@ -16,6 +16,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "it is being built, and its manifest is ahead of it",
     ),
     (
+        "slipway-agent-api",
+        "tonic-prost",
+        "the code that is generated from the protocol names it",
+    ),
+    (
         "slipway-slots",
         "*",
         "it is being built, and its manifest is ahead of it",

@@ -153,6 +153,24 @@ fn nothing_made_for_tests_is_linked_into_what_ships() {
     }
 }
 
+/// The protocol is all that managers know of hosts, and the protocol knows no host.
+#[test]
+fn managers_and_the_protocol_do_not_know_the_agent() {
+    let graph = graph();
+    for member in graph.members(&["slipway", "slipway-agent-api", "slipway-edge"]) {
+        assert!(
+            !graph.reach(&member).contains("slipway-agent"),
+            "{member} knows slipway-agent: what both need belongs to slipway-agent-api"
+        );
+    }
+    let known: Vec<_> = graph
+        .reach("slipway-agent-api")
+        .into_iter()
+        .filter(|name| graph.workspace.contains(name))
+        .collect();
+    assert_eq!(known, ["slipway-slots"], "the protocol knows pure crates only");
+}
+
 #[test]
 fn only_the_azure_engine_names_the_azure_sdk() {
     let graph = graph();

@@ -1,0 +1,135 @@
+//! Certificates change while calls go on: of a host, and of the CA itself.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use slipway_agent_api::{
+    authority::Authority,
+    client::{Direct, HostClient},
+    enrol::{NewKey, renew},
+    tls::Callers,
+};
+
+use crate::support::{FLEET, Fleet, Host, Running, host, operator};
+
+/// Calls as fast as it can, each over a connection of its own; every failure is counted.
+fn load(host: &Host, fleet: &Fleet) -> (Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicBool>, Running) {
+    let (calls, failures, stop) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let counted = (calls.clone(), failures.clone(), stop.clone());
+    let (address, name, tls) = (host.address.clone(), host.name.clone(), fleet.tls(&operator()));
+    let task = tokio::spawn(async move {
+        while !stop.load(Ordering::Relaxed) {
+            let way = Direct {
+                address: address.clone(),
+                tls: tls.clone(),
+            };
+            if let Err(problem) = HostClient::new(&name, Arc::new(way)).inventory().await {
+                eprintln!("{problem}");
+                failures.fetch_add(1, Ordering::Relaxed);
+            }
+            calls.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (counted.0, counted.1, counted.2, Running(task))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_renewed_under_load_without_a_failed_call() {
+    let fleet = Fleet::new().await;
+    let box_1 = fleet.host("box-1").await;
+    let (calls, failures, stop, _task) = load(&box_1, &fleet);
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let key = NewKey::generate().unwrap();
+        let material = renew(&fleet.manager, "box-1", &box_1.tls, &key).await.unwrap();
+        assert!(!seen.contains(&material.chain[0]), "the certificate is a new one");
+        seen.push(material.chain[0].clone());
+        box_1.tls.replace(&material).unwrap();
+        let before = calls.load(Ordering::Relaxed);
+        while calls.load(Ordering::Relaxed) < before + 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(failures.load(Ordering::Relaxed), 0);
+    assert!(calls.load(Ordering::Relaxed) >= 40);
+}
+
+/// Both CAs are believed while one takes the other's place; then the old one no longer is.
+#[tokio::test]
+async fn the_ca_is_replaced_without_a_gap() {
+    let fleet = Fleet::new().await;
+    let box_1 = fleet.host("box-1").await;
+    let next = Authority::generate(FLEET, Timestamp::now()).unwrap();
+    let day = Duration::from_hours(24);
+    let open = |also: &[String]| Authority::open(FLEET, &next, also, day).unwrap();
+    let call = async || box_1.client(fleet.tls(&operator())).inventory().await;
+
+    // Everybody learns of the new one while the old one still signs.
+    let both = Authority::open(FLEET, &fleet.pem, std::slice::from_ref(&next.certificate), day).unwrap();
+    fleet.authority.store(Arc::new(both));
+    let key = NewKey::generate().unwrap();
+    let material = renew(&fleet.manager, "box-1", &box_1.tls, &key).await.unwrap();
+    assert_eq!(material.authorities.len(), 2);
+    box_1.tls.replace(&material).unwrap();
+    fleet.manager_tls.replace(&fleet.issue(&operator())).unwrap();
+    call().await.unwrap();
+
+    // The new one signs, the old one is still believed.
+    fleet
+        .authority
+        .store(Arc::new(open(std::slice::from_ref(&fleet.pem.certificate))));
+    call().await.unwrap();
+    fleet.manager_tls.replace(&fleet.issue(&operator())).unwrap();
+    let material = renew(&fleet.manager, "box-1", &box_1.tls, &key).await.unwrap();
+    let old_host = box_1.tls.get();
+    box_1.tls.replace(&material).unwrap();
+    call().await.unwrap();
+
+    // The old one is gone.
+    fleet.authority.store(Arc::new(open(&[])));
+    fleet.manager_tls.replace(&fleet.issue(&operator())).unwrap();
+    call().await.unwrap();
+    let old = slipway_agent_api::tls::CurrentTls::new(&fleet.issue(&host("box-1")), Callers::WithCertificate)
+        .unwrap();
+    renew(&fleet.manager, "box-1", &old, &key).await.unwrap();
+    let stream =
+        slipway_agent_api::channel::Channel::to_manager(&fleet.manager, old_host.client.clone()).await;
+    let refused = match stream {
+        Err(_) => true,
+        Ok(channel) => {
+            let origin = channel.origin();
+            slipway_agent_api::proto::enrolment_client::EnrolmentClient::with_origin(channel, origin)
+                .renew(slipway_agent_api::proto::RenewRequest {
+                    certificate_request: key.request().to_vec(),
+                })
+                .await
+                .is_err()
+        }
+    };
+    assert!(refused, "a certificate of the CA that is gone was accepted");
+}
+
+#[test]
+fn a_certificate_is_renewed_in_the_last_third_of_its_life_whatever_the_clock_did() {
+    use slipway_agent_api::tls::Validity;
+    let at = |text: &str| text.parse::<Timestamp>().unwrap();
+    let valid = Validity {
+        from: at("2026-01-01T00:00:00Z"),
+        until: at("2026-01-31T00:00:00Z"),
+    };
+    assert_eq!(valid.renew_at(), at("2026-01-21T00:00:00Z"));
+    // A clock that jumped past the end leaves no time, and one that jumped back leaves more; neither panics.
+    assert_eq!(valid.left(at("2027-01-01T00:00:00Z")), Duration::ZERO);
+    assert!(valid.left(at("2020-01-01T00:00:00Z")) > Duration::from_hours(24 * 365));
+}
