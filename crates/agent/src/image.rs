@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use slipway_slots::Digest;
+use slipway_slots::chunking::{Chunker, Cutting};
 use slipway_slots::digest::Hasher;
 use slipway_slots::manifest::{Blob, ChunkEntry, ChunkIndex, Manifest, PartitionImage, chunk_size_for};
 use tempfile::NamedTempFile;
@@ -17,6 +18,8 @@ use tempfile::NamedTempFile;
 use crate::engine::{ChunkSource, FetchError};
 
 const LEVEL: i32 = 9;
+/// The largest piece read at once.
+const PIECE: usize = 1 << 20;
 
 /// Cuts `size` bytes of `raw` into chunks and writes the blobs (index, chunks, solid stream) into `directory`.
 /// The size is rounded up to whole blocks of 4 KiB, the rest is zero.
@@ -26,69 +29,101 @@ pub fn build_partition(
     size: u64,
     directory: &Path,
 ) -> io::Result<PartitionImage> {
-    let size = size.next_multiple_of(u64::from(Manifest::MIN_CHUNK));
+    let size = size.next_multiple_of(u64::from(Manifest::BLOCK));
     let chunk_size = chunk_size_for(size);
-    let mut chunks = BlobWriter::create(directory)?;
+    let chunker = Chunker::new(chunk_size).expect("sizes for images can be cut by");
+    let mut storing = Storing {
+        chunks: BlobWriter::create(directory)?,
+        compressor: zstd::bulk::Compressor::new(LEVEL)?,
+        stored: HashMap::new(),
+        entries: Vec::new(),
+        end: 0,
+    };
     let mut solid = zstd::stream::write::Encoder::new(BlobWriter::create(directory)?, LEVEL)?;
-    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
-    let mut entries = Vec::new();
-    let mut stored = HashMap::<Digest, (u64, u32)>::new();
     let mut whole = Hasher::new();
-    let mut buffer = vec![0; chunk_size as usize];
+    let mut cutting = Cutting::new(chunker);
+    let mut buffer = vec![0; PIECE];
     let mut at = 0;
     while at < size {
-        let length = u64::from(chunk_size).min(size - at) as usize;
-        let chunk = &mut buffer[..length];
-        fill(raw, chunk)?;
-        whole.update(chunk);
-        solid.write_all(chunk)?;
-        let digest = Digest::of(chunk);
-        let (stored_offset, stored_length) = if let Some(place) = stored.get(&digest) {
-            *place
-        } else {
-            let compressed = compressor.compress(chunk)?;
-            let form = if compressed.len() < length {
-                compressed.as_slice()
-            } else {
-                &*chunk
-            };
-            let place = (chunks.length, form.len() as u32);
-            chunks.write_all(form)?;
-            stored.insert(digest, place);
-            place
-        };
-        entries.push(ChunkEntry {
-            digest,
-            stored_offset,
-            stored_length,
-        });
+        let length = (buffer.len() as u64).min(size - at) as usize;
+        let piece = &mut buffer[..length];
+        fill(raw, piece)?;
+        whole.update(piece);
+        solid.write_all(piece)?;
+        cutting.push(piece, |chunk| storing.add(chunk))?;
         at += length as u64;
     }
+    cutting.finish(|chunk| storing.add(chunk))?;
     let mut index = BlobWriter::create(directory)?;
-    index.write_all(&zstd::bulk::compress(&ChunkIndex { entries }.encode(), LEVEL)?)?;
+    let chunk_count = storing.entries.len() as u32;
+    let plain = ChunkIndex {
+        entries: storing.entries,
+    }
+    .encode();
+    index.write_all(&zstd::bulk::compress(&plain, LEVEL)?)?;
     Ok(PartitionImage {
         name: name.to_owned(),
         size,
         digest: whole.finish(),
         chunk_size,
+        chunk_count,
         index: index.finish()?,
-        chunks: chunks.finish()?,
+        chunks: storing.chunks.finish()?,
         solid: Some(solid.finish()?.finish()?),
     })
 }
 
+/// The chunks blob as it grows.
+struct Storing {
+    chunks: BlobWriter,
+    compressor: zstd::bulk::Compressor<'static>,
+    stored: HashMap<Digest, (u64, u32)>,
+    entries: Vec<ChunkEntry>,
+    /// Where the next chunk begins in the partition.
+    end: u64,
+}
+
+impl Storing {
+    fn add(&mut self, chunk: &[u8]) -> io::Result<()> {
+        let digest = Digest::of(chunk);
+        let (stored_offset, stored_length) = if let Some(place) = self.stored.get(&digest) {
+            *place
+        } else {
+            let compressed = self.compressor.compress(chunk)?;
+            let form = if compressed.len() < chunk.len() {
+                compressed.as_slice()
+            } else {
+                chunk
+            };
+            let place = (self.chunks.length, form.len() as u32);
+            self.chunks.write_all(form)?;
+            self.stored.insert(digest, place);
+            place
+        };
+        self.entries.push(ChunkEntry {
+            digest,
+            offset: self.end,
+            length: chunk.len() as u32,
+            stored_offset,
+            stored_length,
+        });
+        self.end += chunk.len() as u64;
+        Ok(())
+    }
+}
+
 /// As much as there is; what is missing at the end is zero.
-fn fill(raw: &mut dyn Read, chunk: &mut [u8]) -> io::Result<()> {
+fn fill(raw: &mut dyn Read, piece: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
-    while filled < chunk.len() {
-        match raw.read(&mut chunk[filled..]) {
+    while filled < piece.len() {
+        match raw.read(&mut piece[filled..]) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    chunk[filled..].fill(0);
+    piece[filled..].fill(0);
     Ok(())
 }
 

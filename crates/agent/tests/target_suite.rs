@@ -1,13 +1,14 @@
 //! E-43: one suite for every slot target. A target that passes it can be written by the engine.
 
 use slipway_agent::engine::{Engine, SlotPartition};
-use slipway_agent::target::{SlotTarget, Through};
+use slipway_agent::target::{Cut, SlotTarget, Through};
 use slipway_slots::boot::BootState;
+use slipway_slots::chunking::Chunker;
 use slipway_slots::{BySlot, Digest, Slot};
 
 use crate::support::disks::{Disks, MemoryTarget, Shared};
 use crate::support::host::{Kind, Setup};
-use crate::support::images::{TestImage, blocks};
+use crate::support::images::{TestImage, blocks, noise};
 
 /// The size every target of the suite has.
 pub const SIZE: u64 = 16 * 4096 + 64 * 1024;
@@ -79,13 +80,44 @@ fn digests_are_of_the_bytes(name: &str, target: &mut dyn SlotTarget) {
     target.write_at(0, &bytes).unwrap();
     target.flush().unwrap();
     for through in [Through::Cache, Through::Medium] {
-        let digests = target.digests(4096, 3 * 4096 + 100, 4096, through).unwrap();
-        let expected: Vec<_> = [4096..8192, 8192..12288, 12288..16384, 16384..16484]
+        let digests = target.digests(4097, &[4096, 1, 20_000, 100], through).unwrap();
+        let expected: Vec<_> = [4097..8193, 8193..8194, 8194..28_194, 28_194..28_294]
             .map(|range| Digest::of(&bytes[range]))
             .to_vec();
         assert_eq!(digests, expected, "{name}");
         let whole = target.digest(0, bytes.len() as u64, through).unwrap();
         assert_eq!(whole, Digest::of(&bytes), "{name}");
+    }
+    cuts_are_those_of_the_bytes(name, target);
+}
+
+/// Cut at once or in several goes, chunks are the ones that whoever has the bytes cuts himself.
+fn cuts_are_those_of_the_bytes(name: &str, target: &mut dyn SlotTarget) {
+    let bytes = noise(16, 3);
+    target.write_at(0, &bytes).unwrap();
+    target.flush().unwrap();
+    let chunker = Chunker::new(1024).unwrap();
+    let mut rest = &bytes[100..];
+    let mut expected = Vec::new();
+    while !rest.is_empty() {
+        let (chunk, behind) = rest.split_at(chunker.cut(rest));
+        expected.push(Cut {
+            digest: Digest::of(chunk),
+            length: chunk.len() as u32,
+        });
+        rest = behind;
+    }
+    assert!(expected.len() > 30, "{}", expected.len());
+    for count in [1, 7, 1000] {
+        let mut found = Vec::new();
+        let (mut at, end) = (100, bytes.len() as u64);
+        while at < end {
+            let cuts = target.cut(at, end - at, chunker, count).unwrap();
+            assert!(!cuts.is_empty() && cuts.len() <= count, "{name}");
+            at += cuts.iter().map(|cut| u64::from(cut.length)).sum::<u64>();
+            found.extend(cuts);
+        }
+        assert_eq!(found, expected, "{name}, {count} at once");
     }
 }
 

@@ -2,6 +2,7 @@
 //! mean, and which step comes next. Data in, data out: no clock, no threads, no input or output.
 
 pub mod boot;
+pub mod chunking;
 pub mod digest;
 pub mod machine;
 pub mod manifest;

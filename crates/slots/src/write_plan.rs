@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use crate::Digest;
-use crate::manifest::{Blob, ChunkIndex, PartitionImage};
+use crate::chunking::Chunker;
+use crate::manifest::{Blob, ChunkEntry, ChunkIndex, PartitionImage};
 
 /// What one request for a range costs beside its bytes.
 const REQUEST: u64 = 768;
@@ -34,12 +35,12 @@ pub enum PlanStep {
     InPlace { first: u32, count: u32 },
     /// All zero.
     Zero { first: u32, count: u32 },
-    /// They lie one after the other in a seed, from chunk `from` on.
+    /// They lie one after the other in a seed, from byte `from` on.
     Copy {
         first: u32,
         count: u32,
         seed: u32,
-        from: u32,
+        from: u64,
     },
     /// The same as chunk `of` of the target, which was written before.
     Repeat { first: u32, of: u32 },
@@ -96,46 +97,53 @@ pub enum OnDeltaFailure {
     Full,
 }
 
-/// `target` and `seeds` are digests of their consecutive chunks, of the partition's chunk size.
+/// A chunk of the image that was found in a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeedChunk {
+    pub digest: Digest,
+    pub offset: u64,
+    pub length: u32,
+}
+
+/// `in_place` says of each chunk whether the target holds it already; `seeds` are what was found elsewhere on the host,
+/// in the order of their offsets.
 pub fn plan(
     partition: &PartitionImage,
     index: &ChunkIndex,
-    target: &[Digest],
-    seeds: &[&[Digest]],
+    in_place: &[bool],
+    seeds: &[&[SeedChunk]],
     limits: Limits,
 ) -> WritePlan {
     let mut known = HashMap::<&Digest, (u32, u32)>::new();
-    for (seed, digests) in seeds.iter().enumerate().rev() {
-        for (from, digest) in digests.iter().enumerate().rev() {
-            known.insert(digest, (seed as u32, from as u32));
+    for (seed, chunks) in seeds.iter().enumerate().rev() {
+        for (at, chunk) in chunks.iter().enumerate().rev() {
+            known.insert(&chunk.digest, (seed as u32, at as u32));
         }
     }
-    let zero = Digest::of(&vec![0; partition.chunk_size as usize]);
+    let zero = Zero::of(partition);
     let mut written = HashMap::<&Digest, u32>::new();
     let mut builder = Builder {
         plan: WritePlan::default(),
         limits,
         since_checkpoint: 0,
         run: 0,
+        copied: None,
     };
     for (number, entry) in index.entries.iter().enumerate() {
         let first = number as u32;
-        let (_, length) = partition.chunk_range(number as u64);
         let digest = &entry.digest;
-        let same_place = seeds.iter().position(|seed| seed.get(number) == Some(digest));
-        let step = if target.get(number) == Some(digest) {
+        let mut copied = None;
+        let step = if in_place.get(number) == Some(&true) {
             PlanStep::InPlace { first, count: 1 }
-        } else if *digest == zero {
+        } else if zero.is(entry) {
             PlanStep::Zero { first, count: 1 }
-        } else if let Some((seed, from)) = same_place
-            .map(|seed| (seed as u32, first))
-            .or_else(|| builder.continues(known.get(digest).copied(), digest, seeds))
-        {
+        } else if let Some((seed, at)) = builder.continues(known.get(digest).copied(), digest, seeds) {
+            copied = Some((seed, at));
             PlanStep::Copy {
                 first,
                 count: 1,
                 seed,
-                from,
+                from: seeds[seed as usize][at as usize].offset,
             }
         } else if let Some(of) = written.get(digest) {
             PlanStep::Repeat { first, of: *of }
@@ -148,12 +156,33 @@ pub fn plan(
             }
         };
         written.entry(digest).or_insert(first);
-        builder.push(step, u64::from(length));
+        builder.push(step, u64::from(entry.length));
+        builder.copied = copied;
     }
     if builder.since_checkpoint > 0 {
         builder.plan.steps.push(PlanStep::Checkpoint);
     }
     builder.plan
+}
+
+/// Long stretches of zeros are cut into chunks of the longest length.
+struct Zero {
+    length: u32,
+    digest: Digest,
+}
+
+impl Zero {
+    fn of(partition: &PartitionImage) -> Self {
+        let length = Chunker::new(partition.chunk_size).map_or(0, |chunker| chunker.longest());
+        Self {
+            length,
+            digest: Digest::of(&vec![0; length as usize]),
+        }
+    }
+
+    fn is(&self, entry: &ChunkEntry) -> bool {
+        entry.length == self.length && entry.digest == self.digest
+    }
 }
 
 struct Builder {
@@ -162,23 +191,27 @@ struct Builder {
     since_checkpoint: u64,
     /// Bytes of the step that is being lengthened.
     run: u64,
+    /// The seed and its chunk that the last step copies.
+    copied: Option<(u32, u32)>,
 }
 
 impl Builder {
-    /// The place of a chunk in a seed; where the last copy ended, if the seed has it there too.
+    /// The place of a chunk in a seed: where the last copy ended, if the seed has it there too.
     fn continues(
         &self,
         found: Option<(u32, u32)>,
         digest: &Digest,
-        seeds: &[&[Digest]],
+        seeds: &[&[SeedChunk]],
     ) -> Option<(u32, u32)> {
         let found = found?;
-        if let Some(PlanStep::Copy {
-            seed, from, count, ..
-        }) = self.plan.steps.last()
-            && seeds[*seed as usize].get((from + count) as usize) == Some(digest)
-        {
-            return Some((*seed, from + count));
+        if let Some((seed, at)) = self.copied {
+            let (last, next) = (seeds[seed as usize][at as usize], at + 1);
+            if let Some(chunk) = seeds[seed as usize].get(next as usize)
+                && chunk.digest == *digest
+                && chunk.offset == last.offset + u64::from(last.length)
+            {
+                return Some((seed, next));
+            }
         }
         Some(found)
     }
@@ -211,13 +244,14 @@ impl Builder {
             self.since_checkpoint = 0;
         }
         self.since_checkpoint += writes;
-        let room = writes == 0 || self.run + length <= self.limits.step;
-        if room
+        let fits = writes == 0 || self.run + length <= self.limits.step;
+        let run = self.run;
+        if fits
             && self
                 .plan
                 .steps
                 .last_mut()
-                .is_some_and(|last| last.lengthen(&step))
+                .is_some_and(|last| last.lengthen(&step, run))
         {
             self.run += length;
             return;
@@ -231,8 +265,8 @@ impl Builder {
 }
 
 impl PlanStep {
-    /// Takes a step of one chunk into this one, if it goes on where this one ends.
-    fn lengthen(&mut self, next: &Self) -> bool {
+    /// Takes a step of one chunk into this one of `run` bytes, if it goes on where this one ends.
+    fn lengthen(&mut self, next: &Self, run: u64) -> bool {
         match (self, next) {
             (Self::InPlace { first, count }, Self::InPlace { first: at, .. })
             | (Self::Zero { first, count }, Self::Zero { first: at, .. })
@@ -254,7 +288,7 @@ impl PlanStep {
                     from: source,
                     ..
                 },
-            ) if *first + *count == *at && seed == other && *from + *count == *source => {
+            ) if *first + *count == *at && seed == other && *from + run == *source => {
                 *count += 1;
                 true
             }

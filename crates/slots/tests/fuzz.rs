@@ -7,7 +7,7 @@ use slipway_slots::boot::{Contents, Layout, gpt};
 use slipway_slots::manifest::{
     Blob, ChunkEntry, ChunkIndex, KeyRing, Manifest, PartitionImage, SignedManifest, decode_label,
 };
-use slipway_slots::write_plan::{Limits, PlanStep, plan};
+use slipway_slots::write_plan::{Limits, PlanStep, SeedChunk, plan};
 
 use crate::boot::disk::holding;
 use crate::boot::{codecs, states};
@@ -107,80 +107,124 @@ proptest! {
         target in vec(0..6_u8, 0..40),
         seed in vec(0..6_u8, 0..40),
     ) {
-        // Chunks are named by a number; zero is all zero.
-        let chunk = |name: u8| vec![name; 4096];
+        // A chunk is named by a number and as long as that says; zero is all zero and of the longest length.
+        let chunk = |name: u8| vec![name; if name == 0 { 4096 } else { 256 + usize::from(name) * 3 }];
         let digest = |name: u8| Digest::of(&chunk(name));
         let mut stored = std::collections::BTreeMap::new();
         let mut entries = Vec::new();
+        let (mut offset, mut stored_end) = (0, 0);
         for name in &image {
-            let offset = stored.len() as u64 * 4096;
-            let stored_offset = *stored.entry(*name).or_insert(offset);
-            entries.push(ChunkEntry { digest: digest(*name), stored_offset, stored_length: 4096 });
+            let length = chunk(*name).len() as u32;
+            let stored_offset = *stored.entry(*name).or_insert_with(|| {
+                stored_end += u64::from(length);
+                stored_end - u64::from(length)
+            });
+            entries.push(ChunkEntry { digest: digest(*name), offset, length, stored_offset, stored_length: length });
+            offset += u64::from(length);
         }
-        let blob = Blob { digest: digest(0), size: stored.len() as u64 * 4096 };
+        let blob = Blob { digest: digest(0), size: stored_end };
         let partition = PartitionImage {
             name: "root".into(),
-            size: image.len() as u64 * 4096,
+            size: offset,
             digest: digest(0),
-            chunk_size: 4096,
+            chunk_size: 1024,
+            chunk_count: image.len() as u32,
             index: blob,
             chunks: blob,
             solid: None,
         };
         let index = ChunkIndex { entries };
         prop_assert_eq!(&ChunkIndex::decode(&index.encode(), &partition).expect("it is whole"), &index);
-        let (have, seeds): (Vec<_>, Vec<_>) = (
-            target.iter().map(|name| digest(*name)).collect(),
-            seed.iter().map(|name| digest(*name)).collect(),
-        );
-        let limits = Limits { step: 3 * 4096, checkpoint: 5 * 4096 };
-        let plan = plan(&partition, &index, &have, &[&seeds], limits);
-        let mut result: Vec<Option<u8>> = (0..image.len()).map(|at| target.get(at).copied()).collect();
-        let by_offset: std::collections::BTreeMap<u64, u8> =
-            stored.iter().map(|(name, offset)| (*offset, *name)).collect();
-        let mut since_checkpoint = 0;
+        let in_place: Vec<bool> = image.iter().enumerate().map(|(at, name)| target.get(at) == Some(name)).collect();
+        let mut seed_bytes = Vec::new();
+        let mut seeds = Vec::new();
+        for name in &seed {
+            // What the image does not have is not listed.
+            if image.contains(name) {
+                let length = chunk(*name).len() as u32;
+                seeds.push(SeedChunk { digest: digest(*name), offset: seed_bytes.len() as u64, length });
+            }
+            seed_bytes.extend(chunk(*name));
+        }
+        let limits = Limits { step: 1000, checkpoint: 5000 };
+        let plan = plan(&partition, &index, &in_place, &[&seeds], limits);
+        let whole: Vec<u8> = image.iter().flat_map(|name| chunk(*name)).collect();
+        let stored_bytes: Vec<u8> = {
+            let mut by_offset: Vec<_> = stored.iter().map(|(name, offset)| (*offset, *name)).collect();
+            by_offset.sort_unstable();
+            by_offset.iter().flat_map(|(_, name)| chunk(*name)).collect()
+        };
+        let mut result = vec![0xff; whole.len()];
+        let (mut since_checkpoint, mut next) = (0, 0);
         for step in &plan.steps {
-            let written = match *step {
-                PlanStep::InPlace { .. } => 0,
+            let (first, count, bytes) = match *step {
                 PlanStep::Checkpoint => {
                     since_checkpoint = 0;
-                    0
+                    continue;
                 }
-                PlanStep::Zero { first, count } => {
-                    for at in first..first + count {
-                        result[at as usize] = Some(0);
-                    }
-                    count
+                PlanStep::InPlace { first, count } => {
+                    prop_assert!(in_place[first as usize..(first + count) as usize].iter().all(|is| *is));
+                    let (offset, length) = index.range(first, count);
+                    (first, count, whole[offset as usize..][..length].to_vec())
                 }
+                PlanStep::Zero { first, count } => (first, count, vec![0; index.range(first, count).1]),
                 PlanStep::Copy { first, count, from, seed: which } => {
                     prop_assert_eq!(which, 0);
-                    for at in 0..count {
-                        result[(first + at) as usize] = Some(seed[(from + at) as usize]);
-                    }
-                    count
+                    (first, count, seed_bytes[from as usize..][..index.range(first, count).1].to_vec())
                 }
                 PlanStep::Repeat { first, of } => {
                     prop_assert!(of < first);
-                    result[first as usize] = result[of as usize];
-                    1
+                    let (offset, length) = index.range(of, 1);
+                    (first, 1, result[offset as usize..][..length].to_vec())
                 }
                 PlanStep::Fetch { first, count, stored_offset, stored_length } => {
-                    prop_assert_eq!(stored_length, count * 4096);
-                    for at in 0..count {
-                        let name = by_offset[&(stored_offset + u64::from(at) * 4096)];
-                        prop_assert!(!seed.contains(&name), "it was at hand");
-                        result[(first + at) as usize] = Some(name);
+                    for name in &image[first as usize..(first + count) as usize] {
+                        prop_assert!(!seed.contains(name), "it was at hand");
                     }
-                    count
+                    (first, count, stored_bytes[stored_offset as usize..][..stored_length as usize].to_vec())
                 }
             };
-            prop_assert!(written <= 3, "a step is longer than allowed");
-            since_checkpoint += written;
-            prop_assert!(since_checkpoint <= 5, "a checkpoint is missing");
+            prop_assert_eq!(first, next, "every chunk comes once, in order");
+            next = first + count;
+            let (offset, length) = index.range(first, count);
+            prop_assert_eq!(bytes.len(), length);
+            result[offset as usize..][..length].copy_from_slice(&bytes);
+            if !matches!(step, PlanStep::InPlace { .. }) {
+                prop_assert!(length <= 1000 || count == 1, "a step is longer than allowed");
+                since_checkpoint += length;
+                prop_assert!(since_checkpoint <= 5000, "a checkpoint is missing");
+            }
         }
-        let expected: Vec<_> = image.iter().copied().map(Some).collect();
-        prop_assert_eq!(result, expected);
+        prop_assert!(result == whole, "the plan gives other bytes");
         let cost = plan.cost;
         prop_assert_eq!(cost.in_place + cost.written(), partition.size);
+    }
+
+    /// An index with some bytes changed is refused, or says what it says without a contradiction.
+    #[test]
+    fn indexes_take_damage(changes in vec((0..320_usize, any::<u8>()), 1..6)) {
+        let partition = sample().partitions.remove(0);
+        let mut bytes = Vec::new();
+        for number in 0..8_u8 {
+            bytes.extend(Digest::of(&[number]).0);
+            bytes.extend(8192_u32.to_be_bytes());
+            bytes.extend(8192_u32.to_be_bytes());
+        }
+        let intact = bytes.clone();
+        prop_assert!(ChunkIndex::decode(&bytes, &partition).is_ok());
+        for (at, byte) in changes {
+            bytes[at] = byte;
+        }
+        if let Ok(index) = ChunkIndex::decode(&bytes, &partition) {
+            prop_assert_eq!(index.encode(), bytes.clone());
+            prop_assert_eq!(index.entries.iter().map(|entry| u64::from(entry.length)).sum::<u64>(), partition.size);
+            let inside = index
+                .entries
+                .iter()
+                .all(|entry| entry.stored_offset + u64::from(entry.stored_length) <= partition.chunks.size);
+            prop_assert!(inside);
+        } else {
+            prop_assert!(bytes != intact);
+        }
     }
 }

@@ -66,14 +66,14 @@ impl Bundle {
                 self.verify_blob(blob)?;
             }
             let stored = fs::read(self.path(&partition.index.digest))?;
-            let plain = ChunkIndex::plain_size(partition.chunk_count()) as usize;
+            let plain = ChunkIndex::plain_size(partition.chunk_count);
             let plain =
                 zstd::bulk::decompress(&stored, plain).context("the chunk index cannot be unpacked")?;
             let index = ChunkIndex::decode(&plain, partition)?;
             let chunks = File::open(self.path(&partition.chunks.digest))?;
             let mut whole = Hasher::new();
             for (number, entry) in index.entries.iter().enumerate() {
-                let (_, length) = partition.chunk_range(number as u64);
+                let length = entry.length;
                 let mut stored = vec![0; entry.stored_length as usize];
                 chunks.read_exact_at(&mut stored, entry.stored_offset)?;
                 if entry.stored_length != length {

@@ -226,10 +226,10 @@ fn inspect(bundle: &Path, json: bool) -> Result<()> {
     );
     for partition in &manifest.partitions {
         println!(
-            "  {:<11} {} bytes in {} chunks of {}; stored {}, solid {}",
+            "  {:<11} {} bytes in {} chunks of about {}; stored {}, solid {}",
             partition.name,
             partition.size,
-            partition.chunk_count(),
+            partition.chunk_count,
             partition.chunk_size,
             partition.chunks.size,
             partition

@@ -2,6 +2,7 @@
 //!
 //! The engine is one loop: gather facts, decide, do. Starting after a crash is the same loop with fewer facts.
 
+mod blocks;
 mod failpoint;
 mod health;
 mod journal;
@@ -10,6 +11,7 @@ mod preflight;
 mod progress;
 mod source;
 mod status;
+mod survey;
 mod write;
 
 use std::sync::Arc;

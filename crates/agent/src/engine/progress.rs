@@ -1,25 +1,25 @@
 //! How far a write is: bytes done and to do, the rate of the last seconds, and when it will be finished.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use slipway_slots::manifest::PartitionImage;
 use slipway_slots::write_plan::Cost;
-
-use super::write::Piece;
 
 /// What is shown to whoever watches. Within one operation and run of the agent no number but the rate goes down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// Of the image: found in place or written.
+    /// Of the image: found in place, or at hand to be written.
     pub bytes_done: u64,
     pub bytes_total: u64,
+    /// Written to the slot, in whole blocks: what the flash has to bear.
     pub bytes_written: u64,
     /// Not written, because the slot held them already: flash that was spared.
     pub bytes_in_place: u64,
+    /// Had from any source but the running slot, as they are stored.
     pub bytes_downloaded: u64,
     /// Bytes a second, over the last seconds; zero before there are any.
     pub rate: u64,
@@ -36,7 +36,8 @@ pub struct Watch {
 #[derive(Debug, Default)]
 struct Shared {
     progress: Mutex<Progress>,
-    downloaded: Arc<AtomicU64>,
+    downloads: Downloads,
+    wear: Wear,
     cancelled: AtomicBool,
 }
 
@@ -47,8 +48,16 @@ impl Watch {
             .progress
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        progress.bytes_downloaded = self.shared.downloaded.load(Ordering::Relaxed);
+        progress.bytes_downloaded = self.downloads().values().sum();
+        let wear = &self.shared.wear.0;
+        progress.bytes_written = wear.written.load(Ordering::Relaxed);
+        progress.bytes_in_place += wear.spared.load(Ordering::Relaxed);
         progress
+    }
+
+    /// How many bytes each source gave.
+    pub fn downloads(&self) -> BTreeMap<String, u64> {
+        self.shared.downloads.lock().clone()
     }
 
     /// The engine stops before its next piece.
@@ -61,13 +70,43 @@ impl Watch {
     }
 }
 
-/// Counts downloaded bytes.
-#[derive(Clone, Debug)]
-pub struct Downloads(Arc<AtomicU64>);
+/// Counts downloaded bytes, source by source.
+#[derive(Clone, Debug, Default)]
+pub struct Downloads(Arc<Mutex<BTreeMap<String, u64>>>);
 
 impl Downloads {
-    pub(super) fn add(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, source: &str, bytes: u64) {
+        let mut counts = self.lock();
+        match counts.get_mut(source) {
+            Some(count) => *count += bytes,
+            None => {
+                counts.insert(source.to_owned(), bytes);
+            }
+        }
+    }
+}
+
+/// Counts what the flash has to bear, and what it is spared.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wear(Arc<WearCounts>);
+
+#[derive(Debug, Default)]
+struct WearCounts {
+    written: AtomicU64,
+    spared: AtomicU64,
+}
+
+impl Wear {
+    pub fn written(&self, bytes: u64) {
+        self.0.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn spared(&self, bytes: u64) {
+        self.0.spared.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -91,6 +130,9 @@ impl Meter {
             bytes_total: total,
             ..Progress::default()
         };
+        watch.shared.downloads.lock().clear();
+        watch.shared.wear.0.written.store(0, Ordering::Relaxed);
+        watch.shared.wear.0.spared.store(0, Ordering::Relaxed);
         Self {
             watch,
             since: (Instant::now(), 0),
@@ -98,7 +140,11 @@ impl Meter {
     }
 
     pub fn downloads(&self) -> Downloads {
-        Downloads(self.watch.shared.downloaded.clone())
+        self.watch.shared.downloads.clone()
+    }
+
+    pub fn wear(&self) -> Wear {
+        self.watch.shared.wear.clone()
     }
 
     pub fn cancellation(&self) -> Watch {
@@ -109,27 +155,25 @@ impl Meter {
         self.watch.is_cancelled()
     }
 
-    /// A partition was planned: what is in place is done.
-    pub fn planned(&mut self, cost: &Cost, _size: u64) {
+    /// A partition was planned: what is in place is done, and some whole blocks of it are spared.
+    pub fn planned(&mut self, cost: &Cost, spared: u64) {
         self.change(|progress| {
             progress.bytes_done += cost.in_place;
-            progress.bytes_in_place += cost.in_place;
+            progress.bytes_in_place += spared;
         });
         self.since.1 = self.watch.progress().bytes_done;
     }
 
-    pub fn wrote(&mut self, piece: &Piece, partition: &PartitionImage) {
-        let bytes = match piece {
-            Piece::Bytes { bytes, .. } => bytes.len() as u64,
-            Piece::Repeat { first, .. } => u64::from(partition.chunk_range(u64::from(*first)).1),
-            Piece::Checkpoint => return,
-        };
+    /// So many bytes more are on their way to the slot.
+    pub fn produced(&mut self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         let (began, before) = self.since;
         let elapsed = began.elapsed();
         let mut done = 0;
         self.change(|progress| {
             progress.bytes_done = (progress.bytes_done + bytes).min(progress.bytes_total);
-            progress.bytes_written += bytes;
             done = progress.bytes_done;
             if elapsed.as_millis() > 0 && (progress.rate == 0 || elapsed >= STRETCH) {
                 progress.rate = (u128::from(done.saturating_sub(before)) * 1000 / elapsed.as_millis()) as u64;

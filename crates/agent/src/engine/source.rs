@@ -71,7 +71,7 @@ impl Sources {
             let source = &mut self.sources[0];
             let reason = match source.read(blob, offset, &mut stored) {
                 Ok(()) => {
-                    downloads.add(length as u64);
+                    downloads.add(&source.name(), length as u64);
                     match check(&stored) {
                         Ok(good) => return Ok(good),
                         Err(problem) => format!("{}: {problem}", source.name()),
@@ -101,18 +101,15 @@ impl Sources {
     }
 
     /// A run of chunks that lie one after the other. When one of them is wrong, each is asked for alone.
-    #[expect(clippy::too_many_arguments, reason = "a run is described by all of these")]
     pub(super) fn read_run(
         &mut self,
         blob: &Blob,
         entries: &[ChunkEntry],
         stored_offset: u64,
         stored_length: u32,
-        chunk_size: u32,
         bytes: &mut [u8],
         meter: &Meter,
     ) -> Result<(), WriteError> {
-        let chunk_size = chunk_size as usize;
         let mut unpacker = self.unpacker()?;
         let whole = self.ask(
             blob,
@@ -120,7 +117,7 @@ impl Sources {
             stored_length as usize,
             &meter.downloads(),
             |stored| {
-                for (entry, into) in entries.iter().zip(bytes.chunks_mut(chunk_size)) {
+                for (entry, into) in split(entries, bytes) {
                     let at = (entry.stored_offset - stored_offset) as usize;
                     unpack(
                         &mut unpacker,
@@ -136,7 +133,7 @@ impl Sources {
         if whole.is_ok() || entries.len() == 1 {
             return whole;
         }
-        for (entry, into) in entries.iter().zip(bytes.chunks_mut(chunk_size)) {
+        for (entry, into) in split(entries, bytes) {
             self.read_chunk(blob, entry, into, meter)?;
         }
         Ok(())
@@ -179,6 +176,18 @@ impl Sources {
         }
         Ok(())
     }
+}
+
+/// Each chunk of a run with its part of the run's bytes.
+fn split<'a>(
+    entries: &'a [ChunkEntry],
+    mut bytes: &'a mut [u8],
+) -> impl Iterator<Item = (&'a ChunkEntry, &'a mut [u8])> {
+    entries.iter().map(move |entry| {
+        let (chunk, rest) = std::mem::take(&mut bytes).split_at_mut(entry.length as usize);
+        bytes = rest;
+        (entry, chunk)
+    })
 }
 
 /// The plain chunk, if it is the one the index names.

@@ -2,7 +2,7 @@
 //! out.
 //!
 //! A request is one byte for what, eight for the offset, eight for the length and four for the chunk size, all big endian,
-//! then the bytes of a write. An answer is one byte for how, four for its length, then its bytes. A write is not answered:
+//! then the bytes of a write or the lengths of chunks. An answer is one byte for how, four for its length, then its bytes. A write is not answered:
 //! what went wrong with it is said at the next request that is.
 
 use std::io::{self, Read, Write};
@@ -11,9 +11,13 @@ use crate::target::Through;
 
 /// The longest piece that is moved at once; longer ones are cut.
 pub const LONGEST: u64 = 1 << 20;
+/// So many digests fit into one answer.
+pub const MOST_DIGESTS: usize = LONGEST as usize / 32;
+/// So many chunks do, with a length and a digest each.
+pub const MOST_CUTS: usize = LONGEST as usize / 36;
 const REQUEST: usize = 1 + 8 + 8 + 4;
 /// Says that both sides speak this version; the helper sends it first.
-pub const GREETING: &[u8; 16] = b"slipway slot 1\n\0";
+pub const GREETING: &[u8; 16] = b"slipway slot 2\n\0";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
@@ -30,12 +34,23 @@ pub enum Request {
         bytes: Vec<u8>,
     },
     Flush,
-    /// One digest of everything with a chunk size of zero.
-    Digests {
+    /// One digest of everything.
+    Digest {
         offset: u64,
         length: u64,
-        chunk: u32,
         through: Through,
+    },
+    /// Digests of consecutive chunks of these lengths.
+    Digests {
+        offset: u64,
+        lengths: Vec<u32>,
+        through: Through,
+    },
+    /// The first chunks by content, as many as fit into an answer.
+    Cut {
+        offset: u64,
+        length: u64,
+        average: u32,
     },
 }
 
@@ -56,6 +71,7 @@ fn through(code: u8, cached: u8) -> Through {
 
 impl Request {
     pub fn encode(&self) -> Vec<u8> {
+        let listed: Vec<u8>;
         let (what, offset, length, chunk, bytes): (u8, u64, u64, u32, &[u8]) = match self {
             Self::Describe => (1, 0, 0, 0, &[]),
             Self::InUse => (2, 0, 0, 0, &[]),
@@ -66,12 +82,24 @@ impl Request {
             } => (code(3, *through), *offset, *length, 0, &[]),
             Self::Write { offset, bytes } => (5, *offset, bytes.len() as u64, 0, bytes),
             Self::Flush => (6, 0, 0, 0, &[]),
-            Self::Digests {
+            Self::Digest {
                 offset,
                 length,
-                chunk,
                 through,
-            } => (code(7, *through), *offset, *length, *chunk, &[]),
+            } => (code(7, *through), *offset, *length, 0, &[]),
+            Self::Digests {
+                offset,
+                lengths,
+                through,
+            } => {
+                listed = lengths.iter().flat_map(|length| length.to_be_bytes()).collect();
+                (code(9, *through), *offset, listed.len() as u64, 0, &listed)
+            }
+            Self::Cut {
+                offset,
+                length,
+                average,
+            } => (11, *offset, *length, *average, &[]),
         };
         let mut frame = Vec::with_capacity(REQUEST + bytes.len());
         frame.push(what);
@@ -109,11 +137,25 @@ impl Request {
                 Self::Write { offset, bytes }
             }
             6 => Self::Flush,
-            what @ (7 | 8) => Self::Digests {
+            what @ (7 | 8) => Self::Digest {
                 offset,
                 length,
-                chunk,
                 through: through(what, 7),
+            },
+            what @ (9 | 10) if length <= MOST_DIGESTS as u64 * 4 && length.is_multiple_of(4) => {
+                let mut bytes = vec![0; length as usize];
+                from.read_exact(&mut bytes)?;
+                let (lengths, _) = bytes.as_chunks::<4>();
+                Self::Digests {
+                    offset,
+                    lengths: lengths.iter().map(|bytes| u32::from_be_bytes(*bytes)).collect(),
+                    through: through(what, 9),
+                }
+            }
+            11 => Self::Cut {
+                offset,
+                length,
+                average: chunk,
             },
             what => return Err(wrong(format!("request {what} for {length} bytes is not known"))),
         }))
@@ -167,16 +209,30 @@ mod tests {
             }),
             (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..600))
                 .prop_map(|(offset, bytes)| Request::Write { offset, bytes }),
-            (any::<u64>(), any::<u64>(), any::<u32>(), through).prop_map(
-                |(offset, length, chunk, through)| {
+            (any::<u64>(), any::<u64>(), through.clone()).prop_map(|(offset, length, through)| {
+                Request::Digest {
+                    offset,
+                    length,
+                    through,
+                }
+            }),
+            (
+                any::<u64>(),
+                proptest::collection::vec(any::<u32>(), 0..100),
+                through
+            )
+                .prop_map(|(offset, lengths, through)| {
                     Request::Digests {
                         offset,
-                        length,
-                        chunk,
+                        lengths,
                         through,
                     }
-                }
-            ),
+                }),
+            (any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(offset, length, average)| Request::Cut {
+                offset,
+                length,
+                average
+            }),
         ]
     }
 

@@ -2,8 +2,13 @@
 
 use std::io::{self, Read, Write};
 
-use super::protocol::{Answer, GREETING, LONGEST, Request, write_answer};
+use slipway_slots::chunking::Chunker;
+
+use super::protocol::{Answer, GREETING, MOST_CUTS, Request, write_answer};
 use crate::target::SlotTarget;
+
+/// Longer than the chunks of any image; bounds the memory of the helper.
+const LONGEST_CHUNK: u32 = 4 << 20;
 
 /// Serves until the other side closes. An error is one of the wire; errors of the partition are answers.
 pub fn serve(target: &mut dyn SlotTarget, from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
@@ -48,10 +53,9 @@ fn answer(target: &mut dyn SlotTarget, request: &Request) -> Answer {
             Ok(bytes)
         }
         Request::Flush => target.flush().map(|()| Vec::new()).map_err(told),
-        Request::Digests {
+        Request::Digest {
             offset,
             length,
-            chunk: 0,
             through,
         } => Ok(target
             .digest(*offset, *length, *through)
@@ -60,17 +64,27 @@ fn answer(target: &mut dyn SlotTarget, request: &Request) -> Answer {
             .to_vec()),
         Request::Digests {
             offset,
-            length,
-            chunk,
+            lengths,
             through,
         } => {
-            if length.div_ceil(u64::from(*chunk)) * 32 > LONGEST || *chunk > 64 << 20 {
-                return Err(format!(
-                    "{length} bytes in chunks of {chunk} are too many at once"
-                ));
+            if let Some(long) = lengths.iter().find(|length| **length > LONGEST_CHUNK) {
+                return Err(format!("a chunk of {long} bytes is too long"));
             }
-            let digests = target.digests(*offset, *length, *chunk, *through).map_err(told)?;
+            let digests = target.digests(*offset, lengths, *through).map_err(told)?;
             Ok(digests.iter().flat_map(|digest| digest.0).collect())
+        }
+        Request::Cut {
+            offset,
+            length,
+            average,
+        } => {
+            let chunker =
+                Chunker::new(*average).ok_or_else(|| format!("chunks of {average} bytes are none"))?;
+            let cuts = target.cut(*offset, *length, chunker, MOST_CUTS).map_err(told)?;
+            Ok(cuts
+                .iter()
+                .flat_map(|cut| cut.length.to_be_bytes().into_iter().chain(cut.digest.0))
+                .collect())
         }
         Request::Write { .. } => Ok(Vec::new()),
     }

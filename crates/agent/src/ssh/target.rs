@@ -4,13 +4,14 @@ use std::io;
 
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, client::Msg};
 use slipway_slots::Digest;
+use slipway_slots::chunking::Chunker;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
     Error, Node, Session,
-    protocol::{GREETING, LONGEST, Request, answer_length},
+    protocol::{GREETING, LONGEST, MOST_DIGESTS, Request, answer_length},
 };
-use crate::target::{SlotTarget, Through};
+use crate::target::{Cut, SlotTarget, Through};
 
 /// Owns its connection. A connection that is lost fails the call; whoever writes starts again and finds by digest what is
 /// there.
@@ -197,40 +198,64 @@ impl SlotTarget for RemoteTarget {
         self.ask(&Request::Flush, 0).map(drop)
     }
 
-    fn digests(&mut self, offset: u64, length: u64, chunk: u32, through: Through) -> io::Result<Vec<Digest>> {
-        if chunk == 0 {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let mut digests = Vec::new();
-        // So many chunks that their digests fit into one answer.
-        let step = LONGEST / 32 * u64::from(chunk);
-        let (mut at, end) = (offset, offset + length);
-        while at < end {
-            let length = step.min(end - at);
+    fn digests(&mut self, offset: u64, lengths: &[u32], through: Through) -> io::Result<Vec<Digest>> {
+        let mut digests = Vec::with_capacity(lengths.len());
+        let mut at = offset;
+        for lengths in lengths.chunks(MOST_DIGESTS) {
             let request = Request::Digests {
                 offset: at,
-                length,
-                chunk,
+                lengths: lengths.to_vec(),
                 through,
             };
             let bytes = self.ask(&request, LONGEST)?;
             let (found, rest) = bytes.as_chunks::<32>();
-            if !rest.is_empty() || found.len() as u64 != length.div_ceil(u64::from(chunk)) {
+            if !rest.is_empty() || found.len() != lengths.len() {
                 return Err(io::Error::other(
                     "the helper on the node answers with another number of digests",
                 ));
             }
             digests.extend(found.iter().map(|bytes| Digest(*bytes)));
-            at += length;
+            at += lengths.iter().map(|length| u64::from(*length)).sum::<u64>();
         }
         Ok(digests)
     }
 
-    fn digest(&mut self, offset: u64, length: u64, through: Through) -> io::Result<Digest> {
-        let request = Request::Digests {
+    fn cut(&mut self, offset: u64, length: u64, chunker: Chunker, count: usize) -> io::Result<Vec<Cut>> {
+        let request = Request::Cut {
             offset,
             length,
-            chunk: 0,
+            average: chunker.average(),
+        };
+        let bytes = self.ask(&request, LONGEST)?;
+        let (found, rest) = bytes.as_chunks::<36>();
+        let mut cuts: Vec<_> = found
+            .iter()
+            .map(|bytes| {
+                let (length, digest) = bytes.split_at(4);
+                Cut {
+                    length: u32::from_be_bytes(length.try_into().expect("four bytes")),
+                    digest: Digest(digest.try_into().expect("32 bytes")),
+                }
+            })
+            .collect();
+        let cut: u64 = cuts.iter().map(|cut| u64::from(cut.length)).sum();
+        if !rest.is_empty()
+            || cut > length
+            || (cut == 0 && length > 0)
+            || cuts.iter().any(|cut| cut.length == 0)
+        {
+            return Err(io::Error::other(
+                "the helper on the node cuts where there is nothing",
+            ));
+        }
+        cuts.truncate(count);
+        Ok(cuts)
+    }
+
+    fn digest(&mut self, offset: u64, length: u64, through: Through) -> io::Result<Digest> {
+        let request = Request::Digest {
+            offset,
+            length,
             through,
         };
         let bytes = self.ask(&request, 32)?;

@@ -6,9 +6,13 @@ mod file;
 use std::io;
 
 use slipway_slots::Digest;
+use slipway_slots::chunking::Chunker;
 use slipway_slots::digest::Hasher;
 
 pub use file::LocalTarget;
+
+/// The largest piece read at once.
+const PIECE: usize = 1 << 20;
 
 /// Which bytes a read is to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +21,13 @@ pub enum Through {
     Cache,
     /// The medium itself: what would still be there after a power cut. Valid after a flush.
     Medium,
+}
+
+/// A chunk of what a target holds, found by its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    pub digest: Digest,
+    pub length: u32,
 }
 
 /// One partition of one slot. Offsets and lengths of writes are multiples of [`SlotTarget::block_size`].
@@ -44,20 +55,30 @@ pub trait SlotTarget: Send {
     /// Everything written before is durable when this returns.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Digests of consecutive chunks from `offset` on, the last of which may be shorter. A target that is far away
-    /// computes them there.
-    fn digests(&mut self, offset: u64, length: u64, chunk: u32, through: Through) -> io::Result<Vec<Digest>> {
-        let mut digests = Vec::new();
-        let mut buffer = vec![0; chunk as usize];
-        let end = offset + length;
-        let mut at = offset;
-        while at < end {
-            let length = u64::from(chunk).min(end - at) as usize;
-            self.read_at(at, &mut buffer[..length], through)?;
-            digests.push(Digest::of(&buffer[..length]));
-            at += length as u64;
+    /// Digests of consecutive chunks of these lengths from `offset` on. A target that is far away computes them there.
+    fn digests(&mut self, offset: u64, lengths: &[u32], through: Through) -> io::Result<Vec<Digest>> {
+        let mut digests = Vec::with_capacity(lengths.len());
+        let mut bytes = Buffered::new(offset, lengths.iter().map(|length| u64::from(*length)).sum());
+        for length in lengths {
+            digests.push(Digest::of(bytes.next(self, *length as usize, through)?));
         }
         Ok(digests)
+    }
+
+    /// Cuts `length` bytes from `offset` on into chunks, at most `count` of them: whoever asked goes on behind the last.
+    fn cut(&mut self, offset: u64, length: u64, chunker: Chunker, count: usize) -> io::Result<Vec<Cut>> {
+        let mut cuts = Vec::new();
+        let mut bytes = Buffered::new(offset, length);
+        while cuts.len() < count && bytes.left() > 0 {
+            let ahead = bytes.peek(self, chunker.longest() as usize, Through::Cache)?;
+            let length = chunker.cut(ahead);
+            cuts.push(Cut {
+                digest: Digest::of(&ahead[..length]),
+                length: length as u32,
+            });
+            bytes.skip(length);
+        }
+        Ok(cuts)
     }
 
     /// The digest of the whole range.
@@ -73,5 +94,67 @@ pub trait SlotTarget: Send {
             at += length as u64;
         }
         Ok(hasher.finish())
+    }
+}
+
+/// Reads a range in large pieces and hands it out in small ones.
+struct Buffered {
+    /// What was read and not yet handed out.
+    bytes: Vec<u8>,
+    used: usize,
+    /// Where reading goes on, and where it ends.
+    at: u64,
+    end: u64,
+}
+
+impl Buffered {
+    fn new(offset: u64, length: u64) -> Self {
+        Self {
+            bytes: Vec::new(),
+            used: 0,
+            at: offset,
+            end: offset.saturating_add(length),
+        }
+    }
+
+    fn left(&self) -> u64 {
+        self.end - self.at + (self.bytes.len() - self.used) as u64
+    }
+
+    /// The next `length` bytes, fewer only at the end.
+    fn peek<T: SlotTarget + ?Sized>(
+        &mut self,
+        target: &mut T,
+        length: usize,
+        through: Through,
+    ) -> io::Result<&[u8]> {
+        if self.bytes.len() - self.used < length && self.at < self.end {
+            self.bytes.drain(..self.used);
+            self.used = 0;
+            let kept = self.bytes.len();
+            let missing = PIECE.max(length - kept) as u64;
+            let read = missing.min(self.end - self.at) as usize;
+            self.bytes.resize(kept + read, 0);
+            target.read_at(self.at, &mut self.bytes[kept..], through)?;
+            self.at += read as u64;
+        }
+        let ready = &self.bytes[self.used..];
+        Ok(&ready[..ready.len().min(length)])
+    }
+
+    fn skip(&mut self, length: usize) {
+        self.used += length;
+    }
+
+    fn next<T: SlotTarget + ?Sized>(
+        &mut self,
+        target: &mut T,
+        length: usize,
+        through: Through,
+    ) -> io::Result<&[u8]> {
+        let ready = self.peek(target, length, through)?.len();
+        let start = self.used;
+        self.used += ready;
+        Ok(&self.bytes[start..start + ready])
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slipway_agent::engine::{ChunkSource, FetchError};
+use slipway_agent::engine::{ChunkSource, FetchError, Progress};
 use slipway_agent::image::ImageDirectory;
 use slipway_slots::Slot;
 use slipway_slots::manifest::Blob;
@@ -11,7 +11,7 @@ use slipway_slots::write_plan::OnDeltaFailure;
 
 use super::{Bench, CHUNKS};
 use crate::support::disks::Device;
-use crate::support::images::{TestImage, blocks};
+use crate::support::images::{TestImage, blocks, noise};
 
 /// A directory whose bytes of some blob are changed on the way, or do not come at all.
 struct Faulty {
@@ -149,21 +149,12 @@ fn e37_on_delta_failure_decides_about_the_whole_image() {
     }
 }
 
-/// E-37: with 5 % of an image changed, little more than that is downloaded.
-#[test]
-fn e37_a_small_change_downloads_little() {
-    let chunks = 400;
-    let old = noise(chunks, 1);
-    let mut new = old.clone();
-    for number in (0..chunks).step_by(20) {
-        for byte in &mut new[number * 4096..][..4096] {
-            *byte ^= 0x5a;
-        }
-    }
+/// What the host downloads and writes to bring `new` to a host that runs `old`.
+fn cost(old: Vec<u8>, new: Vec<u8>) -> (f64, Progress) {
+    let size = old.len().max(new.len()) + 64 * 1024;
     let old = TestImage::build("1.0", 1, old);
     let new = TestImage::build("2.0", 2, new);
     let bench = Bench::new();
-    let size = chunks * 4096 + 64 * 1024;
     bench.shared.change(|disks| {
         disks.a = old.slot(size);
         disks.b = vec![0xee; size];
@@ -171,17 +162,83 @@ fn e37_a_small_change_downloads_little() {
     let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
     engine.prepare("op-1", new.image()).unwrap();
     assert!(new.is_in(&bench.shared.disks().b));
-    let downloaded = engine.status().unwrap().progress.bytes_downloaded;
-    let fraction = downloaded as f64 / new.raw.len() as f64;
-    assert!(fraction < 0.08, "{fraction}");
+    let progress = engine.status().unwrap().progress;
+    (progress.bytes_downloaded as f64 / new.raw.len() as f64, progress)
 }
 
-/// Blocks that do not compress.
-fn noise(chunks: usize, seed: u64) -> Vec<u8> {
-    use rand::{RngCore, SeedableRng};
-    let mut bytes = vec![0; chunks * 4096];
-    rand::rngs::StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
-    bytes
+/// E-37: with 5 % of an image changed, little more than that is downloaded.
+#[test]
+fn e37_a_small_change_downloads_little() {
+    let old = noise(2000, 1);
+    let mut new = old.clone();
+    for number in (0..2000).step_by(500) {
+        new[number * 4096..][..25 * 4096].copy_from_slice(&noise(25, number as u64 + 2));
+    }
+    let (fraction, _) = cost(old, new);
+    assert!(fraction < 0.08, "{fraction}");
+    assert!(fraction > 0.05, "less than what is new: {fraction}");
+}
+
+/// E-37: what only moved is copied from the running slot, wherever it lies there.
+#[test]
+fn e37_what_moved_is_not_downloaded() {
+    let old = noise(2000, 1);
+    let mut new = noise(1, 2)[..100].to_vec();
+    new.extend_from_slice(&old[1000 * 4096..]);
+    new.extend_from_slice(&old[..1000 * 4096]);
+    new.resize(2001 * 4096, 0);
+    let (fraction, progress) = cost(old, new);
+    assert!(fraction < 0.02, "{fraction}");
+    assert_eq!(progress.bytes_written, progress.bytes_total);
+}
+
+/// Between chunks that are right and chunks that are not lie blocks with bytes of both; only blocks that differ are
+/// written, and those counted are those written.
+#[test]
+fn only_blocks_that_differ_are_written_and_wear_is_counted() {
+    let raw = noise(200, 4);
+    for change in [0, 5000, 40_000, 200 * 4096 - 1] {
+        let bench = Bench::new();
+        let new = TestImage::build("2.0", 2, raw.clone());
+        let size = raw.len() + 64 * 1024;
+        let mut held = raw.clone();
+        held[change] ^= 1;
+        held.resize(size, 0xee);
+        bench.shared.change(|disks| {
+            disks.a = TestImage::build("1.0", 1, noise(200, 5)).slot(size);
+            disks.b = held;
+        });
+        let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+        engine.prepare("op-1", new.image()).unwrap();
+        assert!(new.is_in(&bench.shared.disks().b));
+        let progress = engine.status().unwrap().progress;
+        assert_eq!(progress.bytes_written, 4096, "byte {change}");
+        assert_eq!(progress.bytes_in_place, raw.len() as u64 - 4096);
+        let label = 64 * 1024;
+        assert_eq!(bench.shared.written(Device::B), 4096 + label, "byte {change}");
+    }
+}
+
+/// Each source is asked in its order, and what each gave is told.
+#[test]
+fn what_each_source_gave_is_counted() {
+    let bench = Bench::new();
+    let cache = tempfile::TempDir::new().unwrap();
+    let index = bench.new.manifest.partitions[0].index;
+    let name = index.digest.to_string().replace(':', "-");
+    std::fs::copy(bench.new.directory.path().join(&name), cache.path().join(&name)).unwrap();
+    let sources: Vec<Box<dyn ChunkSource>> = vec![
+        Box::new(ImageDirectory::new(cache.path())),
+        Box::new(ImageDirectory::new(bench.new.directory.path())),
+    ];
+    let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+    engine.prepare("op-1", bench.new.image_from(sources)).unwrap();
+    let downloads = engine.watch().downloads();
+    assert_eq!(downloads[&cache.path().display().to_string()], index.size);
+    let rest = downloads[&bench.new.directory.path().display().to_string()];
+    let progress = engine.status().unwrap().progress;
+    assert_eq!(progress.bytes_downloaded, index.size + rest);
+    assert!(rest > 0);
 }
 
 #[test]

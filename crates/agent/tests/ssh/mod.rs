@@ -15,6 +15,7 @@ use slipway_agent::{
     ssh::{Error, Node, RemoteTarget},
     target::{LocalTarget, SlotTarget, Through},
 };
+use slipway_slots::chunking::Chunker;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
@@ -222,11 +223,17 @@ fn e43_a_partition_of_a_node_is_a_target() {
     let mut seen = vec![0; bytes.len()];
     target.read_at(1 << 20, &mut seen, Through::Medium).expect("read");
     assert!(seen == bytes);
-    let there = target.digests(0, 4 << 20, 4096, Through::Cache).expect("digests");
+    let lengths = [4096; 1024];
+    let there = target.digests(0, &lengths, Through::Cache).expect("digests");
     let mut local = LocalTarget::open(&device).expect("the slot");
     assert_eq!(
         there,
-        local.digests(0, 4 << 20, 4096, Through::Cache).expect("digests")
+        local.digests(0, &lengths, Through::Cache).expect("digests")
+    );
+    let chunker = Chunker::new(4096).expect("an average");
+    assert_eq!(
+        target.cut(0, 4 << 20, chunker, 10_000).expect("cuts"),
+        local.cut(0, 4 << 20, chunker, 10_000).expect("cuts")
     );
     let whole = target.digest(0, 4 << 20, Through::Medium).expect("a digest");
     assert_eq!(

@@ -154,3 +154,11 @@ pub fn blocks(chunks: usize, seed: u8, shared: &[usize]) -> Vec<u8> {
     }
     raw
 }
+
+/// Blocks that neither compress nor repeat.
+pub fn noise(blocks: usize, seed: u64) -> Vec<u8> {
+    use rand::{RngCore, SeedableRng};
+    let mut bytes = vec![0; blocks * 4096];
+    rand::rngs::StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
+}

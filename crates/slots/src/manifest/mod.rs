@@ -12,9 +12,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::Digest;
+use crate::chunking::Chunker;
 
 pub use admit::{Expectation, Refusal, admit};
-pub use index::{ChunkEntry, ChunkIndex, IndexError, chunk_size_for};
+pub use index::{ChunkEntry, ChunkIndex, IndexError, MOST_CHUNKS, chunk_size_for};
 pub use label::{LABEL_SIZE, LabelError, decode_label, encode_label};
 pub use trust::{KeyRing, KeyRingFile, SignedManifest, TrustError};
 
@@ -53,8 +54,9 @@ pub struct PartitionImage {
     pub size: u64,
     /// Of all bytes.
     pub digest: Digest,
-    /// A power of two, at least 4 KiB.
+    /// The average length of a chunk, by which a [`Chunker`] cuts.
     pub chunk_size: u32,
+    pub chunk_count: u32,
     /// The [`ChunkIndex`], as it is stored.
     pub index: Blob,
     /// The stored chunks, one after the other.
@@ -94,9 +96,8 @@ struct Format {
 
 impl Manifest {
     pub const FORMAT: u32 = 1;
-    /// Chunks are multiples of what every disk writes at once.
-    pub const MIN_CHUNK: u32 = 4096;
-    pub const MAX_CHUNK: u32 = 4 * 1024 * 1024;
+    /// What every disk writes at once: a partition is a multiple of it.
+    pub const BLOCK: u32 = 4096;
     /// Eight EiB minus room for sums: sizes are added without overflow.
     pub const MAX_SIZE: u64 = 1 << 50;
 
@@ -172,36 +173,28 @@ impl Manifest {
             if self.partitions[..at].iter().any(|earlier| earlier.name == *name) {
                 return wrong("name", "is used twice");
             }
-            let chunk = partition.chunk_size;
-            if !chunk.is_power_of_two() || !(Self::MIN_CHUNK..=Self::MAX_CHUNK).contains(&chunk) {
-                return wrong("chunkSize", "must be a power of two from 4096 to 4194304");
-            }
+            let Some(chunker) = Chunker::new(partition.chunk_size) else {
+                return wrong("chunkSize", "must be a power of two from 1024 to 1048576");
+            };
             if partition.size == 0 || partition.size > Self::MAX_SIZE {
                 return wrong("size", "must be from one byte to one PiB");
             }
-            if partition.size % u64::from(Self::MIN_CHUNK) != 0 {
+            if partition.size % u64::from(Self::BLOCK) != 0 {
                 return wrong("size", "must be a multiple of 4096");
             }
-            if partition.index.size > ChunkIndex::stored_limit(partition.chunk_count()) {
+            let chunks = u64::from(partition.chunk_count);
+            let possible = partition.size.div_ceil(u64::from(chunker.longest()))
+                ..=partition.size.div_ceil(u64::from(chunker.shortest()));
+            if !possible.contains(&chunks) || chunks > MOST_CHUNKS {
+                return wrong("chunkCount", "cannot be that of chunks of this size");
+            }
+            if partition.index.size > ChunkIndex::stored_limit(chunks) {
                 return wrong("index.size", "is more than the index of so many chunks can have");
             }
-            if partition.chunks.size > partition.size + partition.chunk_count() * 64 {
+            if partition.chunks.size > partition.size {
                 return wrong("chunks.size", "is more than the image");
             }
         }
         Ok(())
-    }
-}
-
-impl PartitionImage {
-    pub fn chunk_count(&self) -> u64 {
-        self.size.div_ceil(u64::from(self.chunk_size))
-    }
-
-    /// Where chunk `number` lies in the partition, and how long it is: only the last may be shorter.
-    pub fn chunk_range(&self, number: u64) -> (u64, u32) {
-        let offset = number * u64::from(self.chunk_size);
-        let length = u64::from(self.chunk_size).min(self.size - offset) as u32;
-        (offset, length)
     }
 }
