@@ -13,8 +13,8 @@ use minisign::KeyPair;
 use serde::{Deserialize, Serialize};
 use slipway_agent::boot_store::{Device, Stored};
 use slipway_agent::engine::{
-    Engine, Failpoint, Failpoints, HealthCheck, Host, Image, JournalFile, Rebooter, SlotPartition, Sources,
-    SystemClock,
+    Engine, Failpoint, Failpoints, HealthCheck, Host, Image, JournalFile, Preflight, Rebooter, SlotPartition,
+    Sources, SystemClock,
 };
 use slipway_agent::image::{ImageDirectory, build_partition};
 use slipway_agent::target::LocalTarget;
@@ -152,6 +152,7 @@ pub fn run(directory: &Path, die_at_checkpoint: Option<usize>) -> Result<()> {
         failpoints: Arc::new(DieAt(die_at_checkpoint, AtomicUsize::new(0))),
         limits: Limits::default(),
         on_delta_failure: OnDeltaFailure::Full,
+        preflight: Preflight::new(directory),
     };
     let image = Image {
         signed: SignedManifest::decode(&fs::read(directory.join("signed"))?)?,

@@ -1,15 +1,18 @@
 //! The agent updates itself with the guarantees it gives to slots: signed, verified before it may start, tried a few
 //! times, confirmed by itself or left again.
 //!
-//! The binary of the package stays where it is and only launches: it starts the version that `state` names, after it
-//! has checked that version's digest. A damaged or missing state, a damaged version, a version whose tries are used up:
+//! The binary of the package stays where it is and launches: it starts the version that `state` names in its own place,
+//! after it has checked that version's digest. A damaged or missing state, a damaged version, a version whose tries are used up:
 //! each leads to the one before it, and in the end to the packaged binary. So there is no step at which killing the
 //! agent, or cutting the power, leaves nothing that starts.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +26,8 @@ use crate::target::LocalTarget;
 
 /// The name of the partition in a manifest whose image is the agent.
 pub const PARTITION: &str = "agent";
+/// Tells a version that was launched what it is, so that it can confirm itself.
+pub const LAUNCHED: &str = "SLIPWAY_AGENT_LAUNCHED";
 /// No agent is larger.
 const MAX_SIZE: u64 = 256 << 20;
 
@@ -38,12 +43,17 @@ struct State {
     /// Confirmed by itself.
     current: Option<Digest>,
     trial: Option<Trial>,
+    /// Of the newest version that was ever confirmed: older ones are not taken any more.
+    #[serde(default)]
+    epoch: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Trial {
     digest: Digest,
     left: u8,
+    #[serde(default)]
+    epoch: u64,
 }
 
 /// What the launcher is to start.
@@ -96,8 +106,10 @@ impl Installation {
         tries: u8,
     ) -> Result<Digest, SelfUpdateError> {
         let partitions = [(PARTITION.to_owned(), MAX_SIZE + LABEL_SIZE as u64)];
+        let mut state = self.read();
         let expectation = Expectation {
             partitions: &partitions,
+            epoch: host.epoch.max(state.epoch),
             ..host.clone()
         };
         let manifest = manifest::admit(&image.signed, &expectation)?;
@@ -138,10 +150,10 @@ impl Installation {
             self.sync().map_err(failed("flushing"))?;
             self.failpoints.reached(Failpoint::AgentNamed);
         }
-        let mut state = self.read();
         state.trial = Some(Trial {
             digest: partition.digest,
             left: tries,
+            epoch: manifest.epoch,
         });
         self.write(&state).map_err(failed("writing the state in"))?;
         self.failpoints.reached(Failpoint::AgentArmed);
@@ -182,16 +194,36 @@ impl Installation {
         Choice::Packaged
     }
 
+    /// Starts the version that is to run in the place of this process, with these arguments. Returns when there is none,
+    /// or none that starts: then this process goes on itself.
+    pub fn launch(&self, arguments: &[OsString]) {
+        while let Choice::Version {
+            path,
+            digest,
+            on_trial,
+        } = self.choose()
+        {
+            let error = Command::new(&path)
+                .args(arguments)
+                .env(LAUNCHED, digest.to_string())
+                .exec();
+            tracing::error!(version = %digest, "the agent's version cannot be started: {error}");
+            if !on_trial {
+                return;
+            }
+        }
+    }
+
     /// For the new version, when it has found itself healthy.
     pub fn confirm(&self, digest: Digest) -> Result<(), SelfUpdateError> {
         let mut state = self.read();
         if state.current == Some(digest) {
             return Ok(());
         }
-        if state.trial.as_ref().is_none_or(|trial| trial.digest != digest) {
-            return Err(SelfUpdateError::NotOnTrial { digest });
+        match state.trial.take() {
+            Some(trial) if trial.digest == digest => state.epoch = state.epoch.max(trial.epoch),
+            _ => return Err(SelfUpdateError::NotOnTrial { digest }),
         }
-        state.trial = None;
         state.current = Some(digest);
         self.write(&state).map_err(|source| SelfUpdateError::Io {
             doing: "writing the state in",

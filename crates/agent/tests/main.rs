@@ -8,6 +8,7 @@ mod cli;
 mod command;
 mod disk_image;
 mod engine;
+mod faults;
 mod fetch;
 mod fuzz;
 mod local_targets;

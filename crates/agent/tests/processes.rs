@@ -22,7 +22,7 @@ use slipway_slots::{BySlot, Slot};
 use tempfile::TempDir;
 
 use crate::local_targets::Loop;
-use crate::support::host::{FixedHealth, NoReboot};
+use crate::support::host::{FixedHealth, NoReboot, no_demands};
 use crate::support::images::{TestImage, blocks, signer};
 
 const SIZE: usize = 16 * 4096 + 64 * 1024;
@@ -31,11 +31,28 @@ const SLOT: &str = "SLIPWAY_TEST_SLOT";
 const FAILPOINT: &str = "SLIPWAY_TEST_FAILPOINT";
 
 /// Sends a signal to its own process.
-struct SignalAt {
+pub struct SignalAt {
     point: String,
     nth: usize,
     signal: Signal,
     reached: AtomicUsize,
+}
+
+impl SignalAt {
+    /// `Verified 2 kill`: the point, which time, and whether to stop or to kill.
+    pub fn parse(text: &str) -> Self {
+        let mut words = text.split(' ');
+        Self {
+            point: words.next().unwrap().to_owned(),
+            nth: words.next().unwrap().parse().unwrap(),
+            signal: if words.next() == Some("stop") {
+                Signal::STOP
+            } else {
+                Signal::KILL
+            },
+            reached: AtomicUsize::new(0),
+        }
+    }
 }
 
 impl Failpoints for SignalAt {
@@ -56,17 +73,7 @@ fn child_process_of_the_tests_beside() {
     let directory = PathBuf::from(directory);
     let slot: Slot = std::env::var(SLOT).unwrap().parse().unwrap();
     let failpoint = std::env::var(FAILPOINT).unwrap();
-    let mut words = failpoint.split(' ');
-    let failpoints = SignalAt {
-        point: words.next().unwrap().to_owned(),
-        nth: words.next().unwrap().parse().unwrap(),
-        signal: if words.next() == Some("stop") {
-            Signal::STOP
-        } else {
-            Signal::KILL
-        },
-        reached: AtomicUsize::new(0),
-    };
+    let failpoints = SignalAt::parse(&failpoint);
     let path = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
     let partition = |name: &str| {
         vec![SlotPartition {
@@ -97,6 +104,7 @@ fn child_process_of_the_tests_beside() {
             checkpoint: 4 * 4096,
         },
         on_delta_failure: OnDeltaFailure::Full,
+        preflight: no_demands(),
     };
     let image = Image {
         signed: SignedManifest::decode(path("signed").as_bytes()).unwrap(),

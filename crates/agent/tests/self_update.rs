@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
@@ -12,9 +13,10 @@ use slipway_agent::engine::{Failpoint, Failpoints, Image, Sources, Unhindered};
 use slipway_agent::image::{ImageDirectory, build_partition};
 use slipway_agent::self_update::{Choice, Installation, PARTITION};
 use slipway_slots::Digest;
-use slipway_slots::manifest::{Expectation, KeyRing};
+use slipway_slots::manifest::{Expectation, KeyRing, SignedManifest};
 use tempfile::TempDir;
 
+use crate::processes::SignalAt;
 use crate::support::host::noon;
 use crate::support::images::{manifest, signer};
 
@@ -196,4 +198,210 @@ fn an_unsigned_agent_is_not_installed() {
     unsigned.signed.signatures.clear();
     assert!(installation.install(unsigned, &expectation(&keys), 1).is_err());
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+const UPDATE: &str = "SLIPWAY_TEST_SELF_UPDATE";
+const FAILPOINT: &str = "SLIPWAY_TEST_SELF_UPDATE_FAILPOINT";
+
+/// The agent's process while it updates itself; in a run of the whole suite there is nothing for it to do.
+#[test]
+fn child_process_of_the_update() {
+    let Ok(step) = std::env::var(UPDATE) else {
+        return;
+    };
+    let mut words = step.split(' ');
+    let (what, place) = (words.next().unwrap(), Path::new(words.next().unwrap()));
+    let failpoints = SignalAt::parse(&std::env::var(FAILPOINT).unwrap());
+    let installation = Installation::new(&place.join("agent"), Arc::new(failpoints));
+    match what {
+        "install" => {
+            let keys = KeyRing::decode(&fs::read(place.join("ring")).unwrap()).unwrap();
+            let blobs = place.join("blobs");
+            let image = Image {
+                signed: SignedManifest::decode(&fs::read(place.join("signed")).unwrap()).unwrap(),
+                sources: Sources::new(vec![Box::new(ImageDirectory::new(&blobs))]),
+            };
+            installation.install(image, &expectation(&keys), 3).unwrap();
+        }
+        "launch" => installation.launch(&["--version".into()]),
+        "confirm" => installation
+            .confirm(words.next().unwrap().parse().unwrap())
+            .unwrap(),
+        other => panic!("{other}"),
+    }
+}
+
+/// A host whose agent is launched by the real program.
+struct Launched {
+    place: TempDir,
+    two: Digest,
+}
+
+impl Launched {
+    /// Version one is confirmed; version two waits in `blobs`.
+    fn new() -> Self {
+        let place = TempDir::new().unwrap();
+        let blobs = place.path().join("blobs");
+        let keys = signer().ring();
+        let installation = Installation::new(&place.path().join("agent"), Arc::new(Unhindered));
+        let one = installation
+            .install(image("one", &blobs), &expectation(&keys), 3)
+            .unwrap();
+        installation.confirm(one).unwrap();
+        let two = image("two", &blobs);
+        let digest = two.signed.unverified().unwrap().partitions[0].digest;
+        fs::write(place.path().join("signed"), two.signed.encode()).unwrap();
+        fs::write(
+            place.path().join("ring"),
+            serde_json::to_vec(keys.file()).unwrap(),
+        )
+        .unwrap();
+        let config = format!(
+            "compatible: edge-box\nstateDirectory: {0}\nkeyRing: {0}/ring\nbootStore:\n  records:\n    device: \
+             {0}/store\nslots:\n  A: []\n  B: []\n",
+            place.path().display()
+        );
+        fs::write(place.path().join("config.yaml"), config).unwrap();
+        Self { place, two: digest }
+    }
+
+    /// Whether the step ended by itself; it is killed at the failpoint.
+    fn step(&self, what: &str, failpoint: &str) -> bool {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "self_update::child_process_of_the_update",
+                "--test-threads=1",
+            ])
+            .env(
+                UPDATE,
+                format!("{what} {} {}", self.place.path().display(), self.two),
+            )
+            .env(FAILPOINT, failpoint)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert!(
+            status.success() || status.signal() == Some(9),
+            "{what} at {failpoint}: {status}"
+        );
+        status.success()
+    }
+
+    /// What the packaged program starts says this.
+    fn start(&self) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_slipway-agent"))
+            .arg("--config")
+            .arg(self.place.path().join("config.yaml"))
+            .args(["launch", "--version"])
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+/// The process is killed with SIGKILL while it installs, launches and confirms, at every failpoint there is; after each,
+/// the real launcher starts a whole version, and the update can be brought to its end.
+#[test]
+fn the_real_launcher_starts_a_version_after_a_kill_at_every_step() {
+    let mut kills = 0;
+    for (what, before) in [("install", 0), ("launch", 1), ("confirm", 1)] {
+        for point in Failpoint::ALL {
+            for nth in 1..20 {
+                let host = Launched::new();
+                if before > 0 {
+                    assert!(host.step("install", "none 1 kill"));
+                }
+                if host.step(what, &format!("{point:?} {nth} kill")) {
+                    break;
+                }
+                kills += 1;
+                let said = host.start();
+                assert!(
+                    said == "one" || said == "two",
+                    "{what} killed at {point:?}: {said}"
+                );
+                assert!(host.step("install", "none 1 kill"));
+                assert_eq!(host.start(), "two", "{what} killed at {point:?}");
+                assert!(host.step("confirm", "none 1 kill"));
+                for _ in 0..5 {
+                    assert_eq!(host.start(), "two", "{what} killed at {point:?}");
+                }
+            }
+        }
+    }
+    println!(
+        "report: the agent's process was killed at {kills} places of its own update and was launched each time"
+    );
+    assert!(kills >= 9, "{kills}");
+}
+
+/// A version that cannot even be executed uses up its tries at once, and the one before it starts.
+#[test]
+fn what_cannot_be_executed_is_left_for_the_version_before_it() {
+    let host = Launched::new();
+    let blobs = host.place.path().join("blobs");
+    let bytes = b"not a program".to_vec();
+    let partition = build_partition(PARTITION, &mut bytes.as_slice(), bytes.len() as u64, &blobs).unwrap();
+    let image = Image {
+        signed: signer().sign(&manifest("three", 1, vec![partition])),
+        sources: Sources::new(vec![Box::new(ImageDirectory::new(&blobs))]),
+    };
+    let keys = signer().ring();
+    let installation = Installation::new(&host.place.path().join("agent"), Arc::new(Unhindered));
+    installation.install(image, &expectation(&keys), 3).unwrap();
+    assert_eq!(host.start(), "one");
+    assert_eq!(host.start(), "one");
+}
+
+/// Without any version, and without a configuration, the packaged program runs itself.
+#[test]
+fn without_a_version_the_packaged_program_runs() {
+    let host = Launched::new();
+    let packaged = format!("slipway-agent {}", env!("CARGO_PKG_VERSION"));
+    fs::remove_dir_all(host.place.path().join("agent")).unwrap();
+    assert_eq!(host.start(), packaged);
+    fs::remove_file(host.place.path().join("config.yaml")).unwrap();
+    assert_eq!(host.start(), packaged);
+}
+
+/// An agent older than one that was confirmed is not taken any more.
+#[test]
+fn an_agent_of_an_older_epoch_is_not_installed() {
+    let host = Launched::new();
+    let keys = signer().ring();
+    let blobs = host.place.path().join("blobs");
+    let installation = Installation::new(&host.place.path().join("agent"), Arc::new(Unhindered));
+    let versioned = |version: &str, epoch| {
+        let bytes = program(version);
+        let partition =
+            build_partition(PARTITION, &mut bytes.as_slice(), bytes.len() as u64, &blobs).unwrap();
+        Image {
+            signed: signer().sign(&manifest(version, epoch, vec![partition])),
+            sources: Sources::new(vec![Box::new(ImageDirectory::new(&blobs))]),
+        }
+    };
+    let new = installation
+        .install(versioned("five", 5), &expectation(&keys), 1)
+        .unwrap();
+    assert!(
+        installation
+            .install(versioned("four", 4), &expectation(&keys), 1)
+            .is_ok()
+    );
+    installation
+        .install(versioned("five", 5), &expectation(&keys), 1)
+        .unwrap();
+    installation.confirm(new).unwrap();
+    let error = installation
+        .install(versioned("four", 4), &expectation(&keys), 1)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("epoch 4; this host takes none below 5"), "{error}");
 }

@@ -11,7 +11,10 @@ use serde::Deserialize;
 use slipway_agent::{
     boot_store::{BootStore, Device, Directory, Stored},
     disk_image::{ImagePartition, Select},
-    engine::{Engine, HealthPolicy, Host, JournalFile, Rebooter, SlotPartition, SystemClock, Unhindered},
+    engine::{
+        Engine, HealthPolicy, Host, JournalFile, Preflight, Rebooter, SlotPartition, SystemClock, Unhindered,
+    },
+    self_update::Installation,
     target::{LocalTarget, SlotTarget},
 };
 use slipway_slots::{
@@ -55,6 +58,18 @@ pub struct Config {
     /// A file with a bearer token for the network.
     #[serde(default)]
     pub token_file: Option<PathBuf>,
+    #[serde(default)]
+    pub preflight: PreflightConfig,
+}
+
+/// What this host demands before an update begins; the usual demands where it says nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PreflightConfig {
+    /// Percent, on a host that runs on battery.
+    pub least_battery: Option<u8>,
+    /// Bytes, where the state directory is.
+    pub least_space: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -199,15 +214,29 @@ impl Config {
         })
     }
 
-    /// Everything the engine works on.
-    pub fn open(&self) -> Result<Engine> {
+    pub fn keys(&self) -> Result<KeyRing> {
         let keys = fs::read(&self.key_ring)
             .with_context(|| format!("reading the key ring {}", self.key_ring.display()))?;
-        let keys =
-            KeyRing::decode(&keys).with_context(|| format!("the key ring {}", self.key_ring.display()))?;
+        KeyRing::decode(&keys).with_context(|| format!("the key ring {}", self.key_ring.display()))
+    }
+
+    /// Where versions of the agent are.
+    pub fn own_versions(&self) -> Installation {
+        Installation::new(&self.state_directory.join("agent"), Arc::new(Unhindered))
+    }
+
+    /// Everything the engine works on.
+    pub fn open(&self) -> Result<Engine> {
+        let keys = self.keys()?;
         fs::create_dir_all(&self.state_directory)
             .with_context(|| format!("making the state directory {}", self.state_directory.display()))?;
+        let usual = Preflight::new(&self.state_directory);
         let host = Host {
+            preflight: Preflight {
+                least_battery: self.preflight.least_battery.unwrap_or(usual.least_battery),
+                least_space: self.preflight.least_space.unwrap_or(usual.least_space),
+                ..usual
+            },
             compatible: self.compatible.clone(),
             arch: std::env::consts::ARCH.to_owned(),
             keys,

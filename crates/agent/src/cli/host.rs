@@ -2,6 +2,7 @@
 //! the slots at a time; the lock in the state directory says which.
 
 use std::{
+    collections::BTreeMap,
     fs::{File, OpenOptions},
     io::Write,
     os::unix::net::UnixDatagram,
@@ -12,10 +13,15 @@ use std::{
 use anyhow::{Context, Result, bail};
 use slipway_agent::{
     command::{BootId, Running},
-    engine::{ChunkSource, Engine, Image, Rest, Sources, Status},
+    engine::{ChunkSource, Clock, Engine, Image, Rest, Sources, Status, SystemClock},
     fetch::{HttpSource, Layout, Settings, Token},
+    self_update::LAUNCHED,
 };
-use slipway_slots::{boot::SlotBoot, machine::Outcome, manifest::SignedManifest};
+use slipway_slots::{
+    boot::SlotBoot,
+    machine::Outcome,
+    manifest::{Expectation, SignedManifest},
+};
 
 use super::{
     bundle::{Bundle, SIGNED_MANIFEST},
@@ -77,11 +83,45 @@ pub fn run(config: &Config, once: bool) -> Result<()> {
         Rest::Rebooting(reason) => tracing::info!("rebooting: {reason}"),
         Rest::Recovery(reason) => tracing::error!("a person has to decide: {reason}"),
     }
+    // It came this far, so it is no worse than the version before it.
+    confirm_own_version(config);
     if once {
         return Ok(());
     }
     // Ended by systemd with the host, or restarted with the package.
     let _ = petting.join();
+    Ok(())
+}
+
+/// A version that was launched on trial keeps itself.
+fn confirm_own_version(config: &Config) {
+    let launched = std::env::var(LAUNCHED).ok().and_then(|text| text.parse().ok());
+    if let Some(digest) = launched
+        && let Err(error) = config.own_versions().confirm(digest)
+    {
+        tracing::error!("{error}");
+    }
+}
+
+/// Installs a new version of the agent. The one that runs goes on until the service starts again.
+pub fn self_update(config: &Config, from: &str, tries: u8) -> Result<()> {
+    let _lock = Lock::take(config)?;
+    let (signed, sources) = sources(config, from)?;
+    let keys = config.keys()?;
+    let host = Expectation {
+        keys: &keys,
+        compatible: &config.compatible,
+        arch: std::env::consts::ARCH,
+        epoch: 0,
+        now: SystemClock.now(),
+        partitions: &[],
+        quarantined: &BTreeMap::new(),
+    };
+    let digest = config
+        .own_versions()
+        .install(Image { signed, sources }, &host, tries)?;
+    println!("the agent {} is installed", digest.short());
+    println!("`systemctl restart slipway-agent` starts it on trial");
     Ok(())
 }
 

@@ -5,7 +5,7 @@ mod config;
 mod host;
 mod image;
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -78,6 +78,20 @@ enum Command {
         #[arg(long)]
         slot: Slot,
     },
+    /// Start the newest version of the agent that can be relied on, with these arguments.
+    Launch {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, default_value = "run")]
+        arguments: Vec<OsString>,
+    },
+    /// Install a new version of the agent; it is on trial from the next start of the service on.
+    SelfUpdate {
+        /// A directory, an OCI image layout, or an address.
+        #[arg(long)]
+        from: String,
+        /// How often it may start without confirming itself.
+        #[arg(long, default_value_t = 3)]
+        tries: u8,
+    },
     /// Make, show and check images.
     #[command(subcommand)]
     Image(image::Image),
@@ -103,6 +117,17 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Status { json } => host::status(&config()?, json),
         Command::History { json } => host::history(&config()?, json),
         Command::Install { slot } => config()?.install(slot),
+        Command::Launch { arguments: given } => {
+            let mut words = vec!["--config".into(), arguments.config.clone().into_os_string()];
+            words.extend(given);
+            // Without a configuration the packaged agent says what is wrong with it.
+            if let Ok(config) = config() {
+                config.own_versions().launch(&words);
+            }
+            words.insert(0, "slipway-agent".into());
+            run(Arguments::parse_from(words))
+        }
+        Command::SelfUpdate { from, tries } => host::self_update(&config()?, &from, tries),
         Command::Image(image) => image::run(image),
         Command::Slot(SlotCommand::Serve { device }) => {
             let mut target = LocalTarget::open(&device)

@@ -77,6 +77,7 @@ pub struct Host {
     pub failpoints: Arc<dyn Failpoints>,
     pub limits: Limits,
     pub on_delta_failure: OnDeltaFailure,
+    pub preflight: Preflight,
 }
 
 /// An image to write, and where its bytes can be had.
@@ -93,6 +94,8 @@ pub enum EngineError {
     Image(#[from] Refusal),
     #[error("{place} is in use: {by}; nothing was written")]
     InUse { place: String, by: String },
+    #[error("{place} is a partition of both slots; nothing was written")]
+    SamePartition { place: String },
     #[error(transparent)]
     Preflight(#[from] PreflightError),
     #[error(transparent)]
@@ -129,7 +132,11 @@ impl EngineError {
             | Self::Io { .. }
             | Self::Journal(_)
             | Self::ImageNeeded { .. } => Class::Transient,
-            Self::Refused(_) | Self::Image(_) | Self::Store(_) | Self::Failed { .. } => Class::Terminal,
+            Self::Refused(_)
+            | Self::Image(_)
+            | Self::SamePartition { .. }
+            | Self::Store(_)
+            | Self::Failed { .. } => Class::Terminal,
         }
     }
 }
@@ -216,9 +223,9 @@ impl Engine {
         let facts = self.facts()?;
         let manifest = self.admit(&image.signed, &facts)?;
         let entry = machine::accept(&facts, id, manifest.id(), &manifest.version, manifest.epoch)?;
+        self.check_unused(facts.booted.map_or(Slot::B, Slot::other))?;
+        self.host.preflight.check()?;
         if let Some(entry) = entry {
-            let target = facts.booted.map_or(Slot::B, Slot::other);
-            self.check_unused(target)?;
             self.volatile = Volatile::default();
             self.resumed = false;
             self.perform(Action::Record(entry), "asked for", &facts)?;
@@ -314,8 +321,12 @@ impl Engine {
         Ok(manifest::admit(signed, &expectation)?)
     }
 
-    /// Refuses a slot that somebody else uses.
+    /// Refuses a slot that somebody else uses, or that is the other one as well.
     fn check_unused(&mut self, slot: Slot) -> Result<(), EngineError> {
+        let others: Vec<_> = self.host.slots[slot.other()]
+            .iter()
+            .map(|partition| partition.target.describe())
+            .collect();
         for partition in &mut self.host.slots[slot] {
             let target = &mut partition.target;
             let by = target.in_use().map_err(|source| EngineError::Io {
@@ -328,6 +339,10 @@ impl Engine {
                     place: target.describe(),
                     by,
                 });
+            }
+            let place = target.describe();
+            if others.contains(&place) {
+                return Err(EngineError::SamePartition { place });
             }
         }
         Ok(())

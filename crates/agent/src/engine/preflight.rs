@@ -1,22 +1,31 @@
-//! What is looked at before anything is changed: power, and room for what the agent itself writes.
+//! What a host must offer before anything is changed: power, and space for what the agent itself writes.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::StatVfsMountFlags;
 
 /// What a host demands before an upgrade begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preflight {
     /// A host on battery needs at least this much of it, in percent.
     pub least_battery: u8,
-    /// Free bytes where journal and cache are.
+    /// Free bytes where the journal is.
     pub least_space: u64,
+    /// Where the kernel lists batteries and chargers; a host without any runs on mains.
+    pub supplies: PathBuf,
+    /// Where the journal is.
+    pub state_directory: PathBuf,
 }
 
-impl Default for Preflight {
-    fn default() -> Self {
+impl Preflight {
+    /// The usual demands of a host that keeps its journal there.
+    pub fn new(state_directory: &Path) -> Self {
         Self {
             least_battery: 30,
             least_space: 4 << 20,
+            supplies: "/sys/class/power_supply".into(),
+            state_directory: state_directory.to_owned(),
         }
     }
 }
@@ -25,6 +34,8 @@ impl Default for Preflight {
 pub enum PreflightError {
     #[error("the host runs on battery with {found} %; an upgrade needs {needed} %, or mains power")]
     Power { found: u8, needed: u8 },
+    #[error("{place} is read-only: the journal cannot be written; mount it read-write")]
+    ReadOnly { place: String },
     #[error("{place} has {available} bytes free; {needed} are needed (ResourceExhausted)")]
     Space {
         place: String,
@@ -34,10 +45,14 @@ pub enum PreflightError {
 }
 
 impl Preflight {
-    /// `supplies` is `/sys/class/power_supply`: a host without one runs on mains.
-    pub fn power(&self, supplies: &Path) -> Result<(), PreflightError> {
+    pub fn check(&self) -> Result<(), PreflightError> {
+        self.power()?;
+        self.space()
+    }
+
+    fn power(&self) -> Result<(), PreflightError> {
         let mut lowest = None;
-        for supply in fs::read_dir(supplies).into_iter().flatten().flatten() {
+        for supply in fs::read_dir(&self.supplies).into_iter().flatten().flatten() {
             let read = |name: &str| fs::read_to_string(supply.path().join(name)).unwrap_or_default();
             match read("type").trim() {
                 "Mains" | "USB" if read("online").trim() == "1" => return Ok(()),
@@ -58,19 +73,21 @@ impl Preflight {
         }
     }
 
-    /// Whether `needed` bytes, and what the agent itself needs, fit where `place` is. A place that cannot be asked is
-    /// left to the writes themselves.
-    pub fn space(&self, place: &Path, needed: u64) -> Result<(), PreflightError> {
-        let Ok(stat) = rustix::fs::statvfs(place) else {
+    /// A filesystem that cannot be asked is left to the writes themselves.
+    fn space(&self) -> Result<(), PreflightError> {
+        let Ok(stat) = rustix::fs::statvfs(&self.state_directory) else {
             return Ok(());
         };
         let available = stat.f_bavail.saturating_mul(stat.f_frsize);
-        let needed = needed.saturating_add(self.least_space);
-        if available < needed {
+        let place = || self.state_directory.display().to_string();
+        if stat.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            return Err(PreflightError::ReadOnly { place: place() });
+        }
+        if available < self.least_space {
             return Err(PreflightError::Space {
-                place: place.display().to_string(),
+                place: place(),
                 available,
-                needed,
+                needed: self.least_space,
             });
         }
         Ok(())

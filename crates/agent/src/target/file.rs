@@ -60,7 +60,8 @@ impl LocalTarget {
             .open(path)
             .ok();
         Ok(Self {
-            path: path.to_owned(),
+            // Names of one device differ; what they lead to does not.
+            path: fs::canonicalize(path)?,
             cached,
             direct,
             start,

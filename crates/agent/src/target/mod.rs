@@ -4,6 +4,7 @@
 mod file;
 
 use std::io;
+use std::sync::mpsc::{channel, sync_channel};
 
 use slipway_slots::Digest;
 use slipway_slots::chunking::Chunker;
@@ -13,6 +14,8 @@ pub use file::LocalTarget;
 
 /// The largest piece read at once.
 const PIECE: usize = 1 << 20;
+/// So many pieces are read before the first of them is used.
+const READ_AHEAD: usize = 3;
 
 /// Which bytes a read is to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,19 +84,35 @@ pub trait SlotTarget: Send {
         Ok(cuts)
     }
 
-    /// The digest of the whole range.
+    /// The digest of the whole range; one thread reads while another computes.
     fn digest(&mut self, offset: u64, length: u64, through: Through) -> io::Result<Digest> {
-        let mut hasher = Hasher::new();
-        let mut buffer = vec![0; 1 << 20];
-        let end = offset + length;
-        let mut at = offset;
-        while at < end {
-            let length = (buffer.len() as u64).min(end - at) as usize;
-            self.read_at(at, &mut buffer[..length], through)?;
-            hasher.update(&buffer[..length]);
-            at += length as u64;
-        }
-        Ok(hasher.finish())
+        let (to_hash, pieces) = sync_channel::<Vec<u8>>(READ_AHEAD);
+        let (give_back, used) = channel();
+        std::thread::scope(|scope| {
+            let hashing = scope.spawn(move || {
+                let mut hasher = Hasher::new();
+                for piece in pieces {
+                    hasher.update(&piece);
+                    // Nobody takes it when everything has been read.
+                    let _ = give_back.send(piece);
+                }
+                hasher.finish()
+            });
+            let end = offset + length;
+            let mut at = offset;
+            while at < end {
+                let length = (PIECE as u64).min(end - at) as usize;
+                let mut piece: Vec<u8> = used.try_recv().unwrap_or_default();
+                piece.resize(length, 0);
+                self.read_at(at, &mut piece, through)?;
+                to_hash.send(piece).map_err(io::Error::other)?;
+                at += length as u64;
+            }
+            drop(to_hash);
+            hashing
+                .join()
+                .map_err(|_| io::Error::other("computing a digest failed"))
+        })
     }
 }
 

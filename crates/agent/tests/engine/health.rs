@@ -78,7 +78,7 @@ fn server(status: &'static str) -> String {
 
 fn observe(policy: HealthPolicy) -> Result<(), String> {
     SystemProbe(HealthPolicy {
-        check_timeout_seconds: 1,
+        check_timeout_seconds: 60,
         ..policy
     })
     .observe()
@@ -119,8 +119,13 @@ fn e29_probes_say_what_is_not_healthy() {
         observe(command(&["false"])).unwrap_err(),
         "command false: exit status: 1"
     );
+    let hanging = HealthPolicy {
+        check_timeout_seconds: 1,
+        ..command(&["sleep", "600"])
+    };
     assert!(
-        observe(command(&["sleep", "60"]))
+        SystemProbe(hanging)
+            .observe()
             .unwrap_err()
             .contains("did not end within 1 s")
     );

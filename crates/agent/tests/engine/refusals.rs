@@ -1,10 +1,11 @@
 //! E-25, E-27, E-44: what is refused, is refused before a byte is written or a slot is given up.
 
-use slipway_agent::engine::{EngineError, Preflight};
+use slipway_agent::engine::{Class, Engine, EngineError, Preflight, PreflightError};
 use slipway_slots::Slot;
 use slipway_slots::manifest::{KeyRing, KeyRingFile, Manifest, SignedManifest};
 
 use super::Bench;
+use crate::support::host::no_demands;
 use crate::support::images::{Signer, TestImage, blocks, signer};
 
 fn refused(bench: &Bench, signed: SignedManifest) -> String {
@@ -171,32 +172,96 @@ fn two_of_three_keys_must_sign_and_a_ring_hands_over_to_the_next() {
     assert!(rotated.rotate(&old, &all).is_err(), "a ring does not go back");
 }
 
-/// E-26 (local half): said before the start, with both numbers.
+/// What `prepare` says on a host with these demands, and that nothing was written.
+fn refused_by(preflight: Preflight) -> EngineError {
+    let mut bench = Bench::new();
+    bench.setup.preflight = preflight;
+    let before = bench.shared.disks();
+    let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+    let error = engine.prepare("op-1", bench.new.image()).unwrap_err();
+    assert!(bench.shared.disks() == before, "something was written: {error}");
+    assert!(bench.shared.log().is_empty(), "something was written: {error}");
+    assert_eq!(error.class(), Class::Transient, "{error}");
+    error
+}
+
+/// E-26 (local half): too little space is said before the start, with both numbers.
 #[test]
-fn e26_too_little_room_or_power_is_said_before_the_start() {
+fn e26_too_little_space_is_refused_before_a_byte_is_written() {
     let directory = tempfile::TempDir::new().unwrap();
-    let checks = Preflight::default();
-    let error = checks
-        .space(directory.path(), u64::MAX / 2)
-        .unwrap_err()
-        .to_string();
+    let demand = Preflight {
+        least_space: u64::MAX,
+        ..Preflight::new(directory.path())
+    };
+    let EngineError::Preflight(PreflightError::Space {
+        place,
+        available,
+        needed,
+    }) = refused_by(demand.clone())
+    else {
+        panic!("another reason");
+    };
+    assert_eq!(place, directory.path().display().to_string());
+    assert_eq!(needed, u64::MAX);
+    assert!(available > 0);
+    let said = refused_by(demand).to_string();
     assert!(
-        error.contains("bytes free") && error.contains("ResourceExhausted"),
-        "{error}"
+        said.ends_with("18446744073709551615 are needed (ResourceExhausted)"),
+        "{said}"
     );
-    checks.space(directory.path(), 0).unwrap();
-    let battery = directory.path().join("BAT0");
-    std::fs::create_dir(&battery).unwrap();
-    std::fs::write(battery.join("type"), "Battery\n").unwrap();
-    std::fs::write(battery.join("capacity"), "12\n").unwrap();
-    let error = checks.power(directory.path()).unwrap_err().to_string();
+}
+
+/// A write that a power cut is likely to interrupt is not begun; on mains, or with enough in the battery, it is.
+#[test]
+fn an_empty_battery_is_refused_before_a_byte_is_written() {
+    let supplies = tempfile::TempDir::new().unwrap();
+    let describe = |name: &str, files: &[(&str, &str)]| {
+        let folder = supplies.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        for (file, text) in files {
+            std::fs::write(folder.join(file), format!("{text}\n")).unwrap();
+        }
+    };
+    let demand = Preflight {
+        supplies: supplies.path().to_owned(),
+        ..no_demands()
+    };
+    describe("BAT0", &[("type", "Battery"), ("capacity", "12")]);
+    describe(
+        "MOUSE",
+        &[("type", "Battery"), ("capacity", "99"), ("scope", "Device")],
+    );
+    describe("AC", &[("type", "Mains"), ("online", "0")]);
     assert_eq!(
-        error,
+        refused_by(demand.clone()).to_string(),
         "the host runs on battery with 12 %; an upgrade needs 30 %, or mains power"
     );
-    let mains = directory.path().join("AC");
-    std::fs::create_dir(&mains).unwrap();
-    std::fs::write(mains.join("type"), "Mains\n").unwrap();
-    std::fs::write(mains.join("online"), "1\n").unwrap();
-    checks.power(directory.path()).unwrap();
+    let accepts = |preflight: &Preflight| {
+        let mut bench = Bench::new();
+        bench.setup.preflight = preflight.clone();
+        let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+        engine.prepare("op-1", bench.new.image()).unwrap();
+    };
+    describe("AC", &[("online", "1")]);
+    accepts(&demand);
+    describe("AC", &[("online", "0")]);
+    describe("BAT0", &[("capacity", "30")]);
+    accepts(&demand);
+}
+
+/// A configuration that names one partition for both slots would overwrite the running system.
+#[test]
+fn e44_one_partition_for_both_slots_is_refused() {
+    let bench = Bench::new();
+    let before = bench.shared.disks();
+    let mut host = bench.setup.host(&bench.shared, Some(Slot::A));
+    host.slots.b = bench.setup.host(&bench.shared, Some(Slot::A)).slots.a;
+    let mut engine = Engine::open(host).unwrap();
+    let error = engine.prepare("op-1", bench.new.image()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "slot A is a partition of both slots; nothing was written"
+    );
+    assert!(bench.shared.disks() == before);
+    assert!(bench.shared.log().is_empty());
 }

@@ -1,12 +1,13 @@
 //! Builds engines over a host in memory.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use slipway_agent::boot_store::{BootStore, Stored};
 use slipway_agent::engine::{
-    Clock, Engine, EngineError, Failpoints, HealthCheck, Host, Rebooter, SlotPartition, Unhindered,
+    Clock, Engine, EngineError, Failpoints, HealthCheck, Host, Preflight, Rebooter, SlotPartition, Unhindered,
 };
 use slipway_slots::boot::{
     BootState, Codec, Contents, GptAttributes, Grubenv, Layout, Records, SystemdBoot, UbootEnv,
@@ -210,6 +211,16 @@ pub struct Setup {
     pub on_delta_failure: OnDeltaFailure,
     pub now: Timestamp,
     pub used_by: Option<String>,
+    pub preflight: Preflight,
+}
+
+/// A host on mains with nothing on its disk that counts.
+pub fn no_demands() -> Preflight {
+    Preflight {
+        supplies: "/nonexistent".into(),
+        least_space: 0,
+        ..Preflight::new(Path::new("/nonexistent"))
+    }
 }
 
 impl Setup {
@@ -225,6 +236,7 @@ impl Setup {
             on_delta_failure: OnDeltaFailure::Full,
             now: noon(),
             used_by: None,
+            preflight: no_demands(),
         }
     }
 
@@ -256,6 +268,7 @@ impl Setup {
             failpoints: self.failpoints.clone(),
             limits: self.limits,
             on_delta_failure: self.on_delta_failure,
+            preflight: self.preflight.clone(),
         }
     }
 

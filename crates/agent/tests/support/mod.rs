@@ -3,5 +3,6 @@
 
 pub mod boot_loader;
 pub mod disks;
+pub mod faulty_disk;
 pub mod host;
 pub mod images;
