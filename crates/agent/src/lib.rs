@@ -7,6 +7,7 @@ pub mod disk_image;
 pub mod engine;
 pub mod fetch;
 pub mod image;
+pub mod io_priority;
 pub mod self_update;
 pub mod ssh;
 pub mod target;

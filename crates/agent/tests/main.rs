@@ -4,6 +4,7 @@
     reason = "helpers of tests fail where they stand, as tests do"
 )]
 
+mod acceptance;
 mod cli;
 mod command;
 mod disk_image;

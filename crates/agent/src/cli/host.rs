@@ -183,6 +183,9 @@ pub fn update(config: &Config, from: &str, id: Option<&str>, stage: bool) -> Res
     let mut engine = config.open()?;
     // A slot on trial, or a rollback under way, comes first.
     settle(&mut engine)?;
+    if let Err(error) = slipway_agent::io_priority::give_way() {
+        tracing::warn!("the update does not give way at the disk: {error}");
+    }
     let image = signed.unverified().context("the image's manifest")?;
     let id = id.map_or_else(|| format!("update-{}", image.id().short()), str::to_owned);
     let watch = engine.watch();

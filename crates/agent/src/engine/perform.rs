@@ -74,6 +74,8 @@ impl Engine {
     fn write(&mut self, operation: &Operation) -> Result<(), Stopped> {
         let target = operation.target;
         self.check_unused(target).map_err(Stopped::Error)?;
+        let held = self.label(target).ok().flatten();
+        let labelled = held.is_some_and(|(_, manifest)| manifest.id() == operation.image);
         let Some(image) = &mut self.image else {
             return Err(Stopped::Error(EngineError::ImageNeeded {
                 id: operation.id.clone(),
@@ -104,6 +106,7 @@ impl Engine {
                 limits: self.host.limits,
                 on_delta_failure: self.host.on_delta_failure,
                 resumed: self.resumed,
+                labelled,
                 failpoints: &*self.host.failpoints,
                 meter: &mut meter,
             };

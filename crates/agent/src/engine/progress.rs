@@ -164,6 +164,15 @@ impl Meter {
         self.since.1 = self.watch.progress().bytes_done;
     }
 
+    /// A partition of so many bytes is there already.
+    pub fn in_place(&mut self, bytes: u64) {
+        let cost = Cost {
+            in_place: bytes,
+            ..Cost::default()
+        };
+        self.planned(&cost, bytes);
+    }
+
     /// So many bytes more are on their way to the slot.
     pub fn produced(&mut self, bytes: u64) {
         if bytes == 0 {

@@ -99,22 +99,130 @@ fn e29_e32_an_unhealthy_system_returns_to_the_version_before() {
     assert_eq!(engine.history().last().unwrap().outcome, Outcome::Confirmed);
 }
 
-/// E-38: nothing is written and nothing downloaded but the index.
+/// E-38: nothing is written and nothing downloaded, not even the index: there may be no source at all.
 #[test]
 fn e38_an_unchanged_image_costs_no_write_and_no_download() {
     let bench = Bench::new();
     let size = bench.shared.disks().b.len();
     bench.shared.change(|disks| disks.b = bench.new.slot(size));
     let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
-    engine.prepare("op-1", bench.new.image()).unwrap();
+    engine.prepare("op-1", bench.new.image_from(Vec::new())).unwrap();
     assert_eq!(bench.shared.written(Device::B), 0);
     let progress = engine.status().unwrap().progress;
-    assert_eq!(
-        progress.bytes_downloaded,
-        bench.new.manifest.partitions[0].index.size
-    );
+    assert_eq!(progress.bytes_downloaded, 0);
     assert_eq!(progress.bytes_in_place, progress.bytes_total);
+    assert_eq!(progress.bytes_done, progress.bytes_total);
     assert_eq!(progress.bytes_written, 0);
+}
+
+/// A label that says so is not believed: one byte is wrong, and its block is written.
+#[test]
+fn e38_a_slot_that_only_claims_to_hold_the_image_is_written() {
+    let bench = Bench::new();
+    let size = bench.shared.disks().b.len();
+    bench.shared.change(|disks| {
+        disks.b = bench.new.slot(size);
+        disks.b[9000] ^= 1;
+    });
+    let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+    engine.prepare("op-1", bench.new.image()).unwrap();
+    assert!(bench.new.is_in(&bench.shared.disks().b));
+    assert_eq!(bench.shared.written(Device::B), 4096);
+}
+
+/// E-30: power that fails before the health checks have decided costs a try and is no failure.
+#[test]
+fn e30_power_loss_before_the_health_decision_costs_a_try() {
+    for kind in Kind::ALL {
+        let mut bench = Bench::new();
+        bench.setup.kind = kind;
+        bench.shared.change(|disks| {
+            disks.store = kind.bytes(&slipway_slots::boot::BootState::installed(Slot::A));
+        });
+        let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+        engine.prepare("op-1", bench.new.image()).unwrap();
+        engine.activate("op-1", 3).unwrap();
+        for left in [2, 1] {
+            assert_eq!(boot_loader::boot(kind, &bench.shared), Some(Slot::B), "{kind:?}");
+            bench.setup.health = Health::Unknown;
+            let mut engine = bench.setup.engine(&bench.shared, Slot::B).unwrap();
+            assert!(matches!(engine.run().unwrap(), Rest::Waiting(_)), "{kind:?}");
+            let state = kind.read(&bench.shared.disks().store).state.unwrap();
+            assert_eq!(state.slots.b, SlotBoot::Trial { left, of: 3 }, "{kind:?}");
+            assert!(engine.history().is_empty(), "{kind:?}: it is decided");
+        }
+        assert_eq!(boot_loader::boot(kind, &bench.shared), Some(Slot::B), "{kind:?}");
+        bench.setup.health = Health::Passed;
+        let mut engine = bench.setup.engine(&bench.shared, Slot::B).unwrap();
+        engine.run().unwrap();
+        assert_eq!(
+            engine.history().last().unwrap().outcome,
+            Outcome::Confirmed,
+            "{kind:?}"
+        );
+    }
+}
+
+/// E-31: nothing of an earlier rollback is left in any boot store that would keep the next good image from booting, with
+/// a single try.
+#[test]
+fn e31_a_good_image_boots_the_first_time_after_a_rollback() {
+    for kind in Kind::ALL {
+        let mut bench = Bench::new();
+        bench.setup.kind = kind;
+        bench.shared.change(|disks| {
+            disks.store = kind.bytes(&slipway_slots::boot::BootState::installed(Slot::A));
+        });
+        let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+        engine.prepare("op-1", bench.new.image()).unwrap();
+        engine.activate("op-1", 1).unwrap();
+        assert_eq!(boot_loader::boot(kind, &bench.shared), Some(Slot::B), "{kind:?}");
+        assert_eq!(boot_loader::boot(kind, &bench.shared), Some(Slot::A), "{kind:?}");
+        let next = TestImage::build("3.0", 3, blocks(super::CHUNKS, 3, &[]));
+        let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+        engine.run().unwrap();
+        engine.prepare("op-2", next.image()).unwrap();
+        engine.activate("op-2", 1).unwrap();
+        assert_eq!(boot_loader::boot(kind, &bench.shared), Some(Slot::B), "{kind:?}");
+        let mut engine = bench.setup.engine(&bench.shared, Slot::B).unwrap();
+        engine.run().unwrap();
+        assert_eq!(
+            engine.history().last().unwrap().outcome,
+            Outcome::Confirmed,
+            "{kind:?}"
+        );
+        // E-32: the version before is the one that ran, not the one before that.
+        let status = engine.status().unwrap();
+        assert_eq!(status.slots[0].version.as_deref(), Some("1.0"), "{kind:?}");
+    }
+}
+
+/// E-33: confirming again changes nothing; confirming what was rolled back is refused.
+#[test]
+fn e33_confirming_twice_is_nothing_and_too_late_is_refused() {
+    let mut bench = Bench::new();
+    bench.setup.health = Health::Unknown;
+    let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+    engine.prepare("op-1", bench.new.image()).unwrap();
+    engine.activate("op-1", 1).unwrap();
+    let on_trial = {
+        boot_loader::boot(Kind::Records, &bench.shared);
+        bench.shared.disks()
+    };
+    let mut engine = bench.setup.engine(&bench.shared, Slot::B).unwrap();
+    engine.confirm("op-1").unwrap();
+    let confirmed = bench.shared.disks();
+    engine.confirm("op-1").unwrap();
+    assert!(
+        bench.shared.disks() == confirmed,
+        "the second time changed something"
+    );
+    bench.shared.change(|disks| *disks = on_trial);
+    assert_eq!(boot_loader::boot(Kind::Records, &bench.shared), Some(Slot::A));
+    let mut engine = bench.setup.engine(&bench.shared, Slot::A).unwrap();
+    engine.run().unwrap();
+    let refused = engine.confirm("op-1").unwrap_err().to_string();
+    assert!(refused.contains("rolled back"), "{refused}");
 }
 
 /// Blocks that are the same are skipped and counted; what the running slot has is copied, not downloaded.
