@@ -207,6 +207,11 @@ pub fn update(config: &Config, from: &str, id: Option<&str>, stage: bool) -> Res
         "{} {} is written and verified ({id})",
         manifest.name, manifest.version
     );
+    let progress = engine.watch().progress();
+    println!(
+        "{} bytes written, {} were in place, {} downloaded",
+        progress.bytes_written, progress.bytes_in_place, progress.bytes_downloaded
+    );
     if stage {
         println!("staged; `slipway-agent activate {id}` boots it");
         return Ok(());

@@ -256,6 +256,15 @@ impl Codec for GptAttributes {
                     what: format!("slot {slot} is partition {number}: partitions are 1 to {ENTRIES}"),
                 });
             }
+            // Armed with another number, a slot would look as if it had been tried already.
+            if let SlotBoot::Trial { of, .. } = state.slots[slot]
+                && of != self.tries
+            {
+                return Err(CodecError::NoRoom {
+                    store: "gpt",
+                    what: format!("slots are armed with {} tries here, not with {of}", self.tries),
+                });
+            }
         }
         let (tables, problems) = self.tables(contents);
         let (Contents::Extents(extents), Some(source)) =
