@@ -347,7 +347,7 @@ fn the_real_launcher_starts_a_version_after_a_kill_at_every_step() {
 fn what_cannot_be_executed_is_left_for_the_version_before_it() {
     let host = Launched::new();
     let blobs = host.place.path().join("blobs");
-    let bytes = b"not a program".to_vec();
+    let bytes = b"#!/nonexistent/interpreter\n".to_vec();
     let partition = build_partition(PARTITION, &mut bytes.as_slice(), bytes.len() as u64, &blobs).unwrap();
     let image = Image {
         signed: signer().sign(&manifest("three", 1, vec![partition])),
