@@ -1,6 +1,6 @@
 //! A manager that was installed into a cluster as a Deployment and runs as a process on this machine: with the
-//! container's own arguments, variables and rights. Stands in for those who serve a pod in a real cluster: cert-manager
-//! (certificates and whom to trust), the Service (the way to the manager) and the kubelet (secret volumes).
+//! container's own arguments, variables, volumes and rights. Does what others do for a pod in a real cluster: cert-manager
+//! (certificates and whom to trust), the Service (the way to the manager) and the kubelet (volumes of secrets and tokens).
 
 use std::{
     collections::BTreeMap,
@@ -12,11 +12,14 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{Secret, Service},
+    api::{
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        core::v1::{Secret, Service, ServiceAccount},
+    },
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
@@ -59,7 +62,7 @@ pub struct Installed {
     pub arguments: Vec<String>,
     /// The container's variables, with the pod's fields filled in.
     pub environment: BTreeMap<String, String>,
-    /// Where each secret volume lies.
+    /// Where each volume lies. Arguments and variables that name a path in one name that place.
     pub volumes: BTreeMap<String, PathBuf>,
 }
 
@@ -98,14 +101,19 @@ pub async fn prepare(
 
     let mut volumes = BTreeMap::new();
     for volume in pod["volumes"].as_array().into_iter().flatten() {
-        let (Some(name), Some(secret)) = (volume["name"].as_str(), volume["secret"]["secretName"].as_str())
-        else {
-            return Err(unexpected("a volume that is no secret"));
-        };
+        let name = volume["name"].as_str().unwrap_or_default();
         let path = directory.join(name);
-        mount(&client, namespace, secret, &path).await?;
+        if let Some(secret) = volume["secret"]["secretName"].as_str() {
+            mount(&client, namespace, secret, &path).await?;
+        } else if let Some(sources) = volume["projected"]["sources"].as_array() {
+            project(&client, namespace, account, sources, &path).await?;
+        } else {
+            return Err(unexpected("a volume that is neither a secret nor projected"));
+        }
         volumes.insert(name.to_owned(), path);
     }
+    let here = |text: &str| at_home(text, &manager["volumeMounts"], &volumes);
+    arguments = arguments.iter().map(|argument| here(argument)).collect();
     if let Some(path) = volumes.get("cert") {
         arguments.extend([
             "--webhook-host=127.0.0.1".to_owned(),
@@ -121,7 +129,7 @@ pub async fn prepare(
             let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
                 Some("metadata.namespace") => namespace.to_owned(),
                 Some("metadata.name" | "metadata.uid") => deployment.name_any(),
-                _ => variable["value"].as_str()?.to_owned(),
+                _ => here(variable["value"].as_str()?),
             };
             Some((variable["name"].as_str()?.to_owned(), value))
         })
@@ -314,6 +322,55 @@ async fn mount(client: &Client, namespace: &str, secret: &str, path: &Path) -> R
     write_volume(path, &files)
 }
 
+/// What the kubelet does for a projected volume whose sources are tokens of the pod's service account.
+async fn project(
+    client: &Client,
+    namespace: &str,
+    account: &str,
+    sources: &[Value],
+    path: &Path,
+) -> Result<(), InstalledError> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let mut files = BTreeMap::new();
+    for source in sources {
+        let token = &source["serviceAccountToken"];
+        let (Some(audience), Some(file)) = (token["audience"].as_str(), token["path"].as_str()) else {
+            return Err(InstalledError::Unexpected {
+                what: format!("a projected volume of {namespace}"),
+                detail: format!("{source} is no token of a service account"),
+            });
+        };
+        let request = TokenRequest {
+            spec: TokenRequestSpec {
+                audiences: vec![audience.to_owned()],
+                expiration_seconds: token["expirationSeconds"].as_i64(),
+                ..TokenRequestSpec::default()
+            },
+            ..TokenRequest::default()
+        };
+        let doing = format!("asking for a token of ServiceAccount {namespace}/{account}");
+        let answer = accounts
+            .create_token_request(account, &PostParams::default(), &request)
+            .await
+            .map_err(|source| kubernetes(&doing, source))?;
+        let text = answer.status.map(|status| status.token).unwrap_or_default();
+        files.insert(file.to_owned(), text.into_bytes());
+    }
+    write_volume(path, &files)
+}
+
+/// A text of the container, where paths below a mounted volume become paths of this machine.
+fn at_home(text: &str, mounts: &Value, volumes: &BTreeMap<String, PathBuf>) -> String {
+    let mut text = text.to_owned();
+    for mount in mounts.as_array().into_iter().flatten() {
+        let place = mount["name"].as_str().and_then(|name| volumes.get(name));
+        if let (Some(path), Some(place)) = (mount["mountPath"].as_str(), place) {
+            text = text.replace(path.trim_end_matches('/'), &place.display().to_string());
+        }
+    }
+    text
+}
+
 async fn list(
     client: &Client,
     api_version: &str,
@@ -385,6 +442,15 @@ mod tests {
             Path::new("..3")
         );
         assert!(!volume.join("..2").exists(), "what nobody reads any more is gone");
+    }
+
+    #[test]
+    fn paths_in_a_mounted_volume_become_paths_of_this_machine() {
+        let mounts = json!([{"name": "token", "mountPath": "/var/run/tokens/"}]);
+        let volumes = BTreeMap::from([("token".to_owned(), PathBuf::from("/tmp/here"))]);
+        let here = |text| at_home(text, &mounts, &volumes);
+        assert_eq!(here("--file=/var/run/tokens/one"), "--file=/tmp/here/one");
+        assert_eq!(here("--other=/var/run/secrets"), "--other=/var/run/secrets");
     }
 
     #[test]

@@ -10,12 +10,14 @@ mod directory;
 pub mod hosts;
 pub mod install;
 pub mod installed;
+pub mod inventory;
 pub mod parts;
 pub mod peers;
 mod ports;
 mod process;
 pub mod rights;
 pub mod shared;
+pub mod tools;
 pub mod wait;
 
 pub use cluster::{

@@ -11,9 +11,10 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use slipway_k3s_sim::{Simulator, Timing};
 use slipway_testbed::{
-    Cluster, ManagementCluster, Part, Parts, WorkloadCluster,
+    Builder, Cluster, ManagementCluster, Part, Parts, WorkloadCluster,
     hosts::{Hosts, SimulatedK3s},
-    parts,
+    inventory, parts,
+    tools::Tools,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -65,6 +66,10 @@ enum With {
     Kwok,
     /// Test hosts in namespace `default` that boot into simulated K3s clusters, with Cluster API.
     K3s,
+    /// kubectl and clusterctl in a folder for a PATH, and clusterctl's inventory of the Cluster API that runs.
+    Tools,
+    /// A second API server, with kwok, for clusters that somebody simulates.
+    Workload,
 }
 
 /// Where the test hosts are served: Machines of these Clusters become simulated K3s nodes.
@@ -123,6 +128,18 @@ fn build_parts(name: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// The cluster behind simulated ones.
+fn workload(arguments: &RunArguments, parts: Parts) -> Builder {
+    let builder = WorkloadCluster::builder()
+        .name(format!("{}-workload", arguments.name))
+        .parts(parts)
+        .kwok();
+    match &arguments.directory {
+        Some(directory) => builder.directory(directory),
+        None => builder,
+    }
+}
+
 #[tokio::main]
 async fn run(arguments: &RunArguments) -> Result<()> {
     let parts = Parts::ready()?;
@@ -133,7 +150,7 @@ async fn run(arguments: &RunArguments) -> Result<()> {
     } else {
         WorkloadCluster::builder().scheduler(with(With::Scheduler))
     };
-    builder = builder.name(&arguments.name).parts(parts);
+    builder = builder.name(&arguments.name).parts(parts.clone());
     if cluster_api {
         builder = builder.cluster_api();
     }
@@ -168,8 +185,18 @@ async fn run(arguments: &RunArguments) -> Result<()> {
         }
     });
     let started = Instant::now();
-    let cluster = tokio::select! {
-        cluster = builder.start() => cluster?,
+    let starting = async {
+        let workload = async {
+            Ok(if with(With::Workload) {
+                Some(workload(arguments, parts.clone()).start().await?)
+            } else {
+                None
+            })
+        };
+        tokio::try_join!(builder.start(), workload)
+    };
+    let (cluster, workload) = tokio::select! {
+        clusters = starting => clusters?,
         () = &mut stop => return Ok(()),
     };
     let k3s = if with(With::K3s) {
@@ -189,12 +216,26 @@ async fn run(arguments: &RunArguments) -> Result<()> {
     if let Some(k3s) = &k3s {
         description["k3s"] = serde_json::json!(k3s.admin);
     }
+    if let Some(workload) = &workload {
+        description["workload"] = serde_json::json!(workload.kubeconfig());
+    }
+    if with(With::Tools) {
+        let tools = Tools::write(cluster.parts(), &cluster.description().directory)?;
+        description["tools"] = serde_json::json!(tools.directory);
+        description["clusterctlConfig"] = serde_json::json!(tools.clusterctl_config);
+        if cluster_api {
+            inventory::install(&cluster, &[]).await?;
+        }
+    }
     println!("{description}");
     if !arguments.exit_when_ready {
         stop.await;
     }
     let stopping = Instant::now();
     drop(k3s);
+    if let Some(workload) = workload {
+        workload.stop();
+    }
     cluster.stop();
     eprintln!("stopped in {:.1} s", stopping.elapsed().as_secs_f64());
     Ok(())

@@ -4,15 +4,13 @@
 use std::{net::SocketAddr, path::Path};
 
 use anyhow::Result;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
 use serde_json::{Value, json};
 use slipway_azure_sim::Server;
 use slipway_kit::manager::{Manager, Setup, free_port, roles};
-use slipway_testbed::{Cluster, Manifest, install, installed};
+use slipway_testbed::{
+    Cluster, install, installed,
+    inventory::{self, Entry},
+};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_slipway-aks");
 pub const USER: &str = "slipway-aks";
@@ -31,8 +29,19 @@ pub async fn start(cluster: &Cluster, azure: &Server) -> Result<Manager> {
     let folder = cluster.description().directory.join("aks-manager");
     roles::install(cluster, &slipway_aks::provider::provider().packages, USER).await?;
     let setup = Setup::new(cluster, Path::new(BINARY), &folder, USER, None)?;
-    install_marked(cluster, &setup).await?;
-    install_inventory(cluster).await?;
+    let mut rendered = setup.rendered().await?;
+    for object in &mut rendered {
+        if object["kind"] == "CustomResourceDefinition" {
+            object["metadata"]["labels"]["cluster.x-k8s.io/provider"] = json!(PROVIDER);
+        }
+    }
+    install::install(&cluster.client(), &rendered).await?;
+    let entry = Entry {
+        namespace: NAMESPACE,
+        identity: PROVIDER,
+        version: "v0.1.0",
+    };
+    inventory::install(cluster, &[entry]).await?;
     reaching(azure, setup)?.start("manager").await
 }
 
@@ -62,43 +71,4 @@ fn reaching(azure: &Server, setup: Setup) -> Result<Setup> {
             "-v=4".into(),
         ])
         .environment("AZURE_FEDERATED_TOKEN_FILE", &token.display().to_string()))
-}
-
-/// Installs CRDs and webhooks as the command line renders them, marked as `clusterctl init` marks them.
-async fn install_marked(cluster: &Cluster, setup: &Setup) -> Result<()> {
-    let mut rendered = setup.rendered().await?;
-    for object in &mut rendered {
-        if object["kind"] == "CustomResourceDefinition" {
-            object["metadata"]["labels"]["cluster.x-k8s.io/provider"] = json!(PROVIDER);
-        }
-    }
-    install::install(&cluster.client(), &rendered).await?;
-    // `clusterctl init` marks the definitions whose objects it moves, core's too.
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
-    let mark = Patch::Merge(json!({"metadata": {"labels": {"clusterctl.cluster.x-k8s.io": ""}}}));
-    let of_providers = ListParams::default().labels("cluster.x-k8s.io/provider");
-    for definition in definitions.list(&of_providers).await? {
-        definitions
-            .patch(&definition.name_any(), &PatchParams::default(), &mark)
-            .await?;
-    }
-    Ok(())
-}
-
-/// What clusterctl has to know is installed before it moves anything.
-async fn install_inventory(cluster: &Cluster) -> Result<()> {
-    let definitions = cluster.parts().manifest(Manifest::Clusterctl)?;
-    install::install(&cluster.client(), &definitions).await?;
-    let provider = |name: &str, kind: &str, version: &str| {
-        json!({"apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3", "kind": "Provider",
-            "metadata": {"name": name, "namespace": NAMESPACE,
-                "labels": {"clusterctl.cluster.x-k8s.io": "", "cluster.x-k8s.io/provider": name}},
-            "providerName": name.trim_start_matches("infrastructure-"), "type": kind, "version": version})
-    };
-    let inventory = [
-        provider("cluster-api", "CoreProvider", "v1.14.2"),
-        provider(PROVIDER, "InfrastructureProvider", "v0.1.0"),
-    ];
-    install::install(&cluster.client(), &inventory).await?;
-    Ok(())
 }

@@ -14,6 +14,7 @@ mod aks_world;
 mod azure_peers;
 mod clusterctl;
 mod clusterctl_repository;
+mod guides;
 mod helm;
 mod helm_chart;
 mod k3s_class;

@@ -10,6 +10,9 @@ pub struct Arguments {
     /// Stop everything and exit 0 once all is up.
     #[arg(long)]
     exit_when_ready: bool,
+    /// Apply no example clusters.
+    #[arg(long)]
+    no_examples: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
@@ -58,6 +61,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     command.arg("up").arg("--testbed").arg(program("testbed")?);
     if arguments.exit_when_ready {
         command.arg("--exit-when-ready");
+    }
+    if arguments.no_examples {
+        command.arg("--no-examples");
     }
     Err(command.exec()).context("starting slipway up")
 }

@@ -1,30 +1,53 @@
 //! The example that `slipway up` applies: a cluster with a system and a user pool, on the simulated Azure.
 
 use serde_json::{Value, json};
-use slipway_runtime::provider::{Example, Stand};
+use slipway_runtime::provider::{Example, Simulator};
 
-use crate::api::GROUP;
+use crate::{api::GROUP, provider::TOKEN_FILE};
 
 const NAMESPACE: &str = "default";
 const NAME: &str = "demo-aks";
 
-/// The simulated Azure, thirty times as fast as the recorded one.
-pub fn stand() -> Stand {
-    Stand {
+/// The simulated Azure, thirty times as fast as the recorded one, with an API server behind its clusters.
+pub fn simulator() -> Simulator {
+    Simulator {
         program: "azure-sim",
-        arguments: &["--speed", "30"],
-        environment: |said| {
-            let address = format!("https://{}/", said["https"].as_str().unwrap_or_default());
+        arguments: |kubeconfig| {
+            let kubeconfig = kubeconfig.display().to_string();
+            ["--speed", "30", "--backing", &kubeconfig]
+                .map(str::to_owned)
+                .into()
+        },
+        environment: |said, volumes| {
+            let address = format!("https://{}/", text(said, "https"));
             vec![
                 ("AZURE_RESOURCE_MANAGER_ENDPOINT", address.clone()),
                 ("AZURE_AUTHORITY_HOST", address),
+                ("AZURE_CERTIFICATE_AUTHORITIES", text(said, "caFile").to_owned()),
                 (
-                    "AZURE_CERTIFICATE_AUTHORITIES",
-                    said["caFile"].as_str().unwrap_or_default().to_owned(),
+                    "AZURE_FEDERATED_TOKEN_FILE",
+                    format!("{}{TOKEN_FILE}", volumes.display()),
                 ),
             ]
         },
+        addresses: |said| {
+            let admin = text(said, "admin");
+            vec![
+                ("Azure", format!("https://{}/", text(said, "https"))),
+                ("Azure's CA", text(said, "caFile").to_owned()),
+                ("Azure, proxy", format!("http://{}", text(said, "proxy"))),
+                (
+                    "Azure, admin",
+                    format!("http://{admin}/  (requests, faults, clock, state, summary)"),
+                ),
+                ("Azure, health", format!("http://{admin}/healthz")),
+            ]
+        },
     }
+}
+
+fn text<'a>(said: &'a Value, field: &str) -> &'a str {
+    said[field].as_str().unwrap_or_default()
 }
 
 fn pool(name: &str, mode: &str) -> [Value; 2] {
@@ -94,6 +117,12 @@ pub fn example() -> Example {
     Example {
         title: "An AKS cluster with two node pools, on the simulated Azure",
         objects,
-        becomes: vec![(2, "Ready"), (3, "Ready"), (6, "Ready"), (8, "Ready")],
+        becomes: vec![
+            (2, "Ready"),
+            (3, "Ready"),
+            (6, "Ready"),
+            (8, "Ready"),
+            (4, "Available"),
+        ],
     }
 }

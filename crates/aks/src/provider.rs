@@ -1,5 +1,6 @@
 //! The registration: what this provider brings to the manager and to its manifests.
 
+use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::json;
 use slipway_azure::{setup, workload::nodes::Nodes};
 use slipway_runtime::{
@@ -14,6 +15,9 @@ use crate::{
     control_plane::{self, POOL_WAIT_FLAG},
     example, pool,
 };
+
+/// Where the manager finds the token of its service account for Azure.
+pub(crate) const TOKEN_FILE: &str = "/var/run/secrets/azure/tokens/azure-identity-token";
 
 const PATCH: &[&str] = &["list", "watch", "patch"];
 const DETACH: &[&str] = &["list", "patch", "delete"];
@@ -170,13 +174,18 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     package.volume_mounts = vec![json!({
         "name": "azure-identity-token", "mountPath": "/var/run/secrets/azure/tokens", "readOnly": true,
     })];
+    package.environment = vec![EnvVar {
+        name: "AZURE_FEDERATED_TOKEN_FILE".to_owned(),
+        value: Some(TOKEN_FILE.to_owned()),
+        ..EnvVar::default()
+    }];
     package.conditions = conditions::described();
     package.controllers = controllers(access, nodes);
     package.templates = TEMPLATES.to_vec();
     let mut provider = Provider::new("aks");
     provider.packages = vec![package];
     provider.examples = vec![example::example()];
-    provider.stand = Some(example::stand());
+    provider.simulator = Some(example::simulator());
     provider.foreign_flags = CAPZ_FLAGS;
     provider.foreign_gates = CAPZ_GATES;
     provider.flags = setup::flags();

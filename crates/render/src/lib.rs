@@ -83,6 +83,13 @@ pub struct Bundle {
     templates: BTreeMap<&'static str, &'static str>,
 }
 
+/// A token of the manager's service account, as a file in its container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProjectedToken {
+    pub audience: String,
+    pub path: String,
+}
+
 impl Bundle {
     /// Joins packages of the same identity, in order of identity.
     pub fn join<'package>(
@@ -173,6 +180,58 @@ impl Bundle {
         format!("{}-system", self.prefix)
     }
 
+    /// The service account of its manager.
+    pub fn service_account(&self) -> String {
+        self.named("manager")
+    }
+
+    /// Tokens of that account that are projected into the manager's Pods.
+    pub fn projected_tokens(&self) -> Vec<ProjectedToken> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut tokens = Vec::new();
+        for mount in &self.volume_mounts {
+            let volume = self.volumes.iter().find(|volume| volume["name"] == mount["name"]);
+            let sources = volume.and_then(|volume| volume["projected"]["sources"].as_array());
+            for token in sources
+                .into_iter()
+                .flatten()
+                .map(|source| &source["serviceAccountToken"])
+            {
+                if token.is_object() {
+                    tokens.push(ProjectedToken {
+                        audience: text(&token["audience"]),
+                        path: format!("{}/{}", text(&mount["mountPath"]), text(&token["path"])),
+                    });
+                }
+            }
+        }
+        tokens
+    }
+
+    /// What clusterctl keeps of a package that it installed: nothing for one that ships otherwise.
+    pub fn inventory(&self, version: &str) -> Option<Value> {
+        if self.kind == PackageKind::HelmOnly {
+            return None;
+        }
+        let name = self.identity.strip_prefix(&format!("{}-", self.kind.prefix()));
+        Some(json!({
+            "apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3",
+            "kind": "Provider",
+            "metadata": {
+                "name": self.identity,
+                "namespace": self.namespace(),
+                "labels": {
+                    "clusterctl.cluster.x-k8s.io": "",
+                    "clusterctl.cluster.x-k8s.io/core": "inventory",
+                    PROVIDER_LABEL: self.identity,
+                },
+            },
+            "providerName": name,
+            "type": self.kind.clusterctl_type(),
+            "version": version,
+        }))
+    }
+
     fn named(&self, name: &str) -> String {
         format!("{}-{name}", self.prefix)
     }
@@ -194,7 +253,7 @@ impl Bundle {
         objects.push(json!({
             "apiVersion": "v1",
             "kind": "ServiceAccount",
-            "metadata": {"name": self.named("manager"), "namespace": namespace},
+            "metadata": {"name": self.service_account(), "namespace": namespace},
         }));
         objects.extend(roles::roles(self));
         for object in &self.objects {

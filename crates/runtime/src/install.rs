@@ -43,7 +43,10 @@ pub async fn apply(client: &kube::Client, objects: &[DynamicObject]) -> Result<(
                 .split_once('/')
                 .unwrap_or(("", &types.api_version));
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            let api: Api<DynamicObject> = match object.namespace() {
+                Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+                None => Api::all_with(client.clone(), &resource),
+            };
             api.patch(&name, &parameters, &Patch::Apply(object))
                 .await
                 .map_err(wrong)?;

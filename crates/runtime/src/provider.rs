@@ -231,13 +231,17 @@ pub struct Example {
     pub becomes: Vec<(usize, &'static str)>,
 }
 
-/// A program that stands in for a cloud on this machine. `slipway up` starts it before the manager, where it is built
-/// beside this program; it prints one line of JSON when it is ready and stops on SIGTERM.
-pub struct Stand {
+/// A program that simulates a cloud on this machine. `slipway up` starts it before the manager, where it is built beside
+/// this program; it prints one line of JSON when it is ready and stops on SIGTERM.
+pub struct Simulator {
     pub program: &'static str,
-    pub arguments: &'static [&'static str],
-    /// What the manager's environment has to hold to reach it, from the line it printed.
-    pub environment: fn(&serde_json::Value) -> Vec<(&'static str, String)>,
+    /// Its arguments, given the kubeconfig of an API server for the clusters that it simulates.
+    pub arguments: fn(&std::path::Path) -> Vec<String>,
+    /// The line it printed, and the folder that holds the volumes of the manager's Pod, give what the manager's
+    /// environment needs to reach it.
+    pub environment: fn(&serde_json::Value, &std::path::Path) -> Vec<(&'static str, String)>,
+    /// Addresses for people, from the same line: what is there, and where.
+    pub addresses: fn(&serde_json::Value) -> Vec<(&'static str, String)>,
 }
 
 /// Everything one provider brings.
@@ -254,7 +258,7 @@ pub struct Provider {
     pub subcommands: Vec<Subcommand>,
     pub examples: Vec<Example>,
     /// What the examples run against.
-    pub stand: Option<Stand>,
+    pub simulator: Option<Simulator>,
 }
 
 impl Provider {
@@ -268,7 +272,7 @@ impl Provider {
             foreign_gates: &[],
             subcommands: Vec::new(),
             examples: Vec::new(),
-            stand: None,
+            simulator: None,
         }
     }
 }

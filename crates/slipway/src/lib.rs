@@ -1,9 +1,7 @@
 //! The command line of `slipway`, over whatever providers it is given.
 
-mod examples;
 mod man;
 mod manifests;
-mod stands;
 mod up;
 
 use std::{ffi::OsString, process::ExitCode};

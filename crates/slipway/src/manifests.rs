@@ -19,6 +19,17 @@ use slipway_runtime::{
 /// `cargo xtask package --image-repository` renders with another.
 const IMAGE_REPOSITORY: &str = "docker.io/slipway/manager";
 
+/// The release of this binary.
+pub const RELEASE: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// That release, with the image it is pulled as.
+pub fn release() -> Release {
+    Release {
+        image: format!("{IMAGE_REPOSITORY}:{RELEASE}"),
+        version: RELEASE.to_owned(),
+    }
+}
+
 pub fn command() -> Command {
     Command::new("manifests")
         .about("Render CRDs, roles, webhooks, Deployments and clusterctl's files from the registrations")
@@ -101,7 +112,7 @@ pub fn command() -> Command {
             Arg::new("release")
                 .long("release")
                 .value_name("VERSION")
-                .default_value(concat!("v", env!("CARGO_PKG_VERSION")))
+                .default_value(RELEASE)
                 .help("The version to render for"),
         )
 }
@@ -146,7 +157,15 @@ pub fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
         return print(&yaml::documents(&values));
     }
     if let Some(directory) = matches.get_one::<PathBuf>("repository") {
-        return write_repository(packages, &release, directory);
+        let count = write_repository(packages, &release, directory)?;
+        eprintln!(
+            "wrote {count} files; clusterctl finds them with --config {}",
+            std::path::absolute(directory)
+                .unwrap_or_default()
+                .join("clusterctl.yaml")
+                .display()
+        );
+        return Ok(());
     }
     let rendered = files(packages, &release).map_err(|error| error.to_string())?;
     if rendered.is_empty() {
@@ -183,8 +202,12 @@ fn bring_up_to_date(
         .map_err(|error| format!("cannot write to {}: {error}", directory.display()))
 }
 
-/// Adds this release to a folder that clusterctl installs from.
-fn write_repository(packages: Vec<&Package>, release: &Release, directory: &Path) -> Result<(), String> {
+/// Adds this release to a folder that clusterctl installs from; answers with the number of files.
+pub fn write_repository(
+    packages: Vec<&Package>,
+    release: &Release,
+    directory: &Path,
+) -> Result<usize, String> {
     let cannot_write = |error| format!("cannot write to {}: {error}", directory.display());
     let directory = std::path::absolute(directory).map_err(cannot_write)?;
     let files = repository(packages, release, &directory).map_err(|error| error.to_string())?;
@@ -195,12 +218,7 @@ fn write_repository(packages: Vec<&Package>, release: &Release, directory: &Path
             .and_then(|()| fs::write(&path, text))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    eprintln!(
-        "wrote {} files; clusterctl finds them with --config {}",
-        files.len(),
-        directory.join("clusterctl.yaml").display()
-    );
-    Ok(())
+    Ok(files.len())
 }
 
 /// The host of `https://host:port/path`.

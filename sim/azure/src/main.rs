@@ -34,6 +34,9 @@ struct Arguments {
     /// Settings in JSON, as documented in docs/azure-sim.md.
     #[arg(long)]
     settings: Option<PathBuf>,
+    /// A kubeconfig: its API server is behind every cluster that is not given one of its own.
+    #[arg(long, value_name = "KUBECONFIG")]
+    backing: Option<PathBuf>,
     /// How fast operations go: `instant`, `recorded`, or a factor such as `60`.
     #[arg(long, value_parser = speed)]
     speed: Option<Speed>,
@@ -83,7 +86,12 @@ async fn main() -> Result<()> {
         Some(path) => slipway_azure_sim::read_state(path)
             .with_context(|| format!("going on from the state in {}", path.display()))?,
     };
-    let azure = Azure::with_state(settings, state.unwrap_or_default());
+    let mut azure = Azure::with_state(settings, state.unwrap_or_default());
+    if let Some(path) = &arguments.backing {
+        let kubeconfig = std::fs::read_to_string(path)
+            .with_context(|| format!("reading the kubeconfig {}", path.display()))?;
+        azure.back_all_clusters(&kubeconfig);
+    }
     let simulator = Simulator::around(azure, Timestamp::now);
     let authority = Authority::kept_in(&arguments.ca_folder)?;
     let options = Options {

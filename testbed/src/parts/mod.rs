@@ -17,6 +17,7 @@ pub use error::PartsError;
 pub(crate) use manifests::parse as parse_yaml;
 pub use peers::{BuiltPeer, Peer};
 use serde_json::Value;
+pub use sources::version as version_of;
 
 /// A program built from pinned Go modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,5 +10,6 @@ pub mod core;
 pub mod held;
 pub mod journey;
 pub mod manager;
+pub mod mistakes;
 pub mod objects;
 pub mod sweep;

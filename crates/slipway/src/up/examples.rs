@@ -31,23 +31,26 @@ pub async fn show(client: &kube::Client, example: &Example) -> Result<(), String
             ));
         };
         let started = Instant::now();
-        let wanted = *condition;
+        let expected = *condition;
         let (shown, said) = (what.clone(), Mutex::new(BTreeMap::new()));
         let reached = await_condition(api.clone(), name, move |object: Option<&DynamicObject>| {
             let Some(object) = object else { return false };
-            for line in news(&object.data, wanted, &mut said.lock()) {
+            for line in news(&object.data, expected, &mut said.lock()) {
                 println!("  {shown}: {line}");
             }
-            status(&object.data, wanted) == "True"
+            status(&object.data, expected) == "True"
         });
         if !matches!(tokio::time::timeout(DEADLINE, reached).await, Ok(Ok(_))) {
             let now = api.get_opt(name).await.ok().flatten();
-            let told = now
-                .map(|object| message(&object.data, wanted))
+            let message = now
+                .map(|object| message_of(&object.data, expected))
                 .unwrap_or_default();
-            return Err(format!("{what} is not {wanted} after three minutes: {told}"));
+            return Err(format!("{what} is not {expected} after three minutes: {message}"));
         }
-        println!("  {what} is {wanted} ({:.1} s)", started.elapsed().as_secs_f64());
+        println!(
+            "  {what} is {expected} ({:.1} s)",
+            started.elapsed().as_secs_f64()
+        );
     }
     Ok(())
 }
@@ -74,7 +77,7 @@ async fn apply(
     Ok((api, format!("{kind} {}", applied.name_any()), name))
 }
 
-/// Both lists of conditions: a peer's kind keeps its new-style conditions one level deeper.
+/// Both lists of conditions: a kind with both contracts keeps its v1beta2 conditions one level deeper.
 fn lists(data: &Value) -> impl Iterator<Item = &Vec<Value>> {
     let status = &data["status"];
     [&status["v1beta2"]["conditions"], &status["conditions"]]
@@ -82,13 +85,13 @@ fn lists(data: &Value) -> impl Iterator<Item = &Vec<Value>> {
         .filter_map(Value::as_array)
 }
 
-fn condition_of<'a>(data: &'a Value, wanted: &str) -> Option<&'a Value> {
-    lists(data).flatten().find(|one| one["type"] == wanted)
+fn condition_of<'a>(data: &'a Value, expected: &str) -> Option<&'a Value> {
+    lists(data).flatten().find(|one| one["type"] == expected)
 }
 
 /// What an object's conditions say that they did not say before: a line for each part of it that moved on. `said` holds
-/// what was told of each.
-fn news(data: &Value, wanted: &str, said: &mut BTreeMap<String, String>) -> Vec<String> {
+/// what was said of each.
+fn news(data: &Value, expected: &str, said: &mut BTreeMap<String, String>) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let Some(conditions) = lists(data).next() else {
         return Vec::new();
@@ -97,14 +100,14 @@ fn news(data: &Value, wanted: &str, said: &mut BTreeMap<String, String>) -> Vec<
     for condition in conditions {
         let (name, message) = (text(&condition["type"]), text(&condition["message"]));
         let is_true = condition["status"] == "True";
-        let summary = name == wanted;
-        let told_by_a_part = summary
+        let summary = name == expected;
+        let said_by_a_part = summary
             && conditions
                 .iter()
-                .any(|other| other["type"] != wanted && other["message"] == message);
+                .any(|other| other["type"] != expected && other["message"] == message);
         let line = match message.lines().next() {
-            _ if summary && (is_true || told_by_a_part) => continue,
-            _ if is_true => format!("{name} is so"),
+            _ if summary && (is_true || said_by_a_part) => continue,
+            _ if is_true => format!("{name} is True"),
             Some(first) => format!("{name}: {first}"),
             None => continue,
         };
@@ -116,14 +119,14 @@ fn news(data: &Value, wanted: &str, said: &mut BTreeMap<String, String>) -> Vec<
     lines
 }
 
-fn status<'a>(data: &'a Value, wanted: &str) -> &'a str {
-    condition_of(data, wanted)
+fn status<'a>(data: &'a Value, expected: &str) -> &'a str {
+    condition_of(data, expected)
         .and_then(|one| one["status"].as_str())
         .unwrap_or_default()
 }
 
-fn message(data: &Value, wanted: &str) -> String {
-    match condition_of(data, wanted) {
+fn message_of(data: &Value, expected: &str) -> String {
+    match condition_of(data, expected) {
         Some(one) => one["message"].as_str().unwrap_or_default().to_owned(),
         None => "it does not have that condition".to_owned(),
     }
@@ -137,16 +140,16 @@ mod tests {
     #[test]
     fn a_condition_is_found_in_both_places() {
         let own = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        let peer = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}],
+        let upstream = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}],
             "v1beta2": {"conditions": [{"type": "Ready", "status": "False", "message": "waiting"}]}}});
         assert_eq!(status(&own, "Ready"), "True");
-        assert_eq!(status(&peer, "Ready"), "False");
-        assert_eq!(message(&peer, "Ready"), "waiting");
+        assert_eq!(status(&upstream, "Ready"), "False");
+        assert_eq!(message_of(&upstream, "Ready"), "waiting");
         assert_eq!(status(&own, "Available"), "");
     }
 
     #[test]
-    fn each_part_is_told_once_when_it_moves_on() {
+    fn each_part_is_shown_once_when_it_moves_on() {
         let object = |network: &str, message: &str| {
             json!({"status": {"v1beta2": {"conditions": [
                 {"type": "NetworkReady", "status": network, "message": message},
@@ -154,9 +157,9 @@ mod tests {
             ]}}})
         };
         let mut said = BTreeMap::new();
-        let mut tell = |network, message| news(&object(network, message), "Ready", &mut said);
-        assert_eq!(tell("False", "Updating\nslowly"), ["NetworkReady: Updating"]);
-        assert_eq!(tell("False", "Updating"), [""; 0]);
-        assert_eq!(tell("True", ""), ["NetworkReady is so"]);
+        let mut news_of = |network, message| news(&object(network, message), "Ready", &mut said);
+        assert_eq!(news_of("False", "Updating\nslowly"), ["NetworkReady: Updating"]);
+        assert_eq!(news_of("False", "Updating"), [""; 0]);
+        assert_eq!(news_of("True", ""), ["NetworkReady is True"]);
     }
 }
