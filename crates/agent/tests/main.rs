@@ -13,6 +13,7 @@ mod faults;
 mod fetch;
 mod fuzz;
 mod local_targets;
+mod machine;
 mod power;
 mod processes;
 mod real_tools;
