@@ -1,10 +1,10 @@
 //! What can go wrong while working with Cluster API's objects, with the class that decides what happens next.
 
-use slipway_runtime::{Class, Classified};
+use slipway_runtime::{Class, Classified, plain};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {}", plain(.source))]
     Api {
         /// What we were doing, to what: `reading Cluster default/edge`.
         doing: String,

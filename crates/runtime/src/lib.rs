@@ -46,7 +46,7 @@ pub use informer::{Informer, Informers, Scope};
 pub use manager::Manager;
 pub use metrics::Metrics;
 pub use object_key::ObjectKey;
-pub use outcome::{Class, Classified, Next, Outcome};
+pub use outcome::{Class, Classified, Next, Outcome, plain};
 pub use plans::Plans;
 pub use provider::{Package, PackageKind, Provider};
 pub use random::Random;

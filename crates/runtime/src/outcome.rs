@@ -100,6 +100,16 @@ impl Next {
     }
 }
 
+/// What an error of the apiserver says to a person: its message, without the object it came in.
+pub fn plain(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) => format!("{} {}", status.code, status.reason),
+        kube::Error::Service(source) => source.to_string(),
+        other => other.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ use super::{
     What,
 };
 use crate::{
-    Error, condition, finalizer, marks,
+    Error, condition, finalizer, marks, names,
     paused::{Paused, paused},
     view::Cluster,
 };
@@ -367,11 +367,20 @@ async fn write_status<K: Kind>(
         condition::check_count(conditions)?;
     }
     let doing = format!("writing the status of {kind} {}", object.name_any());
+    let became_ready = is_ready::<K>(status.clone()) && !object.status().cloned().is_some_and(is_ready::<K>);
     context
         .patch_status(object, &status)
         .await
         .map_err(Error::api(doing))?;
+    if became_ready {
+        tracing::info!(kind = %kind, object = %subject.key(), "Became ready");
+    }
     Ok(())
+}
+
+fn is_ready<K: Kind>(mut status: StatusOf<K>) -> bool {
+    let ready = K::conditions(&mut status).and_then(|all| condition::find(all, names::condition::READY));
+    ready.is_some_and(|ready| ready.status == "True")
 }
 
 fn plan_key<K: Kind>(object: &ObjectKey) -> PlanKey {

@@ -205,8 +205,33 @@ impl<K: DeserializeOwned> Change<K> {
 }
 
 fn read_object<K: DeserializeOwned>(request: &Request, object: &Value) -> Result<K, String> {
-    K::deserialize(object)
-        .map_err(|error| format!("cannot read {} {:?}: {error}", request.kind, request.name))
+    K::deserialize(object).map_err(|error| {
+        format!(
+            "{} {} cannot be read: {}",
+            request.kind,
+            request.name,
+            readable(&error)
+        )
+    })
+}
+
+/// What is wrong with an object, without the words of a parser.
+fn readable(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if let Some(field) = text
+        .strip_prefix("missing field `")
+        .and_then(|rest| rest.split('`').next())
+    {
+        return format!("the required field {field} is not set");
+    }
+    let plain = text.replace('`', "");
+    match plain
+        .strip_prefix("invalid type: ")
+        .or_else(|| plain.strip_prefix("invalid value: "))
+    {
+        Some(rest) => format!("a field has a value of the wrong kind: {rest}"),
+        None => plain,
+    }
 }
 
 /// Applies a typed defaulting function and keeps everything of the object that the type does not model: the
