@@ -147,17 +147,18 @@ impl Sessions {
             users.insert(object.clone(), arm.clone());
             return arm;
         };
-        let arm = if before.shares_view(&arm) {
+        let (same_view, same_credential) = (before.shares_view(&arm), before.shares_credential(&arm));
+        let arm = if same_view {
             arm.succeeding(&before)
         } else {
             before.forget_resources();
             arm
         };
         users.insert(object.clone(), arm.clone());
-        if !users.values().any(|other| other.shares_view(&before)) {
+        if !same_view && !users.values().any(|other| other.shares_view(&before)) {
             before.forget_view();
         }
-        if !users.values().any(|other| other.shares_credential(&before)) {
+        if !same_credential && !users.values().any(|other| other.shares_credential(&before)) {
             before.forget_credential();
         }
         arm

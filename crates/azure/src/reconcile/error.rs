@@ -1,6 +1,6 @@
 //! What can go wrong in the controllers, with the class that decides what happens next. No message holds a secret.
 
-use slipway_runtime::{Class, Classified};
+use slipway_runtime::{Class, Classified, plain};
 
 use super::step::StepStatus;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {}", plain(.source))]
     Api {
         doing: String,
         #[source]

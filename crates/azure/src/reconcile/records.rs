@@ -1,8 +1,14 @@
 //! What we applied to Azure, kept on the object it belongs to: which resources we made, and the body sent last, from
 //! which a removed field is noticed. An annotation, so that it survives a restart and goes along in a move.
 
-use std::collections::BTreeMap;
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    io::{Read, Write},
+};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -53,6 +59,36 @@ struct Stored {
     entries: BTreeMap<String, Entry>,
 }
 
+/// All annotations of an object together may have 256 KiB, and the manifest that kubectl keeps is among them.
+const LONGEST_PLAIN: usize = 32 * 1024;
+/// What a compressed record begins with. JSON never does.
+const COMPRESSED: &str = "gzip:";
+
+/// As it is stored: a long text is compressed.
+fn packed(text: String) -> String {
+    if text.len() <= LONGEST_PLAIN {
+        return text;
+    }
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let compressed = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
+    compressed.map_or(text, |bytes| format!("{COMPRESSED}{}", STANDARD.encode(bytes)))
+}
+
+/// The JSON in an annotation; `None` for something else under our name.
+fn unpacked(text: &str) -> Option<Cow<'_, str>> {
+    let Some(encoded) = text.strip_prefix(COMPRESSED) else {
+        return Some(Cow::Borrowed(text));
+    };
+    let bytes = STANDARD.decode(encoded).ok()?;
+    let mut text = String::new();
+    let limit = 64 * 1024 * 1024;
+    GzDecoder::new(bytes.as_slice())
+        .take(limit)
+        .read_to_string(&mut text)
+        .ok()?;
+    Some(Cow::Owned(text))
+}
+
 /// What is known of all resources of an object, by id in lower case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
@@ -66,7 +102,7 @@ impl Records {
     pub fn of(metadata: &ObjectMeta) -> Self {
         let annotation = |name: &str| metadata.annotations.as_ref()?.get(name);
         let stored: Stored = annotation(ANNOTATION)
-            .and_then(|text| serde_json::from_str(text).ok())
+            .and_then(|text| serde_json::from_str(&unpacked(text)?).ok())
             .unwrap_or_default();
         let mut current = stored.clone();
         if current.mark.is_none() {
@@ -178,7 +214,7 @@ impl Records {
         if self.current == self.stored {
             return None;
         }
-        let text = serde_json::to_string(&self.current).ok()?;
+        let text = packed(serde_json::to_string(&self.current).ok()?);
         let value = (self.current != Stored::default()).then_some(text.as_str());
         Some(marks::set_annotation(ANNOTATION, value))
     }
@@ -298,8 +334,43 @@ mod tests {
     }
 
     #[test]
+    fn a_long_record_is_compressed_and_read_again() {
+        let mut records = Records::default();
+        let labels: BTreeMap<String, String> = (0..5_000)
+            .map(|number| (format!("label-{number}"), format!("value-{}", number * 7919)))
+            .collect();
+        records.intend("/a", "1", &ResourceState::Absent, Timestamp::UNIX_EPOCH);
+        records.keep(
+            "/a",
+            Record::sent(&json!({"properties": {"nodeLabels": labels}}), &[]),
+        );
+        let patch = records.patch().unwrap();
+        let text = patch["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
+        let plain = serde_json::to_string(&records.current).unwrap().len();
+        assert!(
+            plain > 100_000 && text.len() < 60_000,
+            "{plain} -> {}",
+            text.len()
+        );
+        let again = Records::of(&holding(text));
+        assert_eq!(
+            again.record("/a").unwrap().sent["properties"]["nodeLabels"],
+            json!(labels)
+        );
+        assert_eq!(again.patch(), None);
+    }
+
+    #[test]
     fn nonsense_is_no_record() {
-        for text in ["", "no", "[]", "{\"/a\": 7}"] {
+        for text in [
+            "",
+            "no",
+            "[]",
+            "{\"/a\": 7}",
+            "gzip:",
+            "gzip:bm9uc2Vuc2U=",
+            "gzip:%",
+        ] {
             assert_eq!(Records::of(&holding(text)), Records::default(), "{text}");
         }
     }

@@ -93,23 +93,50 @@ impl StepResult {
     }
 }
 
-/// The words for something under way.
-fn in_progress(state: &ResourceState, progress: Option<String>, outcome: Outcome) -> StepStatus {
-    let text = progress
-        .filter(|text| !text.is_empty())
-        .unwrap_or_else(|| match outcome {
-            Outcome::Throttled(after) => {
-                format!(
-                    "Azure's request limit is reached: asking again in {} s",
-                    after.as_secs()
-                )
-            }
-            _ => state.provisioning_state().unwrap_or("Accepted").to_owned(),
-        });
+/// The words for something under way: what it is, and Azure's own word where that says more.
+fn in_progress(id: &str, state: &ResourceState, progress: Option<String>, outcome: Outcome) -> StepStatus {
+    let progress = progress.filter(|text| !text.is_empty());
+    if let (Outcome::Throttled(after), None) = (outcome, &progress) {
+        let text = format!(
+            "Azure's request limit is reached: asking again in {} s",
+            after.as_secs()
+        );
+        return match state.provisioning_state() {
+            None => StepStatus::Creating(text),
+            Some(_) => StepStatus::Updating(text),
+        };
+    }
+    let word = progress.unwrap_or_else(|| state.provisioning_state().unwrap_or_default().to_owned());
     match state.provisioning_state() {
-        Some("Deleting" | "Leaving") => StepStatus::Deleting(text),
-        None | Some("Creating" | "Joining") => StepStatus::Creating(text),
-        Some(_) => StepStatus::Updating(text),
+        Some("Deleting" | "Leaving") => StepStatus::Deleting(under_way("deleting", id, &word)),
+        None | Some("Creating" | "Joining") => StepStatus::Creating(under_way("creating", id, &word)),
+        Some(_) => StepStatus::Updating(under_way("updating", id, &word)),
+    }
+}
+
+/// Words of Azure for something under way that say nothing but that.
+const EMPTY_WORDS: &[&str] = &[
+    "",
+    "accepted",
+    "creating",
+    "deleting",
+    "inprogress",
+    "joining",
+    "leaving",
+    "running",
+    "updating",
+];
+
+/// `Azure is creating managedClusters/fleet: ProvisioningControlPlane`.
+fn under_way(verb: &str, id: &str, word: &str) -> String {
+    let mut parts = id.rsplit('/');
+    let name = parts.next().unwrap_or_default();
+    let kind = parts.next().unwrap_or_default();
+    let says_nothing = EMPTY_WORDS.iter().any(|empty| word.eq_ignore_ascii_case(empty));
+    if says_nothing {
+        format!("Azure is {verb} {kind}/{name}")
+    } else {
+        format!("Azure is {verb} {kind}/{name}: {word}")
     }
 }
 
@@ -188,7 +215,7 @@ pub async fn ensure(
     let found = observations.state_of(id).clone();
     match observations.take_operation(id) {
         Some(OperationStatus::Busy { progress, outcome }) => {
-            return StepResult::waiting(in_progress(&found, progress, outcome), outcome);
+            return StepResult::waiting(in_progress(id, &found, progress, outcome), outcome);
         }
         Some(OperationStatus::Failed(error)) => return StepResult::failed(error),
         None => {}
@@ -224,7 +251,7 @@ pub async fn ensure(
     let status = if outcome.is_done() {
         StepStatus::Done
     } else {
-        in_progress(&now, progress, outcome)
+        in_progress(id, &now, progress, outcome)
     };
     observations.states.insert(id.to_lowercase(), now);
     StepResult {
@@ -244,7 +271,7 @@ pub async fn delete(
     records: &mut Records,
 ) -> StepResult {
     if let Some(OperationStatus::Busy { progress, outcome }) = observations.take_operation(id) {
-        let text = progress.unwrap_or_default();
+        let text = under_way("deleting", id, &progress.unwrap_or_default());
         return StepResult::waiting(StepStatus::Deleting(text), outcome);
     }
     let parsed = match ResourceId::parse(id) {
@@ -260,7 +287,7 @@ pub async fn delete(
             StepResult::done(StepStatus::Deleted)
         }
         Ok(ensured) => StepResult::waiting(
-            StepStatus::Deleting(ensured.progress.unwrap_or_default()),
+            StepStatus::Deleting(under_way("deleting", id, &ensured.progress.unwrap_or_default())),
             ensured.outcome,
         ),
         Err(error) => StepResult::failed(error.into()),
