@@ -31,7 +31,7 @@ pub fn described() -> Vec<ConditionType> {
                 ("SubnetsReady", "the subnets exist as asked for"),
                 (
                     "ManagedClusterRunning",
-                    "the AKS cluster exists as asked for, and Azure is done with it",
+                    "the AKS cluster exists as asked for and runs, and Azure is done with it",
                 ),
                 (
                     "PrivateEndpointsReady",

@@ -15,7 +15,7 @@ use slipway_azure::{
 use slipway_capi::frame::{Attempt, Entry, Failure, Plan, Progress, Wait};
 use slipway_runtime::{Class, Classified, Outcome};
 
-use crate::{render::RenderError, status};
+use crate::{api::NewerConditions, render::RenderError, status};
 
 /// The desired state of one resource in Azure, and where it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +54,10 @@ pub enum Waiting {
     },
     /// The AKS cluster is gone, and nothing here deleted it.
     Vanished {
+        id: String,
+    },
+    /// The AKS cluster is stopped: AKS takes no changes.
+    ForStart {
         id: String,
     },
     /// The objects ask for something that cannot be made; a change of them is waited for.
@@ -183,7 +187,7 @@ pub fn wait<'a, A>(plan: &'a mut Plan<A>, waiting: &Waiting, now: Timestamp) -> 
     match waiting {
         Waiting::ForTheUser(_) => plan.blocked(reason, message, Class::Terminal),
         Waiting::ForSystemPool { until } => plan.wait(reason, message).until(*until),
-        Waiting::OwnedByAnother { .. } | Waiting::Vanished { .. } => {
+        Waiting::OwnedByAnother { .. } | Waiting::Vanished { .. } | Waiting::ForStart { .. } => {
             plan.wait(reason, message).until(later(now, OWNER_CHECK))
         }
         // AKS tells of another system pool only when asked.
@@ -191,6 +195,9 @@ pub fn wait<'a, A>(plan: &'a mut Plan<A>, waiting: &Waiting, now: Timestamp) -> 
         _ => plan.wait(reason, message),
     }
 }
+
+/// Why a resource is compared though nothing differs.
+const SETTLING: &str = "what Azure made of it is noted";
 
 /// Why something is sent for a resource, or learnt about it.
 pub struct Comparison {
@@ -201,6 +208,11 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Whether nothing is sent because what was sent last has come about.
+    pub fn is_settling(&self) -> bool {
+        self.why == SETTLING
+    }
+
     /// Says on an entry what it changes.
     pub fn describe<A>(&self, entry: &mut Entry<A>) {
         changing(entry, &self.differences);
@@ -208,6 +220,29 @@ impl Comparison {
             entry.announced(event);
         }
     }
+}
+
+/// Where the bodies of clusters and pools name the Kubernetes version.
+const VERSIONS: &[&str] = &["properties.kubernetesVersion", "properties.orchestratorVersion"];
+
+/// Whether AKS has stopped the cluster. While it stops or starts it, it is at work.
+pub fn is_stopped(cluster: &ResourceState) -> bool {
+    let code = cluster
+        .body()
+        .and_then(|body| body.pointer("/properties/powerState/code"));
+    code.is_some_and(|code| code == "Stopped") && occupied(cluster, None).is_none()
+}
+
+/// Whether a deletion in Azure has begun.
+pub fn is_going(state: &ResourceState, unknown: Option<&Unknown>) -> bool {
+    matches!(unknown, Some(Unknown::Busy { .. } | Unknown::Throttled(_)))
+        || matches!(state.provisioning_state(), Some("Deleting" | "Leaving"))
+}
+
+/// Whether a condition already has this reason: what is recorded once has been.
+pub fn has_reason(conditions: Option<&NewerConditions>, type_: &str, reason: &str) -> bool {
+    let mut all = conditions.iter().flat_map(|newer| &newer.conditions);
+    all.any(|one| one.type_ == type_ && one.reason == reason)
 }
 
 /// Compares a resource with its desired state. `None`: it is as it should be, and that was noted.
@@ -233,12 +268,16 @@ pub fn compare(
     }
     let differences = step::differences(&desired.manifest, subscription, state, record);
     if !differences.is_empty() {
-        return because("it differs from what is desired", differences, Some("Updating"));
+        let upgrades = differences
+            .iter()
+            .any(|difference| VERSIONS.contains(&difference.path.as_str()));
+        let event = if upgrades { "Upgrading" } else { "Updating" };
+        return because("it differs from what is desired", differences, Some(event));
     }
     if step::is_at_rest(&desired.manifest, subscription, state, record) {
         return None;
     }
-    because("what Azure made of it is noted", Vec::new(), None)
+    because(SETTLING, Vec::new(), None)
 }
 
 /// Whether the user lets go of what the object made in Azure.

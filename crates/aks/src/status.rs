@@ -53,6 +53,15 @@ pub(crate) fn words(step: &StepStatus) -> (bool, Severity, &str, &str) {
     }
 }
 
+/// Since when something is under way: the condition said so first then.
+fn since(conditions: &[Condition], type_: &str, reason: &str, now: Timestamp) -> String {
+    let before = conditions
+        .iter()
+        .find(|one| one.type_ == type_ && one.reason == reason && one.status == "False")
+        .and_then(|one| one.message.rsplit_once(" (since ")?.1.strip_suffix(')'));
+    before.map_or_else(|| format!("{now:.0}"), str::to_owned)
+}
+
 /// Sets one condition in both forms.
 pub(crate) fn set_both(
     old: &mut Vec<LegacyCondition>,
@@ -62,7 +71,25 @@ pub(crate) fn set_both(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let (good, severity, reason, message) = words(step);
+    let (_, _, reason, message) = words(step);
+    let message = match step {
+        StepStatus::Creating(_) | StepStatus::Updating(_) | StepStatus::Deleting(_) => {
+            format!("{message} (since {})", since(new, type_, reason, now))
+        }
+        _ => message.to_owned(),
+    };
+    set_saying(old, new, (type_, step, &message), generation, now);
+}
+
+/// The same with a message of its own.
+pub(crate) fn set_saying(
+    old: &mut Vec<LegacyCondition>,
+    new: &mut Vec<Condition>,
+    (type_, step, message): (&str, &StepStatus, &str),
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let (good, severity, reason, _) = words(step);
     let report = if good {
         LegacyReport::good(type_)
     } else {
@@ -77,7 +104,7 @@ pub(crate) fn set_both(
     );
 }
 
-/// Sums the kinds up in `Ready`: the worst first, in the order in which they are made.
+/// Sums the kinds up in `Ready`: the worst first, in the order in which they are made, with what its condition says.
 pub(crate) fn set_ready(
     old: &mut Vec<LegacyCondition>,
     new: &mut Vec<Condition>,
@@ -85,8 +112,15 @@ pub(crate) fn set_ready(
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
-    let worst = worst(kinds).map_or(&StepStatus::Done, |(_, step)| step);
-    set_both(old, new, "Ready", worst, generation, now);
+    let (type_, worst) = worst(kinds).unwrap_or(("", &StepStatus::Done));
+    let message = condition::find(new, type_).map(|one| one.message.clone());
+    set_saying(
+        old,
+        new,
+        ("Ready", worst, &message.unwrap_or_default()),
+        generation,
+        now,
+    );
     *worst == StepStatus::Done
 }
 
@@ -113,6 +147,9 @@ pub fn worse(left: StepStatus, right: StepStatus) -> StepStatus {
 
 /// The reason of a resource that was there and is gone.
 pub const VANISHED: &str = "Vanished";
+
+/// The reason of a pool that cannot go.
+pub const LAST_SYSTEM_POOL: &str = "LastSystemPool";
 
 /// What is said of a resource that vanished and is made again.
 pub fn vanished(id: &str) -> StepStatus {
@@ -145,7 +182,7 @@ pub fn waiting(waiting: &Waiting) -> StepStatus {
             "the AzureManagedControlPlane is not initialized yet".to_owned(),
         ),
         Waiting::ForAnotherSystemPool => (
-            "LastSystemPool",
+            LAST_SYSTEM_POOL,
             "AKS Cluster must have at least one system pool: this one goes when another is there, or with the Cluster"
                 .to_owned(),
         ),
@@ -161,6 +198,10 @@ pub fn waiting(waiting: &Waiting) -> StepStatus {
                  empty: annotate the AzureManagedControlPlane with {RECREATE}: \"true\" to create it, or delete the \
                  Cluster"
             ),
+        ),
+        Waiting::ForStart { id } => (
+            "Stopped",
+            format!("{id} is stopped, and AKS takes no changes: what differs is sent when it is started"),
         ),
         Waiting::ForTheUser(error) => ("InvalidSpec", error.to_string()),
     };

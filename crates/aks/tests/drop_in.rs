@@ -122,6 +122,25 @@ fn keyword_differs(keyword: &str, theirs: &Value, ours: &Value) -> bool {
     }
 }
 
+/// Columns that upstream shows and we do not, or otherwise. We show more, and some of them without `-o wide`.
+fn missing_columns(plural: &str, ours: &Value, theirs: &Value) -> Vec<String> {
+    let columns = |version: &Value| -> Vec<Value> {
+        let all = version["additionalPrinterColumns"].as_array().cloned();
+        let mut all = all.unwrap_or_default();
+        for column in &mut all {
+            column.as_object_mut().expect("a column").remove("priority");
+        }
+        all
+    };
+    let ours = columns(ours);
+    let missing = columns(theirs)
+        .into_iter()
+        .filter(|column| !ours.contains(column));
+    missing
+        .map(|column| format!("{plural}: no column {column}"))
+        .collect()
+}
+
 #[test]
 fn every_leaf_of_the_peers_definitions_is_ours_too() {
     let mut problems = Vec::new();
@@ -203,7 +222,9 @@ fn every_leaf_of_the_peers_definitions_is_ours_too() {
                 problems.push(format!("{plural}: {part} is {ours} and not {theirs}"));
             }
         }
-        for part in ["additionalPrinterColumns", "subresources"] {
+        problems.extend(missing_columns(&plural, &version(&ours), &version(&theirs)));
+        {
+            let part = "subresources";
             let (ours, theirs) = (&version(&ours)[part], &version(&theirs)[part]);
             let unset = |value: &Value| value.is_null() || *value == json!([]) || *value == json!({});
             if ours != theirs && !(unset(ours) && unset(theirs)) {

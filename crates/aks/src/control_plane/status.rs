@@ -19,7 +19,7 @@ use crate::{
         AzureManagedControlPlaneStatus, ControlPlaneInitialization, NewerConditions, OidcIssuerStatus,
         ReplicaVersion,
     },
-    planning::{failed, is_unanswered, shown, was_ready},
+    planning::{failed, is_stopped, is_unanswered, occupied, shown, was_ready},
     status::{condition_of, set_both, set_ready, words, worse, worst},
     version::{self, with_v},
 };
@@ -67,6 +67,19 @@ pub fn steps(
             entry.action(),
             Some(Action::HoldIdentity(_) | Action::Detach | Action::Record(_))
         );
+        let is_record = matches!(entry.action(), Some(Action::Record(_) | Action::StoreRecords));
+        if is_record && let Some(step @ StepStatus::Failed { terminal: true, .. }) = failed(attempt) {
+            steps.insert(ResourceKind::ManagedCluster, step);
+            if comes_first {
+                // Nothing is made that could not be recorded.
+                let kubeconfig_written = observed.endpoint().is_some() && observed.administrator.is_some();
+                return Some(Steps {
+                    steps,
+                    kubeconfig_written,
+                });
+            }
+            continue;
+        }
         if comes_first && !attempt.is_done() {
             return None;
         }
@@ -206,7 +219,7 @@ pub fn status(observed: &Observed, progress: &Steps, now: Timestamp) -> AzureMan
     });
     status.ready = Some(answers && all_done && !deleting);
     status.external_managed_control_plane = Some(true);
-    let available = answers && !deleting;
+    let available = answers && !deleting && !is_stopped(cluster);
     let (reason, message) = availability(available, deleting, &kinds);
     condition::set(
         &mut newer,
@@ -214,7 +227,11 @@ pub fn status(observed: &Observed, progress: &Steps, now: Timestamp) -> AzureMan
         generation,
         now,
     );
-    if let Some(running) = cluster.property("currentKubernetesVersion") {
+    // While AKS is at work the old version still runs, whatever it shows.
+    let runs = cluster
+        .property("currentKubernetesVersion")
+        .filter(|_| status.version.is_none() || occupied(cluster, None).is_none());
+    if let Some(running) = runs {
         let shown = with_v(running);
         status.versions = vec![ReplicaVersion {
             version: shown.clone(),

@@ -38,7 +38,7 @@ use crate::{
     access::{Access, subscription},
     api::{AzureManagedControlPlane, AzureManagedMachinePool},
     caches::{Caches, claim},
-    planning::{Problem, Unknown},
+    planning::{Problem, Unknown, is_stopped},
     render::{self, Facts, ids},
 };
 
@@ -206,6 +206,7 @@ async fn ask(
         .map(|foreign| (aks.clone(), foreign.clone()))
         .or_else(|| Some((reconcile.id.clone(), of_pool.foreign()?.clone())));
     observed.cluster_is_absent = cluster_state.is_absent();
+    observed.cluster_is_stopped = is_stopped(cluster_state);
     observed.vanished =
         observed.state.is_absent() && reconcile.records.get(&reconcile.id).is_some_and(Entry::existed);
     reconcile.session = Some(session);

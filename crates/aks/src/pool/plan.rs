@@ -14,9 +14,13 @@ use slipway_capi::{frame::Plan, view::MachinePool};
 use crate::{
     api::{AzureManagedControlPlane, AzureManagedMachinePool, MODE_SYSTEM},
     control_plane::plan::id_of,
-    planning::{DesiredResource, ORPHAN, Problem, Unknown, Waiting, compare, is_orphaned, remains, wait},
+    planning::{
+        DesiredResource, ORPHAN, Problem, Unknown, Waiting, compare, has_reason, is_going, is_orphaned,
+        remains, wait,
+    },
     render::{Facts, PoolFacts, agent_pool},
-    status::VANISHED,
+    status::{LAST_SYSTEM_POOL, VANISHED, condition_of},
+    version::with_v,
 };
 
 /// One idempotent call.
@@ -84,6 +88,8 @@ pub struct Observed {
     pub must_detach: bool,
     /// Why the node pool, or the whole AKS cluster, is another's: the id, and the reason.
     pub foreign: Option<(String, Foreign)>,
+    /// Whether the AKS cluster is stopped, and takes no changes.
+    pub cluster_is_stopped: bool,
     /// Whether AKS has no such cluster: its control plane decides what becomes of that.
     pub cluster_is_absent: bool,
     /// Whether the pool was there and is gone, though nothing here deleted it.
@@ -143,7 +149,11 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
             unknown.wait(&mut plan, &id.unwrap_or_default(), now);
         }
         Ok(desired) => {
-            ensure(observed, &mut plan, desired);
+            if loses_its_machine_pool(observed) {
+                wait_for_another_system_pool(observed, &mut plan, now);
+            } else {
+                ensure(observed, &mut plan, desired, now);
+            }
             follow(observed, &mut plan);
         }
     }
@@ -191,7 +201,45 @@ fn desired(observed: &Observed) -> Result<DesiredResource, Option<Waiting>> {
     })
 }
 
-fn ensure(observed: &Observed, plan: &mut Plan<Action>, desired: DesiredResource) {
+/// Whether the MachinePool of the last system pool is deleted. Admission keeps the pool itself.
+fn loses_its_machine_pool(observed: &Observed) -> bool {
+    let machine_pool = observed.machine_pool.as_ref();
+    let is_deleted = machine_pool.is_some_and(|pool| pool.metadata.deletion_timestamp.is_some());
+    is_deleted && !observed.cluster_is_deleted && is_last_system_pool(observed)
+}
+
+fn wait_for_another_system_pool(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
+    let status = observed.pool.status.as_ref();
+    let conditions = status.and_then(|status| status.newer.as_ref());
+    let is_known = has_reason(
+        conditions,
+        condition_of(ResourceKind::AgentPool),
+        LAST_SYSTEM_POOL,
+    );
+    let entry = wait(plan, &Waiting::ForAnotherSystemPool, now);
+    if !is_known {
+        entry.warned(LAST_SYSTEM_POOL);
+    }
+}
+
+/// Whether a system pool keeps a node that its MachinePool does not ask for.
+pub fn keeps_one_node(observed: &Observed) -> bool {
+    let asked = observed.machine_pool.as_ref().and_then(|pool| pool.spec.replicas);
+    let class = &observed.pool.spec.class;
+    asked == Some(0) && class.mode == MODE_SYSTEM && class.scaling.is_none()
+}
+
+/// What is said of it.
+pub const KEEPS_ONE_NODE: &str = "a system pool keeps one node, though its MachinePool asks for none";
+
+/// The version that the nodes run now, if the status shows another.
+fn upgraded(observed: &Observed) -> Option<String> {
+    let running = with_v(observed.state.property("currentOrchestratorVersion")?);
+    let before = observed.pool.status.as_ref()?.version.as_deref()?;
+    (before != running).then_some(running)
+}
+
+fn ensure(observed: &Observed, plan: &mut Plan<Action>, desired: DesiredResource, now: Timestamp) {
     if observed.vanished {
         let why = "AKS no longer has the pool, and nothing here deleted it: it is made again";
         plan.then(Action::AcceptVanished { id: desired.id }, why)
@@ -206,9 +254,30 @@ fn ensure(observed: &Observed, plan: &mut Plan<Action>, desired: DesiredResource
         );
     }
     let (unknown, record) = (observed.unknown.as_ref(), observed.record.as_ref());
-    if let Some(comparison) = compare(&desired, &observed.subscription, &observed.state, unknown, record) {
-        let entry = plan.then(Action::Ensure(desired), comparison.why.clone());
-        comparison.describe(entry);
+    let Some(comparison) = compare(&desired, &observed.subscription, &observed.state, unknown, record) else {
+        return;
+    };
+    if observed.cluster_is_stopped && comparison.event.is_some() {
+        let id = desired
+            .id
+            .rsplit_once("/agentPools/")
+            .map_or("", |(cluster, _)| cluster)
+            .to_owned();
+        wait(plan, &Waiting::ForStart { id }, now);
+        return;
+    }
+    let runs = upgraded(observed).filter(|_| comparison.is_settling());
+    let why = runs.as_ref().map_or(comparison.why.clone(), |version| {
+        format!("Kubernetes {version} runs")
+    });
+    let entry = plan.then(Action::Ensure(desired), why);
+    comparison.describe(entry);
+    if runs.is_some() {
+        entry.announced("Upgraded");
+    }
+    if keeps_one_node(observed) && comparison.event.is_some() {
+        entry.why = format!("{}; {KEEPS_ONE_NODE}", entry.why);
+        entry.warned("SystemPoolKeepsOneNode");
     }
 }
 
@@ -302,11 +371,19 @@ fn delete(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
             unknown.wait(plan, &id, now);
         }
         ResourceState::Present(_) if is_last_system_pool(observed) => {
-            wait(plan, &Waiting::ForAnotherSystemPool, now);
+            wait_for_another_system_pool(observed, plan, now);
+        }
+        ResourceState::Present(_) if observed.cluster_is_stopped => {
+            let id = crate::render::ids::managed_cluster(&facts(observed, plane));
+            wait(plan, &Waiting::ForStart { id }, now);
         }
         ResourceState::Present(_) => {
-            plan.then(Action::Delete { id }, "the pool is deleted");
-            plan.release_finalizer("AKS has deleted the pool");
+            let entry = plan.then(Action::Delete { id }, "the pool is deleted");
+            if !is_going(&observed.state, observed.unknown.as_ref()) {
+                entry.announced("Deleting");
+            }
+            plan.release_finalizer("AKS has deleted the pool")
+                .announced("Deleted");
         }
     }
 }

@@ -5,11 +5,12 @@ use slipway_azure::reconcile::{Error, ResourceKind, StepStatus};
 use slipway_capi::frame::{Attempt, Progress};
 use slipway_runtime::Outcome;
 
-use super::plan::{Action, Observed, count, scales};
+use super::plan::{Action, KEEPS_ONE_NODE, Observed, count, keeps_one_node, scales};
 use crate::{
     api::{AzureManagedMachinePoolStatus, InfrastructureInitialization, MODE_SYSTEM, NewerConditions},
     planning::{failed, is_unanswered, shown, was_ready},
-    status::{condition_of, set_both, set_ready},
+    status::{condition_of, set_both, set_ready, set_saying},
+    version::with_v,
 };
 
 /// How it went with the pool itself. What went wrong besides leaves the pool what it is. `None`: nothing was learnt.
@@ -23,6 +24,11 @@ pub fn step(progress: &Progress<Action, Error>, learnt: Option<&StepStatus>) -> 
         match entry.action() {
             Some(Action::Ensure(_) | Action::Delete { .. } | Action::AcceptVanished { .. }) => {
                 step = failed(attempt).or_else(|| learnt.cloned());
+            }
+            Some(Action::Record { .. } | Action::StoreRecords)
+                if matches!(failed(attempt), Some(StepStatus::Failed { terminal: true, .. })) =>
+            {
+                return failed(attempt);
             }
             Some(Action::Detach | Action::Record { .. }) if !attempt.is_done() => return None,
             _ => {}
@@ -80,7 +86,12 @@ pub fn status(observed: &Observed, step: &StepStatus, now: Timestamp) -> AzureMa
         other => other.clone(),
     };
     let type_ = condition_of(ResourceKind::AgentPool);
-    set_both(&mut status.conditions, &mut newer, type_, &shown, generation, now);
+    if shown == StepStatus::Done && keeps_one_node(observed) {
+        let said = (type_, &shown, KEEPS_ONE_NODE);
+        set_saying(&mut status.conditions, &mut newer, said, generation, now);
+    } else {
+        set_both(&mut status.conditions, &mut newer, type_, &shown, generation, now);
+    }
     let ready = set_ready(
         &mut status.conditions,
         &mut newer,
@@ -100,6 +111,14 @@ pub fn status(observed: &Observed, step: &StepStatus, now: Timestamp) -> AzureMa
     });
     if let Some(there) = there {
         status.replicas = Some(there);
+    }
+    // While AKS is at work on the pool, nodes of the old version run.
+    let runs = observed
+        .state
+        .property("currentOrchestratorVersion")
+        .filter(|_| status.version.is_none() || succeeded);
+    if let Some(running) = runs {
+        status.version = Some(with_v(running));
     }
     status.observed_generation = generation;
     status.newer = Some(NewerConditions { conditions: newer });

@@ -59,6 +59,7 @@ fn every_condition_and_reason_is_on_the_page() {
             },
         },
         Waiting::Vanished { id: String::new() },
+        Waiting::ForStart { id: String::new() },
         Waiting::ForTheUser(RenderError::SshKey),
     ] {
         if let StepStatus::Waiting { reason, .. } = waiting(&reason) {
@@ -94,6 +95,50 @@ fn every_condition_and_reason_is_on_the_page() {
     let missing: Vec<&String> = words
         .iter()
         .filter(|word| !PAGE.contains(&format!("`{word}`")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/aks/troubleshooting.md does not tell {missing:?}"
+    );
+}
+
+/// Every event that a plan asks for, by the words in the sources.
+#[test]
+fn every_event_is_on_the_page() {
+    let sources = [
+        include_str!("../../src/planning.rs"),
+        include_str!("../../src/control_plane/plan/mod.rs"),
+        include_str!("../../src/control_plane/plan/delete.rs"),
+        include_str!("../../src/pool/plan.rs"),
+    ];
+    let mut reasons = std::collections::BTreeSet::new();
+    for source in sources {
+        for call in [".announced(\"", ".warned(\"", "Some(\""] {
+            let found = source.split(call).skip(1);
+            reasons.extend(found.filter_map(|rest| rest.split('"').next()));
+        }
+    }
+    reasons
+        .retain(|reason| reason.starts_with(char::is_uppercase) && reason.chars().all(char::is_alphanumeric));
+    for known in [
+        "Creating",
+        "Upgraded",
+        "Deleted",
+        "DefaultSystemPool",
+        "SystemPoolKeepsOneNode",
+        "Orphaned",
+    ] {
+        assert!(reasons.contains(known), "{known} is not found: {reasons:?}");
+    }
+    reasons.retain(|reason| {
+        !matches!(
+            *reason,
+            "Succeeded" | "Failed" | "Canceled" | "Leaving" | "Stopped"
+        )
+    });
+    let missing: Vec<_> = reasons
+        .iter()
+        .filter(|reason| !PAGE.contains(&format!("`{reason}`")))
         .collect();
     assert!(
         missing.is_empty(),

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -14,7 +14,7 @@ use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
-use slipway_azure::reconcile::records;
+use slipway_azure::{ownership::TAG, reconcile::records};
 use slipway_azure_sim::{Settings, Simulator, State};
 use slipway_kit::{
     azure::{ask, in_azure, resumed, simulator},
@@ -22,6 +22,7 @@ use slipway_kit::{
     journey::Surroundings,
 };
 use slipway_runtime::{Clock, controller::Registration};
+use tokio::sync::Notify;
 
 use super::world::{guarded_controllers, install, quick, unreachable};
 
@@ -43,6 +44,12 @@ pub struct Life {
     /// From here on everything in Azure is another Cluster's.
     pub foreign: AtomicBool,
     violation: Mutex<Option<String>>,
+    /// The marks on what is in Azure, by id in lower case, as of the last request.
+    owners: Mutex<BTreeMap<String, String>>,
+    requests: AtomicUsize,
+    /// The request at which a rival comes.
+    rival_at: usize,
+    rival: Notify,
 }
 
 impl Life {
@@ -54,7 +61,65 @@ impl Life {
             moving: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
             violation: Mutex::default(),
+            owners: Mutex::default(),
+            requests: AtomicUsize::new(0),
+            rival_at: usize::MAX,
+            rival: Notify::new(),
         }
+    }
+
+    /// The same, told when its requests have come to a step.
+    pub fn expecting_rival_at(mut self, step: usize) -> Self {
+        self.rival_at = step;
+        self
+    }
+
+    pub async fn rival_is_due(&self) {
+        self.rival.notified().await;
+    }
+
+    pub fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    /// The marks of control planes that are not being deleted.
+    fn marks(objects: &[Value]) -> Vec<String> {
+        objects
+            .iter()
+            .filter(|object| object["kind"] == "AzureManagedControlPlane")
+            .filter(|object| object["metadata"]["deletionTimestamp"].is_null())
+            .filter_map(|object| object["metadata"]["annotations"][records::ANNOTATION].as_str())
+            .filter_map(|text| serde_json::from_str::<Value>(text).ok())
+            .filter_map(|record| Some(record["mark"].as_str()?.to_owned()))
+            .collect()
+    }
+
+    /// A mark that is on something goes with it (a GET before every PUT shows what is gone), and whoever is not being deleted keeps what carries its mark.
+    fn check_owners(&self, method: &str, path: &str) {
+        let now: BTreeMap<String, String> = self
+            .azure
+            .azure()
+            .state()
+            .resources
+            .iter()
+            .filter_map(|resource| {
+                let mark = resource.document.get("tags")?.get(TAG)?.as_str()?;
+                Some((resource.id.to_ascii_lowercase(), mark.to_owned()))
+            })
+            .collect();
+        let mut owners = self.owners.lock();
+        for (id, mark) in &now {
+            if let Some(before) = owners.get(id).filter(|before| *before != mark) {
+                self.note(format!("{method} {path}: {id} of {before} became {mark}'s"));
+            }
+        }
+        if method == "DELETE"
+            && let Some(mark) = owners.get(&path.to_ascii_lowercase())
+            && self.server.look(|objects| Self::marks(objects).contains(mark))
+        {
+            self.note(format!("{method} {path}, whose owner {mark} stays"));
+        }
+        *owners = now;
     }
 
     /// Held after every change here and after every answer of Azure.
@@ -87,6 +152,10 @@ impl Life {
 
     /// Looks at what the controllers ask of Azure, and at what is there after it.
     fn look(&self, method: &str, path: &str) {
+        if self.requests.fetch_add(1, Ordering::SeqCst) + 1 == self.rival_at {
+            self.rival.notify_one();
+        }
+        self.check_owners(method, path);
         if method != "GET" && !path.contains("oauth2") {
             if path.to_lowercase().contains("/resourcegroups/theirs") {
                 self.note(format!("{method} {path}, which is not ours"));

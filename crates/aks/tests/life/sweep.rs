@@ -16,7 +16,7 @@ use slipway_kit::{
 use super::{
     ownership,
     surroundings::{Life, THEIRS},
-    world::{apply, create, find, holds, manifests, merge, pool_manifests, remove},
+    world::{apply, create, find, holds, is_rivals, manifests, merge, pool_manifests, remove},
 };
 
 const OLD: &str = "v1.33.3";
@@ -41,7 +41,7 @@ fn ready(objects: &[Value], replicas: i64, version: &str) -> bool {
 static FLEET: Standing<Life> = Standing::after(creation);
 
 /// A cluster with two pools and an extension.
-fn creation<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+pub fn creation<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         let spec = json!({"extensions": [{"name": "flux", "extensionType": "microsoft.flux"}]});
         let pools: &[(&str, &str, i32)] = &[("system", "System", 1), ("work", "User", 1)];
@@ -52,7 +52,7 @@ fn creation<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
 }
 
 /// A pool from one node to three and back.
-fn scale<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+pub fn scale<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         for replicas in [3, 1] {
             let patch = json!({"spec": {"replicas": replicas}});
@@ -66,7 +66,7 @@ fn scale<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
 }
 
 /// A pool is added and taken away.
-fn pool<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+pub fn pool<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         for manifest in pool_manifests("more", "User", 2, &json!({})) {
             create(&world.server, &manifest).await;
@@ -89,7 +89,7 @@ fn pool<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
 }
 
 /// To the next minor version; the extension is taken out.
-fn upgrade<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+pub fn upgrade<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         let patch = json!({"spec": {"version": NEW, "extensions": null}});
         merge(&world.server, "AzureManagedControlPlane", "fleet", patch).await;
@@ -104,7 +104,7 @@ fn upgrade<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
 }
 
 /// `clusterctl move`: paused, taken away, made again without status, resumed.
-fn moved<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+pub fn moved<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     const KINDS: [&str; 7] = [
         "Cluster",
         "MachinePool",
@@ -120,7 +120,7 @@ fn moved<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
         world.until("paused", all_paused).await;
         life.moving.store(true, Ordering::SeqCst);
         // Credentials are the user's, on both sides.
-        let ours = |object: &Value| object["metadata"]["name"] != "fleet-secret";
+        let ours = |object: &Value| object["metadata"]["name"] != "fleet-secret" && !is_rivals(object);
         let objects = take_away(&world.server, &KINDS, ours).await;
         put_down(&world.server, &objects).await;
         merge(&world.server, "Cluster", "fleet", pause(false)).await;
@@ -139,7 +139,8 @@ fn all_paused(objects: &[Value]) -> bool {
             && object["metadata"]["annotations"]["clusterctl.cluster.x-k8s.io/block-move"].is_null()
     };
     let ours = |object: &&Value| {
-        object["kind"] == "AzureManagedControlPlane" || object["kind"] == "AzureManagedMachinePool"
+        let kind = &object["kind"];
+        !is_rivals(object) && (kind == "AzureManagedControlPlane" || kind == "AzureManagedMachinePool")
     };
     objects.iter().filter(ours).all(paused)
 }
@@ -162,13 +163,13 @@ fn rival<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     .boxed()
 }
 
-fn deletion<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+pub fn deletion<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         remove(&world.server, "Cluster", "fleet").await;
         world
             .until("gone", |objects| {
-                !objects
-                    .iter()
+                let mut ours = objects.iter().filter(|object| !is_rivals(object));
+                !ours
                     .any(|object| object["kind"] == "Cluster" || object["kind"] == "AzureManagedControlPlane")
             })
             .await;

@@ -115,8 +115,16 @@ pub async fn remove(server: &Apiserver, kind: &str, name: &str) {
     let _ = api(server, kind).delete(name, &DeleteParams::default()).await;
 }
 
+/// An object of the user's; a rival has objects of the same names.
 pub fn find(objects: &[Value], kind: &str, name: &str) -> Option<Value> {
-    objects::find(objects, kind, name).cloned()
+    let mut users = objects.iter().filter(|object| !is_rivals(object));
+    let found = users.find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    found.cloned()
+}
+
+/// Whether an object is of the Cluster that names the same resources in Azure.
+pub fn is_rivals(object: &Value) -> bool {
+    object["metadata"]["namespace"] == super::ownership::OTHER
 }
 
 /// What a user applies: a cluster with its pools.

@@ -699,7 +699,10 @@ fn nothing_is_ready_before_aks_has_answered() {
         .expect("a condition");
     assert_eq!(
         (condition.reason.as_str(), condition.message.as_str()),
-        ("Creating", "ProvisioningControlPlane")
+        (
+            "Creating",
+            "ProvisioningControlPlane (since 2026-01-01T01:00:00Z)"
+        )
     );
     for (endpoint, written) in [(false, true), (true, false)] {
         let partly = made(endpoint, Some(running()), written, StepStatus::Done);

@@ -46,7 +46,9 @@ use crate::api::{
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#,
     printcolumn = r#"{"name": "Severity", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].severity"}"#,
     printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].reason"}"#,
-    printcolumn = r#"{"name": "Message", "type": "string", "priority": 1, "jsonPath": ".status.conditions[?(@.type=='Ready')].message"}"#,
+    printcolumn = r#"{"name": "Version", "type": "string", "description": "Kubernetes version that AKS runs", "jsonPath": ".status.version"}"#,
+    printcolumn = r#"{"name": "Endpoint", "type": "string", "description": "Where the API server answers", "jsonPath": ".spec.controlPlaneEndpoint.host"}"#,
+    printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].message"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "description": "Time duration since creation of this AzureManagedControlPlane", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]

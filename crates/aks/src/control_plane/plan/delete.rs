@@ -6,7 +6,7 @@ use slipway_capi::frame::{Entry, Plan};
 
 use super::{Action, OPTIONAL, Observed, Ranks, id_of, resources};
 use crate::{
-    planning::{ORPHAN, is_orphaned, remains},
+    planning::{ORPHAN, is_going, is_orphaned, remains},
     render::ids,
     status::condition_of,
 };
@@ -16,7 +16,7 @@ pub(super) fn delete(observed: &Observed, plan: &mut Plan<Action>, now: Timestam
     match &observed.problem {
         None => {
             delete_resources(observed, plan, now);
-            release(observed, plan, "nothing of it is left in Azure");
+            release(observed, plan, "nothing of it is left in Azure").announced("Deleted");
         }
         // An object that made nothing in Azure needs nobody who signs in to be deleted.
         Some(_) if remaining.is_empty() => {
@@ -115,7 +115,11 @@ fn delete_group(observed: &Observed, ranks: &mut Ranks<'_>, id: &str) {
                 .warned("ResourceGroupInUse");
         }
         _ => {
-            ranks.act(kind, Action::Delete { kind, id }, "the cluster is deleted");
+            let begins = begins(observed, &id);
+            let entry = ranks.act(kind, Action::Delete { kind, id }, "the cluster is deleted");
+            if begins {
+                entry.announced("Deleting");
+            }
         }
     }
 }
@@ -134,6 +138,12 @@ pub fn unconfirmed_groups(observed: &Observed, plan: &Plan<Action>) -> Vec<Strin
         .collect()
 }
 
+/// Whether a deletion has not begun yet.
+fn begins(observed: &Observed, id: &str) -> bool {
+    let state = state_of(&observed.states, id);
+    state.body().is_some() && !is_going(state, observed.unknown(id))
+}
+
 /// A resource with whether it is ours goes, if it is there.
 pub(super) fn push_deletion(
     observed: &Observed,
@@ -149,8 +159,12 @@ pub(super) fn push_deletion(
         ResourceState::Present(_) if !is_ours => {}
         // Gone, but still on our list: deleting it again takes it off.
         ResourceState::Absent | ResourceState::Present(_) => {
+            let begins = begins(observed, id);
             let id = id.to_owned();
-            ranks.act(kind, Action::Delete { kind, id }, why);
+            let entry = ranks.act(kind, Action::Delete { kind, id }, why);
+            if begins {
+                entry.announced("Deleting");
+            }
         }
     }
 }

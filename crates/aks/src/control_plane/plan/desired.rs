@@ -132,6 +132,20 @@ pub fn resources(facts: &Facts<'_>) -> Vec<(ResourceKind, Value)> {
         .collect()
 }
 
+/// Whether the cluster would be created with a pool that nobody described.
+pub(super) fn has_made_up_pool(observed: &Observed, now: Timestamp) -> bool {
+    let template = observed
+        .infrastructure
+        .as_ref()
+        .and_then(|cluster| cluster.spec.default_pool_template.as_ref());
+    let is_system = |object: &PoolObject| object.pool.spec.class.mode == MODE_SYSTEM;
+    let has_pool = observed
+        .pools
+        .iter()
+        .any(|object| is_system(object) && pool_facts(object).is_some());
+    template.is_none() && !has_pool && desired_cluster(observed, now).is_ok()
+}
+
 /// The cluster to ask for, with pools if it does not exist yet.
 fn desired_cluster(observed: &Observed, now: Timestamp) -> Result<Value, Waiting> {
     let facts = observed.facts();

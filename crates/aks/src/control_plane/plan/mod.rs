@@ -9,7 +9,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use slipway_azure::{
-    reconcile::{ResourceKind, records::Entry as RecordEntry, state_of, step},
+    reconcile::{ResourceKind, ResourceState, records::Entry as RecordEntry, state_of, step},
     workload::kubeconfig::{self, KubeconfigKind},
 };
 use slipway_capi::frame::{Entry, Plan, Progress};
@@ -17,7 +17,7 @@ use slipway_runtime::ObjectKey;
 
 use self::{
     delete::push_deletion,
-    desired::{Treatment, desired},
+    desired::{Treatment, desired, has_made_up_pool},
 };
 pub use self::{
     delete::unconfirmed_groups,
@@ -25,9 +25,10 @@ pub use self::{
     observed::{Identity, Observed, PoolObject, RECREATE, endpoint, sign_in},
 };
 use crate::{
-    planning::{DesiredResource, SOON, Unknown, Waiting, compare, wait},
+    planning::{DesiredResource, SOON, Unknown, Waiting, compare, is_stopped, wait},
     render::ids,
     status::{VANISHED, condition_of},
+    version::with_v,
 };
 
 /// One idempotent call.
@@ -211,7 +212,7 @@ fn make(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
     let mut ranks = Ranks { plan, last: None };
     for (resource, treatment) in resources {
         match treatment {
-            Treatment::Ensure => ensure(observed, &mut ranks, resource),
+            Treatment::Ensure => ensure(observed, &mut ranks, resource, now),
             Treatment::UseAsItIs => {}
             Treatment::Refuse => {
                 if let Some(waiting) = observed.owned_by_another(&resource.id) {
@@ -223,6 +224,10 @@ fn make(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
                 ranks.wait_for_azure(resource.kind, &resource.id, unknown, now);
             }
         }
+    }
+    if let Some(Waiting::ForSystemPool { until }) = waiting {
+        warn_of_default_pool(observed, &mut ranks, until, now);
+        return;
     }
     if let Some(waiting) = waiting {
         let is_new = matches!(waiting, Waiting::Vanished { .. })
@@ -247,8 +252,23 @@ fn make(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
     }
 }
 
+/// A pool that admission refused never comes: that is said long before a pool is made that nobody asked for.
+fn warn_of_default_pool(observed: &Observed, ranks: &mut Ranks<'_>, until: Timestamp, now: Timestamp) {
+    let warning = until.checked_sub(observed.pool_timeout * 4 / 5).unwrap_or(until);
+    let entry = ranks.wait(
+        ResourceKind::ManagedCluster,
+        &Waiting::ForSystemPool { until },
+        now,
+    );
+    if now < warning {
+        entry.until(warning);
+    } else {
+        entry.warned("WaitingForSystemPool");
+    }
+}
+
 /// A resource is made as it should be, or made again after its loss was reported.
-fn ensure(observed: &Observed, ranks: &mut Ranks<'_>, desired: DesiredResource) {
+fn ensure(observed: &Observed, ranks: &mut Ranks<'_>, desired: DesiredResource, now: Timestamp) {
     let (kind, id) = (desired.kind, desired.id.clone());
     if observed.is_vanished(&id) {
         let why = "Azure no longer has it, and nothing here deleted it: it is made again";
@@ -259,10 +279,36 @@ fn ensure(observed: &Observed, ranks: &mut Ranks<'_>, desired: DesiredResource) 
     }
     let (state, record) = (state_of(&observed.states, &id), observed.records.record(&id));
     let unknown = observed.unknown(&id);
-    if let Some(comparison) = compare(&desired, &observed.subscription, state, unknown, record) {
-        let entry = ranks.act(kind, Action::Ensure(desired), comparison.why.clone());
-        comparison.describe(entry);
+    if kind == ResourceKind::ManagedCluster && is_stopped(state) {
+        ranks.wait(kind, &Waiting::ForStart { id }, now);
+        return;
     }
+    let Some(comparison) = compare(&desired, &observed.subscription, state, unknown, record) else {
+        return;
+    };
+    let runs = upgraded(observed, state)
+        .filter(|_| kind == ResourceKind::ManagedCluster && comparison.is_settling());
+    let why = runs.as_ref().map_or(comparison.why.clone(), |version| {
+        format!("Kubernetes {version} runs")
+    });
+    let entry = ranks.act(kind, Action::Ensure(desired), why);
+    comparison.describe(entry);
+    if runs.is_some() {
+        entry.announced("Upgraded");
+    }
+    if kind == ResourceKind::ManagedCluster && state.is_absent() && has_made_up_pool(observed, now) {
+        let why =
+            "no AzureManagedMachinePool of mode System came in time: the cluster gets one node of its own";
+        entry.why = format!("{}; {why}", entry.why);
+        entry.warned("DefaultSystemPool");
+    }
+}
+
+/// The version that runs now, if the status shows another.
+fn upgraded(observed: &Observed, cluster: &ResourceState) -> Option<String> {
+    let running = with_v(cluster.property("currentKubernetesVersion")?);
+    let before = observed.plane.status.as_ref()?.version.as_deref()?;
+    (before != running).then_some(running)
 }
 
 /// Entries for resources in Azure. Those of one rank do not wait for each other; those of the next wait for all of them.

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use slipway_azure::{
     ownership::Foreign,
     reconcile::{Records, ResourceKind, ResourceState, records::Entry as RecordEntry, state_of},
@@ -13,7 +12,7 @@ use slipway_runtime::ObjectKey;
 
 use crate::{
     api::{AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool},
-    planning::{Problem, Unknown, Waiting},
+    planning::{Problem, Unknown, Waiting, has_reason},
     render::{Facts, ids, tags},
     status::{VANISHED, condition_of},
 };
@@ -140,14 +139,7 @@ impl Observed {
     pub(super) fn has_reported(&self, kind: ResourceKind) -> bool {
         let status = self.plane.status.as_ref();
         let newer = status.and_then(|status| status.newer.as_ref());
-        newer.is_some_and(|newer| {
-            let of_kind = |one: &&Condition| one.type_ == condition_of(kind);
-            newer
-                .conditions
-                .iter()
-                .find(of_kind)
-                .is_some_and(|one| one.reason == VANISHED)
-        })
+        has_reason(newer, condition_of(kind), VANISHED)
     }
 
     /// Where the API server answers, once AKS has brought the cluster up.

@@ -37,7 +37,10 @@ use crate::api::{
     printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].reason"}"#,
     printcolumn = r#"{"name": "Message", "type": "string", "priority": 1, "jsonPath": ".status.conditions[?(@.type=='Ready')].message"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "description": "Time duration since creation of this AzureManagedMachinePool", "jsonPath": ".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}"#
+    printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}"#,
+    printcolumn = r#"{"name": "Replicas", "type": "integer", "description": "Nodes that AKS says the pool has", "jsonPath": ".status.replicas"}"#,
+    printcolumn = r#"{"name": "Size", "type": "string", "description": "Virtual machine size of the nodes", "jsonPath": ".spec.sku"}"#,
+    printcolumn = r#"{"name": "Version", "type": "string", "description": "Kubernetes version that the nodes run", "jsonPath": ".status.version"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AzureManagedMachinePoolSpec {
@@ -62,6 +65,9 @@ pub struct AzureManagedMachinePoolStatus {
     /// The number of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// The Kubernetes version that the nodes run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Kept for readers of the old contract; conditions say what is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_reason: Option<String>,
