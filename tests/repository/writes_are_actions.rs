@@ -21,10 +21,7 @@ const PROVIDERS: &[&str] = &[
 ];
 
 /// What still writes elsewhere, and until when. One that is no longer needed fails the test.
-const EXCEPTIONS: &[(&str, &str)] = &[(
-    "crates/k3s/src/control_plane",
-    "until KThreesControlPlane is on the frame",
-)];
+const EXCEPTIONS: &[(&str, &str)] = &[];
 
 /// A write: the parameters that kube wants for one, the context's writes, those of `slipway-capi`, those of Azure.
 static WRITE: LazyLock<Regex> = LazyLock::new(|| {

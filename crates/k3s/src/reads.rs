@@ -1,19 +1,17 @@
-//! Reads that mostly need no request. A Cluster and a Machine are taken as their watches show them; a Secret is kept as
-//! long as the watch on its metadata shows the version that was read; which version of a kind to use is asked for now and
-//! then. Where a watch does not run or has not seen an object, the apiserver is asked. Nothing that decides whether a
-//! server is made or goes is read this way but the Cluster, whose owner decides nothing in a hurry; that nothing is to be
-//! decided may be (`control_plane::kept`).
+//! Reads that mostly need no request. A Machine is taken as its watch shows it; a Secret is kept as long as the watch on its
+//! metadata shows the version that was read; which version of a kind to use is asked for now and then. Where a watch does
+//! not run or has not seen an object, the apiserver is asked. Nothing that decides whether a server is made or goes is read
+//! this way; that nothing is to be decided may be (`control_plane::kept`).
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, api::ApiResource, core::NamespaceResourceScope};
+use kube::{Api, api::ApiResource};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use slipway_capi::{
     reference,
-    view::{Cluster, Machine, ObjectReference},
+    view::{Machine, ObjectReference},
 };
 use slipway_runtime::{Informer, ObjectKey, Scope, controller::Context};
 
@@ -22,31 +20,16 @@ use crate::{control_plane::health, error::Error};
 /// Another version of a kind comes with another release of its provider, which is no hurry either.
 const KIND_STANDS: Duration = Duration::from_mins(10);
 
-pub async fn cluster(key: &ObjectKey, context: &Context) -> Result<Option<Arc<Cluster>>, Error> {
-    shown_or_read(key, "Cluster", context).await
-}
-
 pub async fn machine(key: &ObjectKey, context: &Context) -> Result<Option<Arc<Machine>>, Error> {
-    shown_or_read(key, "Machine", context).await
-}
-
-async fn shown_or_read<K>(key: &ObjectKey, kind: &str, context: &Context) -> Result<Option<Arc<K>>, Error>
-where
-    K: slipway_runtime::informer::Object
-        + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + DeserializeOwned
-        + Clone
-        + std::fmt::Debug,
-{
-    let informer: Informer<K> = context.informers.get(Scope::of_namespace(&context.settings));
+    let informer: Informer<Machine> = context.informers.get(Scope::of_namespace(&context.settings));
     if let Some(shown) = informer.get(key) {
         return Ok(Some(shown));
     }
-    let api: Api<K> = Api::namespaced(context.client.clone(), key.namespace().unwrap_or_default());
+    let api: Api<Machine> = Api::namespaced(context.client.clone(), key.namespace().unwrap_or_default());
     let found = api
         .get_opt(key.name())
         .await
-        .map_err(Error::api(format!("reading {kind} {}", key.name())))?;
+        .map_err(Error::api(format!("reading Machine {}", key.name())))?;
     Ok(found.map(Arc::new))
 }
 

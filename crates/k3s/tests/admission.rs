@@ -312,3 +312,54 @@ proptest! {
         }
     }
 }
+
+/// A version that no release of k3s has is allowed, because other builds exist, and warned about.
+#[test]
+fn a_version_without_a_revision_of_k3s_is_warned_about() {
+    let warnings = |version: &str| match judge(None, &json!({"spec": {"version": version}})) {
+        Verdict::Allowed { warnings, .. } => warnings,
+        other => panic!("{other:?}"),
+    };
+    let found = warnings("v1.35.2");
+    assert!(
+        found.iter().any(|warning| warning.contains("v1.35.2+k3s1")),
+        "{found:?}"
+    );
+    assert_eq!(warnings("v1.35.2+k3s1"), Vec::<String>::new());
+}
+
+/// The manifest of docs/k3s.md is admitted as it stands, and as the page says for a single server.
+#[test]
+fn the_manifest_of_the_page_is_admitted() {
+    let page = include_str!("../../../docs/k3s.md");
+    let manifest = page
+        .split("```yaml")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let planes: Vec<Value> = manifest
+        .expect("a manifest")
+        .split("---\n")
+        .map(|document| serde_saphyr::from_str::<Value>(document).expect("YAML"))
+        .filter(|object| object["kind"] == "KThreesControlPlane")
+        .collect();
+    let [plane] = &planes[..] else {
+        panic!("one control plane: {planes:?}")
+    };
+    for replicas in [3, 1] {
+        let mut plane = plane.clone();
+        plane["spec"]["replicas"] = replicas.into();
+        let new = serde_json::from_value(plane).expect("a control plane");
+        let verdict = admit::validate_control_plane(&Change {
+            operation: Operation::Create,
+            dry_run: false,
+            user: "somebody".into(),
+            old: None,
+            new: Some(new),
+        });
+        assert_eq!(messages(&verdict), Vec::<String>::new());
+        assert!(
+            matches!(&verdict, Verdict::Allowed { warnings, .. } if warnings.is_empty()),
+            "{verdict:?}"
+        );
+    }
+}

@@ -92,7 +92,7 @@ fn the_kinds_are_the_peers() {
 }
 
 #[test]
-fn the_control_plane_has_the_peers_columns_and_scale() {
+fn the_control_plane_has_its_columns_and_scale() {
     let crd = &crd::control_plane()[0];
     for version in &crd.spec.versions {
         let columns: Vec<_> = version
@@ -111,6 +111,9 @@ fn the_control_plane_has_the_peers_columns_and_scale() {
                 ("Ready", ".status.readyReplicas"),
                 ("Updated", ".status.updatedReplicas"),
                 ("Unavailable", ".status.unavailableReplicas"),
+                ("Cluster", r".metadata.labels['cluster\.x-k8s\.io/cluster-name']"),
+                ("Desired", ".spec.replicas"),
+                ("Age", ".metadata.creationTimestamp"),
             ]
         );
         let scale = version

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use slipway_k3s::{
     api::{KThreesConfigSpec, KThreesControlPlane, crd},
     bootstrap::render::{self, Authorities, Authority, Facts, Role},
-    control_plane::{create, observe},
+    control_plane::{act, observe},
 };
 
 /// Leaves that make no difference here, and why.
@@ -232,9 +232,9 @@ fn outcome(plane: &KThreesControlPlane) -> String {
     );
     let made = format!(
         "{:?} {:?} {:?} {:?}",
-        observe::wanted_config(plane),
+        observe::desired_config(plane),
         observe::template_reference(plane),
-        create::propagated(&machines),
+        act::propagated(&machines),
         machines.metadata,
     );
     decided + &made

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use slipway_capi::frame::{Entry, What};
 use slipway_k3s::control_plane::{
     observed::{Adoptable, Observed, RemediationRecord, Workload},
     plan::{Action, Why, plan},
@@ -10,7 +11,7 @@ use slipway_k3s::control_plane::{
 };
 
 use super::{
-    judgement::{mark, operations, says},
+    judgement::{actions, mark, operations, says},
     world::World,
 };
 
@@ -105,8 +106,7 @@ fn the_only_server_is_not_replaced() {
     assert!(operations(&plan).is_empty());
     says(&plan, "the only server cannot be replaced");
     assert!(
-        plan.actions
-            .iter()
+        plan.actions()
             .any(|action| matches!(action, Action::ExplainRemediation { impossible: true, .. }))
     );
 }
@@ -195,7 +195,10 @@ fn a_stale_remediation_is_forgotten() {
         retry_count: 1,
     });
     let plan = world.reconcile();
-    assert!(plan.actions.contains(&Action::ForgetRemediation), "{plan:?}");
+    assert!(
+        plan.actions().any(|action| *action == Action::ForgetRemediation),
+        "{plan:?}"
+    );
     assert_eq!(world.remediation, None);
 }
 
@@ -242,8 +245,8 @@ fn adoption_is_for_k3s_machines_within_one_minor() {
         plan(&observed, Timestamp::UNIX_EPOCH)
     };
     assert_eq!(
-        adopt("v1.34.0+k3s1", true, &observed).actions,
-        [Action::Adopt {
+        actions(&adopt("v1.34.0+k3s1", true, &observed)),
+        [&Action::Adopt {
             machine: "stray".into()
         }]
     );
@@ -254,7 +257,7 @@ fn adoption_is_for_k3s_machines_within_one_minor() {
     says(&adopt("v1.33.0+k3s1", false, &observed), "is not a KThreesConfig");
     observed.foreign = vec!["theirs".into()];
     let refused = plan(&observed, world.now());
-    assert!(refused.actions.is_empty());
+    assert!(actions(&refused).is_empty());
     says(&refused, "control plane machines theirs belong to somebody else");
 }
 
@@ -268,11 +271,11 @@ fn deletion_waits_for_workers_and_needs_nothing_else() {
     observed.workload = Workload::Unknown;
     observed.workers = 2;
     let waiting = plan(&observed, world.now());
-    assert!(waiting.actions.is_empty());
+    assert!(actions(&waiting).is_empty());
     says(&waiting, "waiting for 2 worker machine(s) and pool(s)");
     observed.workers = 0;
     assert_eq!(
-        plan(&observed, world.now()).actions.len(),
+        plan(&observed, world.now()).actions().count(),
         3,
         "all servers at once"
     );
@@ -280,7 +283,23 @@ fn deletion_waits_for_workers_and_needs_nothing_else() {
         world.step();
     }
     assert!(world.machines.is_empty(), "{}", world.log.join("\n"));
-    assert_eq!(world.reconcile().actions, [Action::RemoveFinalizer]);
+    let last = world.reconcile();
+    assert!(
+        matches!(
+            last.entries[..],
+            [Entry {
+                what: What::ReleaseFinalizer,
+                ..
+            }]
+        ),
+        "{last}"
+    );
+
+    // Core does not finish Machines whose Cluster is gone: nothing is waited for then.
+    observed.cluster.gone = true;
+    let gone = plan(&observed, world.now());
+    assert_eq!(gone.actions().count(), 3, "{gone}");
+    assert!(matches!(gone.entries[3].what, What::ReleaseFinalizer), "{gone}");
 }
 
 /// S-61: new servers spread over the failure domains, and a rollout brings the balance back.

@@ -5,18 +5,20 @@ use slipway_k3s::control_plane::{
     plan::{Action, Plan},
 };
 
+/// What a plan does.
+pub fn actions(plan: &Plan) -> Vec<&Action> {
+    plan.actions().collect()
+}
+
 /// What a plan does to servers.
 pub fn operations(plan: &Plan) -> Vec<&Action> {
-    plan.actions
-        .iter()
-        .filter(|action| action.is_operation())
-        .collect()
+    plan.actions().filter(|action| action.is_operation()).collect()
 }
 
 pub fn says(plan: &Plan, text: &str) {
     assert!(
-        plan.waiting.iter().any(|why| why.contains(text)),
-        "{text:?} is not in {plan:?}"
+        plan.waits().any(|(_, why)| why.contains(text)),
+        "{text:?} is not in {plan}"
     );
 }
 

@@ -9,6 +9,7 @@ mod completeness;
 mod component;
 mod conversion;
 mod extension;
+mod golden;
 mod healing;
 mod hostile_userdata;
 mod in_place;

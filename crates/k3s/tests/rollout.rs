@@ -7,7 +7,7 @@ use slipway_k3s::{
     api::KThreesConfigSpec,
     control_plane::{
         observed::Outdated,
-        rollout::{Made, Wanted, differences},
+        rollout::{Desired, Made, differences},
     },
 };
 
@@ -23,11 +23,11 @@ fn compare(has: &Value, wants: &Value) -> Vec<Outdated> {
         cloned_from: Some(("t", "HostTemplate.infrastructure.cluster.x-k8s.io")),
         ..Made::default()
     };
-    differences(&made, &wanted(&wants), Timestamp::UNIX_EPOCH)
+    differences(&made, &desired(&wants), Timestamp::UNIX_EPOCH)
 }
 
-fn wanted(config: &KThreesConfigSpec) -> Wanted<'_> {
-    Wanted {
+fn desired(config: &KThreesConfigSpec) -> Desired<'_> {
+    Desired {
         version: "v1.34.1+k3s1",
         config,
         template: ("t", "HostTemplate.infrastructure.cluster.x-k8s.io"),
@@ -94,7 +94,7 @@ fn what_is_not_known_is_no_difference() {
         version: Some("v1.34.1+k3s1"),
         ..Made::default()
     };
-    assert_eq!(differences(&made, &wanted(&config), Timestamp::UNIX_EPOCH), []);
+    assert_eq!(differences(&made, &desired(&config), Timestamp::UNIX_EPOCH), []);
 }
 
 /// S-31: only machines older than the time, and only once it has come.
@@ -108,11 +108,11 @@ fn a_requested_rollout_replaces_only_older_machines() {
             version: Some("v1.34.1+k3s1"),
             ..Made::default()
         };
-        let wanted = Wanted {
+        let desired = Desired {
             rollout_after: Some(at(after)),
-            ..wanted(&config)
+            ..desired(&config)
         };
-        differences(&made, &wanted, at(now))
+        differences(&made, &desired, at(now))
     };
     assert_eq!(ask(50, 100, 99), [], "not yet");
     assert_eq!(ask(50, 100, 100), [Outdated::RolloutAfter]);
@@ -131,11 +131,11 @@ fn certificates_near_their_end_replace_a_machine() {
             certificates_expire_at: Some(at(365)),
             ..Made::default()
         };
-        let wanted = Wanted {
+        let desired = Desired {
             certificates_expiry_days: days,
-            ..wanted(&config)
+            ..desired(&config)
         };
-        differences(&made, &wanted, at(now))
+        differences(&made, &desired, at(now))
     };
     assert_eq!(ask(Some(30), 334), []);
     assert_eq!(ask(Some(30), 335), [Outdated::CertificatesExpire { at: at(365) }]);

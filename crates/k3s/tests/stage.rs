@@ -10,8 +10,9 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_k3s::{
-    api::KThreesControlPlaneStatus, bootstrap::controller::ConfigReconciler,
-    control_plane::controller::ControlPlaneReconciler,
+    api::KThreesControlPlaneStatus,
+    bootstrap::controller::ConfigReconciler,
+    control_plane::controller::{ControlPlaneReconciler, ControlPlanes},
 };
 use slipway_runtime::{
     Clock,
@@ -72,7 +73,7 @@ impl Stage {
         Self {
             theatre,
             context,
-            control_plane: ControlPlaneReconciler::connecting_by(connector),
+            control_plane: ControlPlaneReconciler::new(ControlPlanes::connecting_by(connector)),
             real_time: false,
         }
     }
@@ -80,7 +81,7 @@ impl Stage {
     /// Another process takes over: nothing in memory is left.
     pub fn restart(&mut self) {
         let connector = self.theatre.connector(&Faults::none());
-        self.control_plane = ControlPlaneReconciler::connecting_by(connector);
+        self.control_plane = ControlPlaneReconciler::new(ControlPlanes::connecting_by(connector));
     }
 
     /// The same workload cluster, seen from here.
@@ -139,7 +140,7 @@ impl Stage {
             let Some(plane) = self.planes().get_opt("edge").await.expect("a control plane") else {
                 break;
             };
-            let outcome = self.control_plane.reconcile(Arc::new(plane), &self.context).await;
+            let outcome = Box::pin(self.control_plane.reconcile(Arc::new(plane), &self.context)).await;
             if let Err(error) = outcome {
                 panic!("the control plane reconciles: {error}");
             }

@@ -337,11 +337,10 @@ impl World {
         // A failure is no answer: it is asked again.
         self.answers
             .retain(|_, answer| !matches!(answer, InPlaceAnswer::Failed(_)));
-        let operations = plan.actions.iter().filter(|action| action.is_operation()).count();
+        let operations = plan.actions().filter(|action| action.is_operation()).count();
         assert!(
             operations <= 1 || self.deleting,
-            "S-2: more than one operation at a time: {:?}\n{}",
-            plan.actions,
+            "S-2: more than one operation at a time: {plan}\n{}",
             self.log.join("\n")
         );
         let struck = match operations {
@@ -353,7 +352,7 @@ impl World {
                 .push(format!("{} {host} loses its power as we write", self.now()));
             self.fault(|model| model.kill(host));
         }
-        for action in plan.actions.clone() {
+        for action in plan.actions() {
             let voters = self.model.voters();
             let told = format!(
                 "{action:?} [{}/{}]",
@@ -363,8 +362,8 @@ impl World {
             if self.log.last().is_none_or(|last| !last.ends_with(&told)) {
                 self.log.push(format!("{} {told}", self.now()));
             }
-            self.judge_write(&action, struck.as_deref());
-            self.act(&action);
+            self.judge_write(action, struck.as_deref());
+            self.act(action);
             self.judge_quorum(&told);
             assert!(
                 voters == 0 || self.model.voters() > 0 || self.deleting,
@@ -484,7 +483,8 @@ impl World {
                     }
                 }
             }
-            Action::ExplainRemediation { .. } | Action::Adopt { .. } | Action::RemoveFinalizer => {}
+            // What is not about servers and members is not played here.
+            _ => {}
         }
     }
 
@@ -604,8 +604,8 @@ impl World {
             self.judge_quorum("core");
             let plan = self.reconcile();
             // What was written wakes its control plane.
-            self.again_in = if plan.actions.is_empty() {
-                plan.look_again
+            self.again_in = if plan.actions().next().is_none() {
+                plan.revisit.as_ref().map(|(after, _)| *after)
             } else {
                 Some(Duration::from_secs(1))
             };
@@ -641,7 +641,8 @@ impl World {
     pub fn person_helps(&mut self) -> bool {
         let told: Vec<String> = {
             let observed = self.observed();
-            plan(&observed, self.now()).waiting
+            let plan = plan(&observed, self.now());
+            plan.waits().map(|(_, why)| why.to_owned()).collect()
         };
         let mut helped = false;
         for (name, machine) in &mut self.machines {

@@ -2,7 +2,8 @@
 //! that speaks its contract and clusterctl finds what to move.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceSubresourceStatus, CustomResourceSubresources,
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceSubresourceStatus,
+    CustomResourceSubresources,
 };
 use kube::{CustomResourceExt, core::crd::merge_crds};
 
@@ -27,14 +28,51 @@ fn merged(
     crd
 }
 
+/// A short name, and columns beside those that the versions declare.
+fn shown(
+    mut crd: CustomResourceDefinition,
+    short_name: &str,
+    columns: &[(&str, &str, &str)],
+) -> CustomResourceDefinition {
+    crd.spec.names.short_names = Some(vec![short_name.to_owned()]);
+    for version in &mut crd.spec.versions {
+        let added = columns
+            .iter()
+            .map(|(name, type_, path)| CustomResourceColumnDefinition {
+                name: (*name).to_owned(),
+                type_: (*type_).to_owned(),
+                json_path: (*path).to_owned(),
+                ..CustomResourceColumnDefinition::default()
+            });
+        version
+            .additional_printer_columns
+            .get_or_insert_default()
+            .extend(added);
+    }
+    crd
+}
+
+const CLUSTER: (&str, &str, &str) = (
+    "Cluster",
+    "string",
+    r".metadata.labels['cluster\.x-k8s\.io/cluster-name']",
+);
+const AGE: (&str, &str, &str) = ("Age", "date", ".metadata.creationTimestamp");
+
 /// The kinds of `bootstrap-k3s`.
 pub fn bootstrap() -> Vec<CustomResourceDefinition> {
+    let config = merged(config::KThreesConfig::crd(), Some(v1beta1::KThreesConfig::crd()));
+    let template = merged(
+        config::KThreesConfigTemplate::crd(),
+        Some(v1beta1::KThreesConfigTemplate::crd()),
+    );
     vec![
-        merged(config::KThreesConfig::crd(), Some(v1beta1::KThreesConfig::crd())),
-        merged(
-            config::KThreesConfigTemplate::crd(),
-            Some(v1beta1::KThreesConfigTemplate::crd()),
+        shown(
+            config,
+            "ktc",
+            &[CLUSTER, ("Ready", "boolean", ".status.ready"), AGE],
         ),
+        shown(template, "ktct", &[AGE]),
     ]
 }
 
@@ -48,11 +86,16 @@ pub fn control_plane() -> Vec<CustomResourceDefinition> {
             ..CustomResourceSubresources::default()
         });
     }
+    let plane = merged(
+        control_plane::KThreesControlPlane::crd(),
+        Some(v1beta1::KThreesControlPlane::crd()),
+    );
     vec![
-        merged(
-            control_plane::KThreesControlPlane::crd(),
-            Some(v1beta1::KThreesControlPlane::crd()),
+        shown(
+            plane,
+            "ktcp",
+            &[CLUSTER, ("Desired", "integer", ".spec.replicas"), AGE],
         ),
-        template,
+        shown(template, "ktcpt", &[AGE]),
     ]
 }

@@ -102,12 +102,17 @@ fn spec_errors(object: &KThreesControlPlane, warnings: &mut Vec<String>) -> Vec<
         config.has_embedded_etcd(),
         &path.child("replicas"),
     ));
-    if let Err(error) = spec.version.parse::<Version>() {
-        errors.push(FieldError::invalid(
+    match spec.version.parse::<Version>() {
+        Err(error) => errors.push(FieldError::invalid(
             &path.child("version"),
             spec.version.as_str(),
             error.to_string(),
-        ));
+        )),
+        Ok(_) if !spec.version.contains("+k3s") => warnings.push(format!(
+            "spec.version: {version} names no release of k3s: those end with a revision, e.g. {version}+k3s1",
+            version = spec.version
+        )),
+        Ok(_) => {}
     }
     if let Some(version) = config.version.as_deref().filter(|version| !version.is_empty())
         && version != spec.version

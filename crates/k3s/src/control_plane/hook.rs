@@ -23,7 +23,7 @@ const SILENT_HOST: Duration = Duration::from_mins(2);
 pub enum Progress {
     /// No server is being deleted.
     Idle,
-    Act(Action),
+    Act(Action, String),
     Wait(String),
     /// Quorum, or the last copy of the state, hangs on a server that is being deleted: something else must be done
     /// before it can go.
@@ -54,14 +54,10 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Progress {
 /// What happens next for one server that is being deleted.
 pub fn decide_one(server: &Server, observed: &Observed, now: Timestamp) -> Progress {
     let name = &server.name;
-    let release = || {
-        Progress::Act(Action::ReleaseHook {
-            machine: name.clone(),
-        })
-    };
+    let release = |why: &str| release(server, why);
     let going = server.is_going();
     if !going && (observed.deleting || observed.cluster.deleting) {
-        return release();
+        return release("the whole control plane goes");
     }
     if !going && server.hooks.others {
         return Progress::Wait(format!(
@@ -73,7 +69,11 @@ pub fn decide_one(server: &Server, observed: &Observed, now: Timestamp) -> Progr
     }
     let gone = || Progress::Wait(format!("waiting for machine {name} to be deleted"));
     if !observed.desired.embedded_etcd || !observed.initialized {
-        return if going { gone() } else { release() };
+        return if going {
+            gone()
+        } else {
+            release("it has no etcd member")
+        };
     }
     let Some(view) = observed.workload.view().filter(|view| view.members.is_some()) else {
         return if going {
@@ -89,6 +89,13 @@ pub fn decide_one(server: &Server, observed: &Observed, now: Timestamp) -> Progr
         None if going => gone(),
         None => without_member(server, view, observed, now),
     }
+}
+
+fn release(server: &Server, why: &str) -> Progress {
+    let action = Action::ReleaseHook {
+        machine: server.name.clone(),
+    };
+    Progress::Act(action, why.to_owned())
 }
 
 /// The member leaves etcd.
@@ -109,7 +116,7 @@ fn leave(server: &Server, member: &Member, observed: &Observed, now: Timestamp) 
         }
     }
     match orphan::remove(member, Some(name), observed, now) {
-        Ok(action) => Progress::Act(action),
+        Ok(action) => Progress::Act(action, format!("machine {name} is being deleted")),
         Err(why) if why.starts_with("waiting") => Progress::Wait(format!("{why} of machine {name}")),
         Err(why) => stuck(why),
     }
@@ -118,17 +125,16 @@ fn leave(server: &Server, member: &Member, observed: &Observed, now: Timestamp) 
 /// No member is known to be its. The host goes if it was one and left, or if it never will be one.
 fn without_member(server: &Server, view: &View, observed: &Observed, now: Timestamp) -> Progress {
     let name = &server.name;
-    let release = || {
-        Progress::Act(Action::ReleaseHook {
-            machine: name.clone(),
-        })
-    };
+    let release = |why: &str| release(server, why);
     let node = server.node.as_deref().and_then(|node| view.node(node));
     // k3s says of no other node whether it is a member.
     let left = node
         .is_some_and(|node| node.member.is_some() || node.removed_member.is_some() || node.voter.is_some());
-    if left || server.removal_asked || !server.has_bootstrap_data {
-        return release();
+    if left || server.removal_asked {
+        return release("its etcd member has left");
+    }
+    if !server.has_bootstrap_data {
+        return release("its host has nothing to boot with and never joins etcd");
     }
     // What nobody else is known to be the owner of may be its.
     let others: Vec<Server> = observed
@@ -167,16 +173,21 @@ fn without_member(server: &Server, view: &View, observed: &Observed, now: Timest
     }
     // Its node was there and is gone: k3s took the member along.
     if server.node.is_some() && node.is_none() {
-        return release();
+        return release("its node is gone, and k3s took the etcd member along");
     }
     let Some(projection) = quorum::project(observed, now, Change::HostGoes(name)) else {
         return Progress::Wait(format!(
             "machine {name} keeps its host: the members of etcd are not known"
         ));
     };
-    let is_dead = matches!(liveness::of_server(server, observed, now), Liveness::Dead(_));
-    if projection.holds() || is_dead || never_joins(server, observed, now) {
-        return release();
+    if projection.holds() {
+        return release("etcd keeps its quorum even if its host still joins");
+    }
+    if let Liveness::Dead(why) = liveness::of_server(server, observed, now) {
+        return release(&format!("its host is dead and never joins etcd: {why}"));
+    }
+    if never_joins(server, observed, now) {
+        return release("nothing has answered at its address for two minutes: it never joins etcd");
     }
     Progress::Stuck(format!(
         "machine {name} keeps its host: k3s may still join from there, and {projection}; if its host never starts k3s, \

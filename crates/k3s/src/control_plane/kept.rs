@@ -1,5 +1,5 @@
-//! What the last look at the apiserver found in order. While the watches show the same, and nothing is to be done, a control
-//! plane is looked at without a request; whatever is done to a server is decided on a new read.
+//! What the last read of the apiserver found in order. While the watches show the same, and nothing is to be done, a control
+//! plane is reconciled without a request; whatever is done to a server is decided on a new read.
 
 use std::{
     collections::{BTreeMap, hash_map::DefaultHasher},
@@ -12,45 +12,43 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject};
 use slipway_capi::view::Machine;
 
-use super::{health, observe::Scene};
+use super::{health, observe::Snapshot};
 use crate::api::{KThreesConfig, KThreesControlPlane};
 
-/// Hosts are not watched, and the watches do not show who owns a field: so often the apiserver is asked all the same.
+/// InfraMachines are not watched, and the watches do not show who owns a field: so often the apiserver is asked all the same.
 const STANDS: Duration = Duration::from_mins(10);
 
-#[derive(Clone)]
 pub struct Kept {
     generation: Option<i64>,
-    looked_at: Timestamp,
+    read_at: Timestamp,
     servers: BTreeMap<String, Server>,
 }
 
-#[derive(Clone)]
 struct Server {
     version: Option<u64>,
     marks: u64,
-    host: Option<(ApiResource, DynamicObject)>,
+    infra_machine: Option<(ApiResource, DynamicObject)>,
 }
 
 impl Kept {
-    pub fn of(object: &KThreesControlPlane, scene: &Scene, now: Timestamp) -> Self {
-        let servers = scene.machines.iter().map(|(name, machine)| {
-            let host = scene.hosts.get(name).map(|(resource, host)| {
-                let mut host = host.clone();
-                host.data = serde_json::Value::Null;
-                host.metadata.managed_fields = None;
-                (resource.clone(), host)
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let servers = snapshot.machines.iter().map(|(name, machine)| {
+            let infra_machine = snapshot.infra_machines.get(name).map(|(resource, found)| {
+                let mut found = found.clone();
+                found.data = serde_json::Value::Null;
+                found.metadata.managed_fields = None;
+                (resource.clone(), found)
             });
             let server = Server {
                 version: version(machine),
-                marks: marks(machine, scene.configs.get(name)),
-                host,
+                marks: marks(machine, snapshot.configs.get(name)),
+                infra_machine,
             };
             (name.clone(), server)
         });
         Self {
-            generation: object.metadata.generation,
-            looked_at: now,
+            generation: snapshot.object.metadata.generation,
+            read_at: snapshot.read_at,
             servers: servers.collect(),
         }
     }
@@ -59,11 +57,11 @@ impl Kept {
     pub fn stands(&self, object: &KThreesControlPlane, now: Timestamp) -> bool {
         object.metadata.deletion_timestamp.is_none()
             && object.metadata.generation == self.generation
-            && health::age(self.looked_at, now) < STANDS
+            && health::age(self.read_at, now) < STANDS
     }
 
-    pub fn host(&self, machine: &str) -> Option<(ApiResource, DynamicObject)> {
-        self.servers.get(machine)?.host.clone()
+    pub fn infra_machine(&self, machine: &str) -> Option<(ApiResource, DynamicObject)> {
+        self.servers.get(machine)?.infra_machine.clone()
     }
 
     /// Whether the watches show the same servers, no older than they were read, with nothing to carry over to them.
@@ -136,13 +134,13 @@ mod tests {
         let read = machine("9", &labels, "Provisioning");
         let kept = Kept {
             generation: Some(1),
-            looked_at: Timestamp::UNIX_EPOCH,
+            read_at: Timestamp::UNIX_EPOCH,
             servers: BTreeMap::from([(
                 "a".to_owned(),
                 Server {
                     version: version(&read),
                     marks: marks(&read, None),
-                    host: None,
+                    infra_machine: None,
                 },
             )]),
         };

@@ -8,6 +8,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams},
 };
 use slipway_capi::{
+    frame::Subject,
     in_place, marks,
     names::{annotation, condition, label},
     owner, template,
@@ -22,8 +23,8 @@ use super::{
         Adoptable, ClusterFacts, Desired, HealthCheck, Hooks, InPlace, InPlaceAnswer, Node, Observed,
         RemediationLimits, RemediationRecord, Server, View, Workload,
     },
-    rollout::{self, Made, Wanted},
-    secrets::{Access, Secrets},
+    rollout::{self, Desired as DesiredServer, Made},
+    secrets::{self, Access, Secrets},
     workload::{Connection, Workloads},
 };
 use crate::{
@@ -43,21 +44,33 @@ const LEAF_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// The index of machines by their Cluster.
 const BY_CLUSTER: &str = "cluster";
 
-/// What was read, and what acting needs besides.
-pub struct Scene {
+/// What was read: the facts that decide, and the objects that acting needs besides.
+pub struct Snapshot {
+    pub object: Arc<KThreesControlPlane>,
+    /// None where it is gone.
+    pub cluster: Option<Arc<Cluster>>,
+    pub cluster_name: String,
+    pub secrets: Secrets,
     pub observed: Observed,
     pub machines: BTreeMap<String, Machine>,
-    /// The configurations and hosts of the machines, by the machines' names.
+    /// The KThreesConfigs and InfraMachines of the machines, by the machines' names.
     pub configs: BTreeMap<String, KThreesConfig>,
-    pub hosts: BTreeMap<String, (ApiResource, DynamicObject)>,
+    pub infra_machines: BTreeMap<String, (ApiResource, DynamicObject)>,
     pub connection: Option<Arc<Connection>>,
     /// The configuration every server should have.
     pub config: KThreesConfigSpec,
     pub template: ObjectReference,
+    pub read_at: Timestamp,
+    /// The servers were read from the apiserver and not from watches.
+    pub is_fresh: bool,
+    /// The workload cluster and its servers were asked, past the watches.
+    pub is_confirmed: bool,
+    /// What the watches were held against.
+    pub kept: Option<Kept>,
 }
 
 /// The configuration servers are made with: the spec, with the ranges the cluster was initialised with.
-pub fn wanted_config(object: &KThreesControlPlane) -> KThreesConfigSpec {
+pub fn desired_config(object: &KThreesControlPlane) -> KThreesConfigSpec {
     let mut config = object.spec.config();
     let recorded: BTreeMap<String, String> = object
         .annotations()
@@ -110,14 +123,14 @@ pub fn template_reference(object: &KThreesControlPlane) -> ObjectReference {
     }
 }
 
-pub fn is_initialized(object: &KThreesControlPlane, cluster: &Cluster) -> bool {
+pub fn is_initialized(object: &KThreesControlPlane, cluster: Option<&Cluster>) -> bool {
     let status = object.status.as_ref();
     status.is_some_and(|status| status.initialized)
         || status
             .and_then(|status| status.initialization.as_ref())
             .is_some_and(|initialization| initialization.control_plane_initialized == Some(true))
         || object.annotations().contains_key(api::INITIALIZED_ANNOTATION)
-        || cluster.control_plane_initialized()
+        || cluster.is_some_and(Cluster::control_plane_initialized)
 }
 
 /// What the user asks for.
@@ -148,12 +161,10 @@ pub enum Source<'kept> {
     Watches(&'kept Kept),
 }
 
-/// What is known before the servers are looked at.
+/// What is known before the servers are read.
 #[derive(Clone, Copy)]
 pub struct Known<'known> {
-    pub object: &'known KThreesControlPlane,
-    pub cluster: &'known Cluster,
-    pub secrets: &'known Secrets,
+    pub subject: &'known Subject<KThreesControlPlane>,
     /// Of the update extension.
     pub answers: &'known BTreeMap<String, InPlaceAnswer>,
 }
@@ -165,16 +176,14 @@ pub async fn observe(
     workloads: &Workloads,
     reads: &Reads,
     context: &Context,
-) -> Result<Option<Scene>, Error> {
-    let Known {
-        object,
-        cluster,
-        secrets,
-        answers,
-    } = known;
+) -> Result<Option<Snapshot>, Error> {
+    let Known { subject, answers } = known;
+    let object = &subject.object;
+    let cluster = subject.cluster.as_deref();
+    let cluster_name = subject.cluster_name.clone().unwrap_or_default();
     let namespace = object.namespace().unwrap_or_default();
     let now = context.clock.now();
-    let selector = format!("{}={}", label::CLUSTER_NAME, cluster.name_any());
+    let selector = format!("{}={cluster_name}", label::CLUSTER_NAME);
     let all = match source {
         Source::Apiserver => {
             Api::<Machine>::namespaced(context.client.clone(), &namespace)
@@ -183,7 +192,7 @@ pub async fn observe(
                 .map_err(Error::api(format!("listing the machines of {selector}")))?
                 .items
         }
-        Source::Watches(_) => shown_machines(&namespace, &cluster.name_any(), context),
+        Source::Watches(_) => shown_machines(&namespace, &cluster_name, context),
     };
     // Only one that goes has to wait for them.
     let pools = match object.metadata.deletion_timestamp {
@@ -192,7 +201,7 @@ pub async fn observe(
     };
     let (servers, workers): (Vec<Machine>, Vec<Machine>) =
         all.into_iter().partition(Machine::is_control_plane);
-    let config = wanted_config(object);
+    let config = desired_config(object);
     let template = template_reference(object);
     let mut machines = BTreeMap::new();
     let (mut adoptable, mut foreign) = (Vec::new(), Vec::new());
@@ -215,17 +224,20 @@ pub async fn observe(
             }),
         }
     }
-    let (mut configs, mut hosts) = (BTreeMap::new(), BTreeMap::new());
+    let (mut configs, mut infra_machines) = (BTreeMap::new(), BTreeMap::new());
     for (name, machine) in &machines {
-        let (config, host) = match source {
+        let (config, infra_machine) = match source {
             Source::Apiserver => (
                 config_of(machine, &namespace, context).await?,
-                host_of(machine, &namespace, reads, context).await,
+                infra_machine_of(machine, &namespace, reads, context).await,
             ),
-            Source::Watches(kept) => (shown_config(machine, &namespace, context), kept.host(name)),
+            Source::Watches(kept) => (
+                shown_config(machine, &namespace, context),
+                kept.infra_machine(name),
+            ),
         };
         configs.extend(config.map(|config| (name.clone(), config)));
-        hosts.extend(host.map(|host| (name.clone(), host)));
+        infra_machines.extend(infra_machine.map(|infra_machine| (name.clone(), infra_machine)));
     }
     if let Source::Watches(kept) = source
         && !kept.is_shown(&machines, &configs)
@@ -237,52 +249,45 @@ pub async fn observe(
         .map(|(name, machine)| {
             let made = Objects {
                 config: configs.get(name),
-                host: hosts.get(name).map(|(_, host)| host),
+                infra_machine: infra_machines.get(name).map(|(_, infra_machine)| infra_machine),
             };
             server(machine, &made, object, &config, &template, now)
         })
         .collect();
     let initialized = is_initialized(object, cluster);
     let embedded_etcd = config.has_embedded_etcd();
-    let connection = match &secrets.access {
-        None => None,
-        Some(access) => connect(object, access, workloads, context),
+    let secrets = secrets::read(object, &cluster_name, reads, context).await?;
+    // What may still be made is not missing.
+    let missing_secrets = if initialized {
+        secrets.missing(&cluster_name, embedded_etcd)
+    } else {
+        Vec::new()
     };
+    let connection = secrets
+        .access()
+        .and_then(|access| connect(object, &access, workloads, context));
     let workload = match &connection {
         None => Workload::Unknown,
         Some(connection) => {
             let nodes = connection.watched_nodes(&facts);
-            look(connection, nodes, &facts, embedded_etcd, now).await
+            workload_of(connection, nodes, &facts, embedded_etcd, now).await
         }
     };
-    Ok(Some(Scene {
+    let deleting = object.metadata.deletion_timestamp.is_some();
+    Ok(Some(Snapshot {
         observed: Observed {
             desired: desired(object),
-            cluster: ClusterFacts {
-                deleting: cluster.metadata.deletion_timestamp.is_some(),
-                infrastructure_ready: cluster.infrastructure_provisioned(),
-                endpoint_known: cluster.spec.control_plane_endpoint.is_valid(),
-                failure_domains: cluster
-                    .status
-                    .failure_domains
-                    .iter()
-                    .filter(|domain| domain.control_plane == Some(true))
-                    .map(|domain| domain.name.clone())
-                    .collect(),
-                topology_version: cluster
-                    .spec
-                    .topology
-                    .as_ref()
-                    .map(|topology| topology.version.clone())
-                    .filter(|version| !version.is_empty()),
-                upgrade_step: cluster
-                    .annotations()
-                    .get("topology.internal.cluster.x-k8s.io/upgrade-step")
-                    .cloned(),
-            },
-            deleting: object.metadata.deletion_timestamp.is_some(),
+            cluster: cluster.map_or(
+                ClusterFacts {
+                    deleting: true,
+                    gone: true,
+                    ..ClusterFacts::default()
+                },
+                cluster_facts,
+            ),
+            deleting,
             initialized,
-            missing_secrets: secrets.missing.clone(),
+            missing_secrets,
             remediation_in_progress: record(object.annotations().get(REMEDIATION_IN_PROGRESS_ANNOTATION)),
             servers: facts,
             adoptable,
@@ -291,13 +296,47 @@ pub async fn observe(
             workload,
             in_place_answers: answers.clone(),
         },
+        object: Arc::clone(object),
+        cluster: subject.cluster.clone(),
+        cluster_name,
+        secrets,
         machines,
         configs,
-        hosts,
+        infra_machines,
         connection,
         config,
         template,
+        read_at: now,
+        is_fresh: matches!(source, Source::Apiserver),
+        is_confirmed: false,
+        kept: None,
     }))
+}
+
+fn cluster_facts(cluster: &Cluster) -> ClusterFacts {
+    ClusterFacts {
+        deleting: cluster.metadata.deletion_timestamp.is_some(),
+        gone: false,
+        infrastructure_ready: cluster.infrastructure_provisioned(),
+        endpoint_known: cluster.spec.control_plane_endpoint.is_valid(),
+        failure_domains: cluster
+            .status
+            .failure_domains
+            .iter()
+            .filter(|domain| domain.control_plane == Some(true))
+            .map(|domain| domain.name.clone())
+            .collect(),
+        topology_version: cluster
+            .spec
+            .topology
+            .as_ref()
+            .map(|topology| topology.version.clone())
+            .filter(|version| !version.is_empty()),
+        upgrade_step: cluster
+            .annotations()
+            .get("topology.internal.cluster.x-k8s.io/upgrade-step")
+            .cloned(),
+    }
 }
 
 fn shown_machines(namespace: &str, cluster: &str, context: &Context) -> Vec<Machine> {
@@ -327,7 +366,7 @@ async fn count_pools(namespace: &str, selector: &str, context: &Context) -> Resu
 }
 
 /// Nodes first, to know which members have a machine; then the members with that knowledge.
-async fn look(
+async fn workload_of(
     connection: &Connection,
     nodes: Result<Vec<Node>, Workload>,
     servers: &[Server],
@@ -346,9 +385,10 @@ async fn look(
     Workload::Reachable(View { nodes, members })
 }
 
-impl Scene {
-    /// Looks at the workload cluster again, past the watch. One that was not seen at all stays as it was.
-    pub async fn look_closer(&mut self, now: Timestamp) {
+impl Snapshot {
+    /// Reads the workload cluster again, past the watch, and asks its servers. One that was not seen at all stays as it was.
+    pub async fn confirmed(mut self, now: Timestamp) -> Self {
+        self.is_confirmed = true;
         let Observed {
             servers,
             workload,
@@ -360,14 +400,15 @@ impl Scene {
                 connection.probe(servers, self.config.api_port(), now).await;
             }
             let nodes = connection.read_nodes(servers, now).await;
-            *workload = look(connection, nodes, servers, desired.embedded_etcd, now).await;
+            *workload = workload_of(connection, nodes, servers, desired.embedded_etcd, now).await;
         }
+        self
     }
 }
 
 fn connect(
     object: &KThreesControlPlane,
-    access: &Access,
+    access: &Access<'_>,
     workloads: &Workloads,
     context: &Context,
 ) -> Option<Arc<Connection>> {
@@ -375,8 +416,8 @@ fn connect(
     let token = String::from_utf8_lossy(&token.0).trim_end().to_owned();
     match workloads.connect(
         &ObjectKey::of(object),
-        &access.kubeconfig,
-        &access.authority,
+        access.kubeconfig,
+        access.authority,
         &token,
         context,
     ) {
@@ -402,29 +443,32 @@ async fn config_of(
         .map_err(Error::api(format!("reading KThreesConfig {}", reference.name)))
 }
 
-/// The host object; one that cannot be read says nothing.
-async fn host_of(
+/// The InfraMachine; one that cannot be read says nothing.
+async fn infra_machine_of(
     machine: &Machine,
     namespace: &str,
     reads: &Reads,
     context: &Context,
 ) -> Option<(ApiResource, DynamicObject)> {
-    let wanted = &machine.spec.infrastructure_ref;
+    let reference = &machine.spec.infrastructure_ref;
     let read = async {
-        let resource = reads.kind(wanted, context).await?;
+        let resource = reads.kind(reference, context).await?;
         let found = Api::<DynamicObject>::namespaced_with(context.client.clone(), namespace, &resource)
-            .get_opt(&wanted.name)
+            .get_opt(&reference.name)
             .await
-            .map_err(Error::api(format!("reading {} {}", wanted.kind, wanted.name)))?;
+            .map_err(Error::api(format!(
+                "reading {} {}",
+                reference.kind, reference.name
+            )))?;
         if found.is_none() {
-            reads.doubt_kind(wanted);
+            reads.doubt_kind(reference);
         }
         Ok::<_, Error>(found.map(|found| (resource, found)))
     };
     match read.await {
         Ok(found) => found,
         Err(error) => {
-            tracing::info!(machine = machine.metadata.name, %error, "The host of a machine cannot be read");
+            tracing::info!(machine = machine.metadata.name, %error, "The InfraMachine of a machine cannot be read");
             None
         }
     }
@@ -433,14 +477,14 @@ async fn host_of(
 /// What a machine was made from.
 struct Objects<'objects> {
     config: Option<&'objects KThreesConfig>,
-    host: Option<&'objects DynamicObject>,
+    infra_machine: Option<&'objects DynamicObject>,
 }
 
 fn server(
     machine: &Machine,
     made: &Objects<'_>,
     object: &KThreesControlPlane,
-    wanted: &KThreesConfigSpec,
+    desired: &KThreesConfigSpec,
     template: &ObjectReference,
     now: Timestamp,
 ) -> Server {
@@ -450,7 +494,7 @@ fn server(
         .creation_timestamp
         .as_ref()
         .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    let cloned = made.host.and_then(|object| {
+    let cloned = made.infra_machine.and_then(|object| {
         let annotations = object.metadata.annotations.as_ref()?;
         Some((
             annotations.get(annotation::CLONED_FROM_NAME)?.clone(),
@@ -475,9 +519,9 @@ fn server(
             cloned_from: cloned.as_ref().map(|(name, kind)| (name.as_str(), kind.as_str())),
             certificates_expire_at: expiry,
         },
-        &Wanted {
+        &DesiredServer {
             version: &object.spec.version,
-            config: wanted,
+            config: desired,
             template: (&template.name, &group_kind),
             rollout_after: object.spec.effective_rollout_after(),
             certificates_expiry_days: object
@@ -546,4 +590,25 @@ fn server(
 
 fn record(text: Option<&String>) -> Option<RemediationRecord> {
     serde_json::from_str(text?).ok()
+}
+
+impl Snapshot {
+    /// Labels of everything that belongs to a server.
+    pub fn server_labels(&self) -> BTreeMap<String, String> {
+        let metadata = self.object.spec.machines().metadata;
+        let mut labels = metadata.and_then(|metadata| metadata.labels).unwrap_or_default();
+        labels.insert(label::CLUSTER_NAME.into(), self.cluster_name.clone());
+        labels.insert(label::CONTROL_PLANE.into(), String::new());
+        // cluster-api-k3s leaves the value empty; a value would be a difference on every machine it made.
+        labels.insert(label::CONTROL_PLANE_NAME.into(), String::new());
+        labels
+    }
+
+    /// Annotations of everything that belongs to a server.
+    pub fn server_annotations(&self) -> BTreeMap<String, String> {
+        let metadata = self.object.spec.machines().metadata;
+        metadata
+            .and_then(|metadata| metadata.annotations)
+            .unwrap_or_default()
+    }
 }

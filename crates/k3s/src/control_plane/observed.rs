@@ -65,6 +65,8 @@ impl Default for RemediationLimits {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterFacts {
     pub deleting: bool,
+    /// It is not there any more.
+    pub gone: bool,
     pub infrastructure_ready: bool,
     pub endpoint_known: bool,
     /// The failure domains servers may be put into.
@@ -172,13 +174,26 @@ impl Outdated {
     }
 }
 
+impl Outdated {
+    /// Which field changes, from what to what, where it can be said in a word.
+    pub fn difference(&self) -> Option<(&'static str, &str, &str)> {
+        match self {
+            Self::Version { has, wants } => Some(("spec.version", has, wants)),
+            Self::InfrastructureTemplate { has, wants } => {
+                Some(("spec.machineTemplate.spec.infrastructureRef.name", has, wants))
+            }
+            Self::Config { .. } | Self::RolloutAfter | Self::CertificatesExpire { .. } => None,
+        }
+    }
+}
+
 impl std::fmt::Display for Outdated {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Version { has, wants } => write!(formatter, "version {has}, wanted {wants}"),
+            Self::Version { has, wants } => write!(formatter, "version {has}, desired {wants}"),
             Self::Config { fields } => write!(formatter, "configuration differs in {}", fields.join(", ")),
             Self::InfrastructureTemplate { has, wants } => {
-                write!(formatter, "made from template {has}, wanted {wants}")
+                write!(formatter, "made from template {has}, desired {wants}")
             }
             Self::RolloutAfter => formatter.write_str("older than the requested rollout"),
             Self::CertificatesExpire { at } => write!(formatter, "certificates expire at {at}"),

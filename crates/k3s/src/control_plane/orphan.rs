@@ -113,7 +113,7 @@ impl Ledger {
 }
 
 /// What is done about the first orphaned member, or why it waits.
-pub fn decide(observed: &Observed, now: Timestamp) -> Option<Result<Action, String>> {
+pub fn decide(observed: &Observed, now: Timestamp) -> Option<Result<(Action, String), String>> {
     if !observed.desired.embedded_etcd || !observed.initialized {
         return None;
     }
@@ -132,10 +132,14 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Option<Result<Action, Stri
         )));
     };
     if !member.announced {
-        return Some(Ok(Action::AnnounceOrphan {
+        let action = Action::AnnounceOrphan {
             member: name.clone(),
             address: member.address.clone(),
-        }));
+        };
+        return Some(Ok((
+            action,
+            "no machine, no node and no host can be its owner".to_owned(),
+        )));
     }
     if age(since, now) < ORPHAN_GRACE {
         return Some(Err(format!(
@@ -144,7 +148,8 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Option<Result<Action, Stri
             ORPHAN_GRACE.as_secs()
         )));
     }
-    Some(remove(member, None, observed, now))
+    let why = format!("it has belonged to no machine and no node since {since}");
+    Some(remove(member, None, observed, now).map(|action| (action, why)))
 }
 
 /// Has a member removed: through its node, or through a placeholder where it has none. `owner` is the machine it leaves.

@@ -2,20 +2,23 @@
 
 use super::{
     observed::{Observed, Server},
-    plan::{Action, Plan, Why},
+    plan::{Action, Draft, Why},
 };
 use crate::version::Version;
 
 /// Machines near enough are taken over; others are refused with the reason.
-pub fn plan_adoption(observed: &Observed, plan: Plan) -> Plan {
+pub fn plan_adoption(observed: &Observed, plan: Draft) -> Draft {
     let wanted: Option<Version> = observed.desired.version.parse().ok();
     let mut plan = plan;
     for machine in &observed.adoptable {
         if !machine.is_k3s {
-            return plan.wait(format!(
-                "refusing to adopt machine {}: its bootstrap configuration is not a KThreesConfig",
-                machine.name
-            ));
+            return plan.wait(
+                "AdoptionRefused",
+                format!(
+                    "refusing to adopt machine {}: its bootstrap configuration is not a KThreesConfig",
+                    machine.name
+                ),
+            );
         }
         let version: Option<Version> = machine
             .version
@@ -26,43 +29,62 @@ pub fn plan_adoption(observed: &Observed, plan: Plan) -> Plan {
             _ => false,
         };
         if !near {
-            return plan.wait(format!(
-                "refusing to adopt machine {}: its version {} is more than one minor version from {}",
-                machine.name,
-                machine.version.as_deref().unwrap_or("(none)"),
-                observed.desired.version
-            ));
+            return plan.wait(
+                "AdoptionRefused",
+                format!(
+                    "refusing to adopt machine {}: its version {} is more than one minor version from {}",
+                    machine.name,
+                    machine.version.as_deref().unwrap_or("(none)"),
+                    observed.desired.version
+                ),
+            );
         }
-        plan = plan.act(Action::Adopt {
-            machine: machine.name.clone(),
-        });
+        plan = plan.act(
+            Action::Adopt {
+                machine: machine.name.clone(),
+            },
+            "it is a server of this cluster and belongs to nobody",
+        );
     }
     plan
 }
 
 /// Workers first, then all servers at once; nothing of etcd is left to guard.
-pub fn plan_deletion(observed: &Observed, plan: Plan) -> Plan {
+pub fn plan_deletion(observed: &Observed, plan: Draft) -> Draft {
     if observed.servers.is_empty() {
-        return plan.act(Action::RemoveFinalizer);
+        return plan.release_finalizer("no server is left");
     }
     if observed.workers > 0 && !observed.servers.iter().any(Server::is_deleting) {
-        return plan.wait(format!(
-            "waiting for {} worker machine(s) and pool(s) to be deleted first",
-            observed.workers
-        ));
+        return plan.wait(
+            "WaitingForWorkers",
+            format!(
+                "waiting for {} worker machine(s) and pool(s) to be deleted first",
+                observed.workers
+            ),
+        );
     }
     let mut plan = plan;
     for server in &observed.servers {
         if !server.is_deleting() {
-            plan = plan.act(Action::DeleteServer {
-                machine: server.name.clone(),
-                why: Why::ScaleDown,
-            });
+            plan = plan.act(
+                Action::DeleteServer {
+                    machine: server.name.clone(),
+                    why: Why::ScaleDown,
+                },
+                "the control plane is being deleted",
+            );
         } else if server.hooks.ours || server.hooks.legacy {
-            plan = plan.act(Action::ReleaseHook {
-                machine: server.name.clone(),
-            });
+            plan = plan.act(
+                Action::ReleaseHook {
+                    machine: server.name.clone(),
+                },
+                "the whole control plane goes",
+            );
         }
     }
-    plan.wait("waiting for the servers to be deleted")
+    // Core does not finish a Machine whose Cluster is gone: nothing would ever end the wait.
+    if observed.cluster.gone {
+        return plan.release_finalizer("the Cluster is gone");
+    }
+    plan.wait("WaitingForDeletion", "waiting for the servers to be deleted")
 }

@@ -21,7 +21,7 @@ pub struct Made<'machine> {
 
 /// What the spec asks for.
 #[derive(Clone, Debug)]
-pub struct Wanted<'spec> {
+pub struct Desired<'spec> {
     pub version: &'spec str,
     pub config: &'spec KThreesConfigSpec,
     pub template: (&'spec str, &'spec str),
@@ -29,35 +29,35 @@ pub struct Wanted<'spec> {
     pub certificates_expiry_days: Option<i32>,
 }
 
-pub fn differences(made: &Made<'_>, wanted: &Wanted<'_>, now: Timestamp) -> Vec<Outdated> {
+pub fn differences(made: &Made<'_>, desired: &Desired<'_>, now: Timestamp) -> Vec<Outdated> {
     let mut found = Vec::new();
-    if made.version != Some(wanted.version) {
+    if made.version != Some(desired.version) {
         found.push(Outdated::Version {
             has: made.version.unwrap_or("(none)").to_owned(),
-            wants: wanted.version.to_owned(),
+            wants: desired.version.to_owned(),
         });
     }
     if let Some(config) = made.config {
-        let fields = differing_fields(&normal(config), &normal(wanted.config));
+        let fields = differing_fields(&normal(config), &normal(desired.config));
         if !fields.is_empty() {
             found.push(Outdated::Config { fields });
         }
     }
     if let Some(cloned_from) = made.cloned_from
-        && cloned_from != wanted.template
+        && cloned_from != desired.template
     {
         found.push(Outdated::InfrastructureTemplate {
             has: cloned_from.0.to_owned(),
-            wants: wanted.template.0.to_owned(),
+            wants: desired.template.0.to_owned(),
         });
     }
-    if wanted
+    if desired
         .rollout_after
         .is_some_and(|after| after <= now && made.created_at < after)
     {
         found.push(Outdated::RolloutAfter);
     }
-    if let (Some(days), Some(at)) = (wanted.certificates_expiry_days, made.certificates_expire_at)
+    if let (Some(days), Some(at)) = (desired.certificates_expiry_days, made.certificates_expire_at)
         && at
             .checked_sub(SignedDuration::from_hours(24 * i64::from(days)))
             .is_ok_and(|from| from <= now)

@@ -14,7 +14,7 @@ use slipway_capi::{
 
 use super::{
     health::{self, Agent, MemberHealth},
-    observed::{Observed, Workload},
+    observed::{Observed, Server, Workload},
     plan::{Action, Plan},
     quorum,
 };
@@ -67,9 +67,20 @@ fn newer(type_: &str, status: bool, yes: &str, no: &str, message: &str) -> Told 
     }
 }
 
+/// Whether the control plane is initialised: it was before, or a server answers now.
+pub fn answers(observed: &Observed) -> bool {
+    let answers = observed
+        .workload
+        .view()
+        .is_some_and(|view| view.nodes.iter().any(|node| node.ready && !node.placeholder));
+    let lone_remediation = observed.servers.len() == 1 && observed.servers.iter().any(Server::is_deleting);
+    observed.initialized || (answers && !lone_remediation)
+}
+
 pub fn status(
     observed: &Observed,
     plan: &Plan,
+    failures: &[String],
     previous: &KThreesControlPlaneStatus,
     cluster_name: &str,
     generation: Option<i64>,
@@ -94,15 +105,7 @@ pub fn status(
     status.unavailable_replicas = count(observed.desired.replicas.max(servers.len()).saturating_sub(ready));
     versions(observed, &mut status);
 
-    let answers = observed
-        .workload
-        .view()
-        .is_some_and(|view| view.nodes.iter().any(|node| node.ready && !node.placeholder));
-    let lone_remediation = servers.len() == 1 && servers.iter().any(super::observed::Server::is_deleting);
-    if answers && !lone_remediation {
-        status.initialized = true;
-    }
-    status.initialized |= observed.initialized;
+    status.initialized |= answers(observed);
     status.initialization = Some(ControlPlaneInitialization {
         control_plane_initialized: Some(status.initialized),
     });
@@ -131,7 +134,7 @@ pub fn status(
             retry_count: record.retry_count,
         });
     }
-    let told = conditions_of(observed, plan, &status, healthy, now);
+    let told = conditions_of(observed, plan, failures, &status, healthy, now);
     let mut stored = status
         .v1beta2
         .take()
@@ -216,11 +219,14 @@ fn versions(observed: &Observed, status: &mut KThreesControlPlaneStatus) {
 fn conditions_of(
     observed: &Observed,
     plan: &Plan,
+    failures: &[String],
     status: &KThreesControlPlaneStatus,
     healthy: usize,
     now: Timestamp,
 ) -> Vec<Told> {
-    let waiting = plan.waiting.join("; ");
+    let waits = plan.waits().map(|(_, why)| why);
+    let reasons: Vec<&str> = failures.iter().map(String::as_str).chain(waits).collect();
+    let waiting = reasons.join("; ");
     let servers = &observed.servers;
     let mut told = Vec::new();
 
@@ -232,7 +238,7 @@ fn conditions_of(
             conditions::CERTIFICATES_AVAILABLE,
             Severity::Error,
             reason::CERTIFICATES_CORRUPTED,
-            &format!("missing, and not made anew because running servers would not accept it: {missing}"),
+            &format!("missing, and not made again because running servers would not accept it: {missing}"),
         )
     });
     told.push(if missing.contains("-token") {
@@ -324,7 +330,10 @@ fn conditions_of(
             conditions::RESIZED,
             Severity::Warning,
             reason,
-            &format!("Scaling {word} control plane to {want} replicas (actual {have})"),
+            &format!(
+                "Scaling {word} control plane to {want} replicas (actual {have}){}",
+                failures.first().map(|why| format!(": {why}")).unwrap_or_default()
+            ),
         )
     };
     told.push(if observed.deleting {
@@ -379,8 +388,7 @@ fn conditions_of(
     let refused = !observed.foreign.is_empty()
         || (!observed.adoptable.is_empty()
             && !plan
-                .actions
-                .iter()
+                .actions()
                 .any(|action| matches!(action, Action::Adopt { .. })));
     told.push(newer(
         conditions::MACHINES_OWNED,

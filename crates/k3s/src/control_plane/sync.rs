@@ -1,109 +1,91 @@
-//! Carries what may change without a new server to running ones: labels and annotations of the machine, its
-//! configuration and its host; limits, readiness gates and taints of the machine. Deleting ones are included. Writes
-//! nothing where all of it is there and nothing too much is.
+//! What may change without a new server and is to be brought to running ones: labels and annotations of the machine, its
+//! configuration and its InfraMachine; limits, readiness gates and taints of the machine. Deleting ones are included. Pure:
+//! says where an object differs; `act::sync` writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::ApiResource;
 use serde_json::{Value, json};
-use slipway_capi::{apply, view::Machine};
+use slipway_capi::{frame::Difference, view::Machine};
 
 use super::{
-    act::Hands,
-    create::{MANAGERS, propagated},
+    act::{MANAGERS, propagated},
+    observe::Snapshot,
+    plan::Part,
 };
-use crate::{api::KThreesConfig, error::Error};
 
-/// Part of the spec of an object, as it is and as it should be.
-#[derive(Default)]
-struct Fields {
-    present: BTreeMap<&'static str, Value>,
-    wanted: BTreeMap<&'static str, Value>,
+/// Where an object differs from what its control plane says.
+pub fn differences(
+    snapshot: &Snapshot,
+    part: Part,
+    machine: &Machine,
+    metadata: &ObjectMeta,
+) -> Vec<Difference> {
+    let owned = owned(metadata);
+    let mut found = Vec::new();
+    let mut compare = |path: &str,
+                       present: Option<&BTreeMap<String, String>>,
+                       desired: &BTreeMap<String, String>,
+                       owned: &BTreeSet<String>| {
+        for (key, value) in desired {
+            let has = present.and_then(|present| present.get(key));
+            if has != Some(value) {
+                let from = has.map_or_else(|| "(none)".to_owned(), Clone::clone);
+                found.push(difference(format!("{path}[{key}]"), from, value.clone()));
+            }
+        }
+        for key in owned.iter().filter(|key| !desired.contains_key(*key)) {
+            let from = present.and_then(|present| present.get(key)).cloned();
+            found.push(difference(
+                format!("{path}[{key}]"),
+                from.unwrap_or_default(),
+                "(none)".to_owned(),
+            ));
+        }
+    };
+    compare(
+        "metadata.labels",
+        metadata.labels.as_ref(),
+        &snapshot.server_labels(),
+        &owned.labels,
+    );
+    compare(
+        "metadata.annotations",
+        metadata.annotations.as_ref(),
+        &snapshot.server_annotations(),
+        &owned.annotations,
+    );
+    let (present, desired) = match part {
+        Part::Machine => (present(machine), propagated(&snapshot.object.spec.machines())),
+        Part::Config | Part::InfraMachine => (BTreeMap::new(), BTreeMap::new()),
+    };
+    for (field, value) in &desired {
+        let has = present.get(field).unwrap_or(&Value::Null);
+        if has != value {
+            found.push(difference(
+                format!("spec.{field}"),
+                has.to_string(),
+                value.to_string(),
+            ));
+        }
+    }
+    for field in owned
+        .fields
+        .iter()
+        .filter(|field| !desired.contains_key(field.as_str()))
+    {
+        let has = present.get(field.as_str()).unwrap_or(&Value::Null);
+        found.push(difference(
+            format!("spec.{field}"),
+            has.to_string(),
+            "(none)".to_owned(),
+        ));
+    }
+    found
 }
 
-impl Hands<'_> {
-    pub async fn sync(&self, name: &str) -> Result<(), Error> {
-        let Some(machine) = self.scene.machines.get(name) else {
-            return Ok(());
-        };
-        let fields = Fields {
-            present: present(machine),
-            wanted: propagated(&self.object.spec.machines()),
-        };
-        self.sync_one(&ApiResource::erase::<Machine>(&()), &machine.metadata, fields)
-            .await?;
-        // Nothing is gained by marking what goes away with its machine.
-        if machine.metadata.deletion_timestamp.is_some() {
-            return Ok(());
-        }
-        if let Some(config) = self.scene.configs.get(name) {
-            let resource = ApiResource::erase::<KThreesConfig>(&());
-            self.sync_one(&resource, &config.metadata, Fields::default())
-                .await?;
-        }
-        if let Some((resource, host)) = self.scene.hosts.get(name) {
-            self.sync_one(resource, &host.metadata, Fields::default()).await?;
-        }
-        Ok(())
-    }
-
-    async fn sync_one(
-        &self,
-        resource: &ApiResource,
-        metadata: &ObjectMeta,
-        fields: Fields,
-    ) -> Result<(), Error> {
-        let (labels, annotations) = (self.labels(), self.annotations());
-        let owned = owned(metadata);
-        let keeps = |present: Option<&BTreeMap<String, String>>,
-                     wanted: &BTreeMap<String, String>,
-                     owned: &BTreeSet<String>| {
-            wanted
-                .iter()
-                .all(|(key, value)| present.and_then(|present| present.get(key)) == Some(value))
-                && owned.iter().all(|key| wanted.contains_key(key))
-        };
-        let same_fields = fields
-            .wanted
-            .iter()
-            .all(|(field, wanted)| fields.present.get(field) == Some(wanted))
-            && owned
-                .fields
-                .iter()
-                .all(|field| fields.wanted.contains_key(field.as_str()));
-        if keeps(metadata.labels.as_ref(), &labels, &owned.labels)
-            && keeps(metadata.annotations.as_ref(), &annotations, &owned.annotations)
-            && same_fields
-        {
-            return Ok(());
-        }
-        let (client, namespace) = (&self.context.client, self.namespace());
-        let name = metadata.name.clone().unwrap_or_default();
-        let now = self.context.clock.now();
-        // What one manager wrote, or the creation was interrupted with, is brought over first: it could not be unset.
-        let former = apply::migrate(&resource.api_version, metadata, MANAGERS, &[], now)
-            .or_else(|| apply::release_metadata(metadata, MANAGERS));
-        if let Some(patch) = former {
-            apply::merge(client, resource, &namespace, &name, &patch).await?;
-        }
-        let mut intent = json!({
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "uid": metadata.uid,
-                "labels": labels,
-                "annotations": annotations,
-            },
-        });
-        for (field, value) in fields.wanted {
-            intent["spec"][field] = value;
-        }
-        apply::apply(client, resource, MANAGERS.metadata, &intent, false).await?;
-        Ok(())
-    }
+fn difference(path: String, from: String, to: String) -> Difference {
+    Difference { path, from, to }
 }
 
 /// What of a machine's spec is carried, as it is.

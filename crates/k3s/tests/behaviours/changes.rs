@@ -1,14 +1,15 @@
 //! Changes asked for: rollouts at their time, versions on their way, templates, failure domains.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::json;
+use slipway_runtime::{Next, controller::Reconciler};
 
 use crate::{
     stage::{NEW, OLD, Stage},
-    theatre::{change, patch_status},
+    theatre::{all, change, patch_status},
 };
 
 /// S-31: a rollout asked for replaces machines older than its time once that has come, by either field.
@@ -171,4 +172,39 @@ async fn what_leaves_the_template_leaves_the_objects() {
             .contains_key("pre-terminate.delete.hook.machine.cluster.x-k8s.io/k3s-cleanup")
     );
     assert_eq!(stage.names().await, vec![name], "nothing is replaced");
+}
+
+/// A template or a kind that does not exist is said where a user reads it, leaves nothing half made and is not asked for in a
+/// loop; when it comes, the servers do.
+#[tokio::test(start_paused = true)]
+async fn a_missing_template_is_said_and_waited_for() {
+    let mut stage = Stage::standing(1, NEW).await;
+    let configs = all(&stage.configs()).await.len();
+    for (kind, name, problem) in [
+        ("Nothing", "hosts", "the kind Nothing of the group"),
+        (
+            "HostMachineTemplate",
+            "nowhere",
+            "HostMachineTemplate nowhere does not exist",
+        ),
+    ] {
+        let reference = json!({"kind": kind, "name": name});
+        let machines = json!({"machineTemplate": {"infrastructureRef": reference}});
+        stage.change_plane(machines).await;
+        stage.rounds(2).await;
+        let plane = stage.planes().get("edge").await.expect("the control plane");
+        let next = stage
+            .control_plane
+            .reconcile(Arc::new(plane), &stage.context)
+            .await
+            .expect("what a user has to mend is no failure of ours");
+        assert_eq!(next, Next::After(Duration::from_mins(1)));
+        let rolling = stage.plane_condition("RollingOut").await;
+        let message = rolling["message"].as_str().unwrap_or_default();
+        assert!(message.contains(problem), "{rolling}");
+        assert_eq!(all(&stage.configs()).await.len(), configs, "nothing is half made");
+    }
+    stage.create_template("nowhere", "small").await;
+    stage.rounds(40).await;
+    stage.until_settled(1, NEW).await;
 }

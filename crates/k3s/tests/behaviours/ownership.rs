@@ -1,12 +1,12 @@
 //! Whose machines they are: after a move to another management cluster, adopted, or another's.
 
-use kube::ResourceExt;
+use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
 use slipway_kit::clusterctl::put_down;
 
 use crate::{
     stage::{NEW, OLD, Stage},
-    theatre::{NAMESPACE, all, change, create, patch_status},
+    theatre::{NAMESPACE, all, change, create, is_absent, patch_status},
 };
 
 /// S-55: what `clusterctl move` carries, specs without status under new uids, is enough to go on: no machine is replaced,
@@ -128,4 +128,25 @@ async fn a_machine_of_a_distant_version_is_not_adopted() {
         told["message"].as_str().unwrap_or_default().contains("orphan"),
         "{told}"
     );
+}
+
+/// A control plane whose Cluster is gone keeps no finalizer: core does not finish its Machines any more.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_gone_keeps_no_finalizer() {
+    let stage = Stage::standing(1, NEW).await;
+    let patch = json!({"metadata": {"finalizers": null}});
+    change(&stage.clusters(), "edge", &patch).await;
+    let parameters = DeleteParams::default();
+    stage
+        .clusters()
+        .delete("edge", &parameters)
+        .await
+        .expect("the Cluster goes");
+    stage
+        .planes()
+        .delete("edge", &parameters)
+        .await
+        .expect("the control plane goes");
+    stage.look().await;
+    assert!(is_absent(&stage.planes(), "edge").await);
 }

@@ -14,7 +14,7 @@ use slipway_apiserver_sim::{
 use slipway_capi::hook::HookClient;
 use slipway_k3s::{
     bootstrap,
-    control_plane::controller::{self, ControlPlaneReconciler},
+    control_plane::controller::{self, ControlPlanes},
 };
 use slipway_kit::journey::Surroundings;
 use slipway_runtime::{Clock, controller::Registration};
@@ -61,9 +61,7 @@ impl Surroundings for Theatre {
         let connector = self.connector(faults);
         vec![
             bootstrap::controller::registration(),
-            controller::registration_of(
-                ControlPlaneReconciler::connecting_by(connector).asking_by(extension(faults)),
-            ),
+            controller::registration_of(ControlPlanes::connecting_by(connector).asking_by(extension(faults))),
         ]
     }
 

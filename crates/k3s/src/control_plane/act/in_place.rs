@@ -20,9 +20,9 @@ use slipway_capi::{
 };
 
 use super::{
-    act::Hands,
+    super::observed::InPlaceAnswer,
+    Executor,
     create::{MANAGERS, propagated},
-    observed::InPlaceAnswer,
 };
 use crate::{api::KThreesConfig, error::Error};
 
@@ -33,7 +33,7 @@ struct Change {
     desired: MachineObjects,
 }
 
-impl Hands<'_> {
+impl Executor<'_> {
     /// Whether the update extension can bring the machine up to date. Its failure is an answer too.
     pub async fn ask_in_place(&self, machine: &str) -> Result<InPlaceAnswer, Error> {
         let namespace = self.object.metadata.namespace.clone().unwrap_or_default();
@@ -82,7 +82,7 @@ impl Hands<'_> {
     /// Starts an update, or carries a half-started one on.
     pub async fn update_in_place(&self, machine: &str) -> Result<(), Error> {
         let change = self.change(machine).await?;
-        let Some(present) = self.scene.machines.get(machine) else {
+        let Some(present) = self.snapshot.machines.get(machine) else {
             return Ok(());
         };
         let steps = in_place::trigger(
@@ -111,7 +111,7 @@ impl Hands<'_> {
             problem,
         };
         let machine = self
-            .scene
+            .snapshot
             .machines
             .get(name)
             .ok_or_else(|| unusable("it does not exist any more".into()))?;
@@ -166,10 +166,10 @@ impl Hands<'_> {
             desired_machine["metadata"]["ownerReferences"] = json!([controller]);
         }
         let mut desired_config = named(&current_config);
-        desired_config["spec"] = serde_json::to_value(&self.scene.config).unwrap_or_default();
-        let source = reference::get(&self.context.client, &namespace, &self.scene.template)
+        desired_config["spec"] = serde_json::to_value(&self.snapshot.config).unwrap_or_default();
+        let source = reference::get(&self.context.client, &namespace, &self.snapshot.template)
             .await?
-            .ok_or_else(|| unusable(format!("template {} does not exist", self.scene.template.name)))?;
+            .ok_or_else(|| unusable(format!("template {} does not exist", self.snapshot.template.name)))?;
         let mut desired_host = named(&current_host);
         desired_host["spec"] = source.data["spec"]["template"]["spec"].clone();
         // What the host's own controller has put into its spec stays.
@@ -177,11 +177,11 @@ impl Hands<'_> {
             desired_host["spec"]["providerID"] = id.clone();
         }
         let kind = template::group_kind(
-            &format!("{}/v1", self.scene.template.api_group),
-            &self.scene.template.kind,
+            &format!("{}/v1", self.snapshot.template.api_group),
+            &self.snapshot.template.kind,
         );
         desired_host["metadata"]["annotations"] = json!({
-            annotation::CLONED_FROM_NAME: self.scene.template.name,
+            annotation::CLONED_FROM_NAME: self.snapshot.template.name,
             annotation::CLONED_FROM_GROUP_KIND: kind,
         });
         Ok(Change {

@@ -16,7 +16,7 @@ use slipway_capi::{
     view::Machine,
 };
 
-use super::{act::Hands, observed::RemediationRecord};
+use super::{super::observed::RemediationRecord, Executor};
 use crate::{
     api::{
         BOOTSTRAP_GROUP, FIELD_MANAGER, KThreesConfig, METADATA_FIELD_MANAGER, MachineTemplate,
@@ -32,39 +32,13 @@ pub const MANAGERS: FieldManagers = FieldManagers {
     metadata: METADATA_FIELD_MANAGER,
 };
 
-impl Hands<'_> {
-    /// Labels of everything that belongs to a server.
-    pub(super) fn labels(&self) -> BTreeMap<String, String> {
-        let mut labels = self
-            .object
-            .spec
-            .machines()
-            .metadata
-            .and_then(|metadata| metadata.labels)
-            .unwrap_or_default();
-        labels.insert(label::CLUSTER_NAME.into(), self.cluster.name_any());
-        labels.insert(label::CONTROL_PLANE.into(), String::new());
-        // cluster-api-k3s leaves the value empty; a value would be a difference on every machine it made.
-        labels.insert(label::CONTROL_PLANE_NAME.into(), String::new());
-        labels
-    }
-
-    /// Annotations of everything that belongs to a server.
-    pub(super) fn annotations(&self) -> BTreeMap<String, String> {
-        self.object
-            .spec
-            .machines()
-            .metadata
-            .and_then(|metadata| metadata.annotations)
-            .unwrap_or_default()
-    }
-
+impl Executor<'_> {
     /// The name of the next server: that of one whose making was interrupted, else a new one.
     async fn next_name(&self) -> Result<String, Error> {
         let selector = format!(
             "{}={},{}",
             label::CLUSTER_NAME,
-            self.cluster.name_any(),
+            self.snapshot.cluster_name,
             label::CONTROL_PLANE
         );
         let configs = Api::<KThreesConfig>::namespaced(self.context.client.clone(), &self.namespace())
@@ -76,8 +50,8 @@ impl Hands<'_> {
             config.owner_references().iter().any(|owner| owner.uid == uid)
                 && config.metadata.deletion_timestamp.is_none()
                 && owner::owner_machine_name(&config.metadata).is_none()
-                && !self.scene.machines.contains_key(&config.name_any())
-                && !self.scene.machines.values().any(|machine| {
+                && !self.snapshot.machines.contains_key(&config.name_any())
+                && !self.snapshot.machines.values().any(|machine| {
                     machine
                         .spec
                         .bootstrap
@@ -98,6 +72,30 @@ impl Hands<'_> {
         ))
     }
 
+    /// The infrastructure template, which the user names.
+    async fn template(&self) -> Result<Value, Error> {
+        let reference = &self.snapshot.template;
+        let missing = |problem: String| Error::Unusable {
+            doing: "creating a server".into(),
+            problem: format!("{problem}; see spec.machineTemplate.spec.infrastructureRef"),
+        };
+        match reference::get(&self.context.client, &self.namespace(), reference).await {
+            Ok(Some(found)) => Ok(serde_json::to_value(&found).unwrap_or_default()),
+            Ok(None) => Err(missing(format!(
+                "{} {} does not exist",
+                reference.kind, reference.name
+            ))),
+            Err(slipway_capi::Error::Api {
+                source: kube::Error::Api(status),
+                ..
+            }) if status.code == 404 => Err(missing(format!(
+                "the kind {} of the group {:?} is not installed",
+                reference.kind, reference.api_group
+            ))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Configuration, host, machine: the same writes again if they were interrupted.
     pub(super) async fn create_server(
         &self,
@@ -106,6 +104,8 @@ impl Hands<'_> {
     ) -> Result<(), Error> {
         let client = &self.context.client;
         let namespace = self.namespace();
+        // First, so that nothing is left of a server that cannot be made.
+        let source = self.template().await?;
         let name = self.next_name().await?;
         let Some(controller) = owner::controller_reference(self.object) else {
             return Ok(());
@@ -115,10 +115,10 @@ impl Hands<'_> {
         plain.controller = None;
         plain.block_owner_deletion = None;
 
-        let mut config = KThreesConfig::new(&name, self.scene.config.clone());
+        let mut config = KThreesConfig::new(&name, self.snapshot.config.clone());
         config.metadata.namespace = Some(namespace.clone());
-        config.metadata.labels = Some(self.labels());
-        config.metadata.annotations = Some(self.annotations());
+        config.metadata.labels = Some(self.snapshot.server_labels());
+        config.metadata.annotations = Some(self.snapshot.server_annotations());
         config.metadata.owner_references = Some(vec![plain.clone()]);
         let config = serde_json::to_value(&config).unwrap_or_default();
         apply::create(
@@ -129,25 +129,15 @@ impl Hands<'_> {
         )
         .await?;
 
-        let source = reference::get(client, &namespace, &self.scene.template)
-            .await?
-            .ok_or_else(|| Error::Unusable {
-                doing: format!("creating the host of {name}"),
-                problem: format!(
-                    "{} {} does not exist",
-                    self.scene.template.kind, self.scene.template.name
-                ),
-            })?;
-        let source = serde_json::to_value(&source).unwrap_or_default();
         let host = template::clone(
             &source,
             &template::NewObject {
                 name: name.clone(),
                 namespace: namespace.clone(),
-                cluster_name: self.cluster.name_any(),
+                cluster_name: self.snapshot.cluster_name.clone(),
                 owner: Some(plain),
-                labels: self.labels(),
-                annotations: self.annotations(),
+                labels: self.snapshot.server_labels(),
+                annotations: self.snapshot.server_annotations(),
             },
         )?;
         let group = owner::group_of(host["apiVersion"].as_str().unwrap_or_default()).to_owned();
@@ -180,11 +170,11 @@ impl Hands<'_> {
         remediation_for: Option<&RemediationRecord>,
         controller: &OwnerReference,
     ) -> Value {
-        let mut annotations = self.annotations();
+        let mut annotations = self.snapshot.server_annotations();
         annotations.insert(PRE_TERMINATE_HOOK.into(), String::new());
         annotations.insert(
             SERVER_CONFIGURATION_ANNOTATION.into(),
-            serde_json::to_string(&self.scene.config.server()).unwrap_or_default(),
+            serde_json::to_string(&self.snapshot.config.server()).unwrap_or_default(),
         );
         if let Some(record) = remediation_for {
             annotations.insert(
@@ -198,12 +188,12 @@ impl Hands<'_> {
             "metadata": {
                 "name": name,
                 "namespace": self.namespace(),
-                "labels": self.labels(),
+                "labels": self.snapshot.server_labels(),
                 "annotations": annotations,
                 "ownerReferences": [controller],
             },
             "spec": {
-                "clusterName": self.cluster.name_any(),
+                "clusterName": self.snapshot.cluster_name,
                 "version": self.object.spec.version,
                 "bootstrap": {"configRef": {"apiGroup": BOOTSTRAP_GROUP, "kind": "KThreesConfig", "name": name}},
                 "infrastructureRef": {"apiGroup": group, "kind": kind, "name": name},

@@ -7,7 +7,9 @@ use kube::{
 };
 use serde_json::json;
 
-use super::workload::{Connection, MEMBER, MEMBER_ADDRESS, PLACEHOLDER, REMOVE, REMOVE_IS_OURS, REMOVED};
+use super::super::workload::{
+    Connection, MEMBER, MEMBER_ADDRESS, PLACEHOLDER, REMOVE, REMOVE_IS_OURS, REMOVED,
+};
 use crate::error::{Error, unless_exists};
 
 impl Connection {

@@ -1,45 +1,47 @@
-//! One action, one idempotent call (or a few that can be made again from the start).
+//! One action, one idempotent call (or a few that can be made again from the start). The only place that writes.
+
+mod create;
+mod in_place;
+mod members;
+mod secrets;
+mod sync;
 
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
-use slipway_capi::{
-    hook::HookClient,
-    names::condition,
-    owner,
-    view::{Cluster, Machine},
-};
+use slipway_capi::{hook::HookClient, names::condition, owner, view::Machine};
 use slipway_runtime::controller::Context;
 
 use super::{
-    observe::Scene,
+    observe::Snapshot,
     plan::{Action, Why},
     workload::Connection,
 };
 use crate::{
     api::{
-        KThreesControlPlane, LEGACY_PRE_TERMINATE_HOOK, MEMBER_REMOVAL_ANNOTATION, PRE_TERMINATE_HOOK,
-        REMEDIATION_IN_PROGRESS_ANNOTATION,
+        CLUSTER_NETWORK_ANNOTATION, INITIALIZED_ANNOTATION, KThreesControlPlane, LEGACY_PRE_TERMINATE_HOOK,
+        MEMBER_REMOVAL_ANNOTATION, PRE_TERMINATE_HOOK, REMEDIATION_IN_PROGRESS_ANNOTATION,
     },
     error::Error,
 };
 
+pub use create::{MANAGERS, propagated};
+
 /// What acting needs.
-pub struct Hands<'scene> {
-    pub object: &'scene KThreesControlPlane,
-    pub cluster: &'scene Cluster,
-    pub scene: &'scene Scene,
-    pub context: &'scene Context,
-    pub hooks: &'scene HookClient,
+pub struct Executor<'reconcile> {
+    pub object: &'reconcile KThreesControlPlane,
+    pub snapshot: &'reconcile mut Snapshot,
+    pub context: &'reconcile Context,
+    pub hooks: &'reconcile HookClient,
 }
 
 fn machine_resource() -> ApiResource {
     ApiResource::erase::<Machine>(&())
 }
 
-impl Hands<'_> {
+impl Executor<'_> {
     pub(super) fn namespace(&self) -> String {
         self.object.namespace().unwrap_or_default()
     }
@@ -53,10 +55,13 @@ impl Hands<'_> {
     }
 
     fn connection(&self) -> Result<&Connection, Error> {
-        self.scene.connection.as_deref().ok_or_else(|| Error::Unusable {
-            doing: "asking k3s to remove an etcd member".into(),
-            problem: "the workload cluster is not connected".into(),
-        })
+        self.snapshot
+            .connection
+            .as_deref()
+            .ok_or_else(|| Error::Unusable {
+                doing: "asking k3s to remove an etcd member".into(),
+                problem: "the workload cluster is not connected".into(),
+            })
     }
 
     async fn patch_machine(&self, machine: &str, patch: &Value, doing: &str) -> Result<(), Error> {
@@ -87,7 +92,7 @@ impl Hands<'_> {
             )))
     }
 
-    pub async fn act(&self, action: &Action) -> Result<(), Error> {
+    pub async fn act(&mut self, action: &Action) -> Result<(), Error> {
         match action {
             Action::Adopt { machine } => self.adopt(machine).await,
             Action::AddHook { machine } => {
@@ -175,22 +180,34 @@ impl Hands<'_> {
                 doing: format!("updating Machine {machine} in place"),
                 problem: "handled by the in-place module".into(),
             }),
-            Action::RemoveFinalizer => {
-                let finalizers: Vec<&String> = self
-                    .object
-                    .finalizers()
-                    .iter()
-                    .filter(|finalizer| *finalizer != crate::api::FINALIZER)
-                    .collect();
-                let patch = json!({"metadata": {
-                    "resourceVersion": self.object.resource_version(),
-                    "finalizers": finalizers,
-                }});
-                self.context
-                    .patch(self.object, &patch)
+            Action::RecordNetwork { record } => {
+                self.annotate_self(CLUSTER_NETWORK_ANNOTATION, Some(record.clone()))
                     .await
-                    .map(|_| ())
-                    .map_err(Error::api("removing the finalizer of the control plane"))
+            }
+            Action::MarkInitialized => {
+                self.annotate_self(INITIALIZED_ANNOTATION, Some("true".into()))
+                    .await
+            }
+            Action::MakeAuthority { purpose } => self.make_authority(*purpose).await,
+            Action::MakeToken { secret } => self.make_token(secret).await,
+            Action::TakeOverSecret { secret } => self.take_over_secret(secret).await,
+            Action::WriteKubeconfig { .. } => self.write_kubeconfig().await,
+            Action::Sync { machine, part } => self.sync(machine, *part).await,
+            Action::SetMachineConditions { machine, conditions } => {
+                let conditions: Vec<Value> = conditions
+                    .iter()
+                    .map(|condition| {
+                        json!({
+                            "type": condition.type_,
+                            "status": condition.status,
+                            "reason": condition.reason,
+                            "message": condition.message,
+                            "lastTransitionTime": self.since(machine, condition.type_, condition.status),
+                        })
+                    })
+                    .collect();
+                self.apply_conditions(machine, "capi-kthreescontrolplane-health", &conditions)
+                    .await
             }
         }
     }
@@ -238,7 +255,7 @@ impl Hands<'_> {
     /// Since when a machine's condition has had a status.
     pub fn since(&self, machine: &str, type_: &str, status: &str) -> String {
         let stored = self
-            .scene
+            .snapshot
             .machines
             .get(machine)
             .and_then(|machine| {
@@ -275,7 +292,7 @@ impl Hands<'_> {
                 &Patch::Apply(&body),
             )
             .await
-            // The next look may be at what the watch shows.
+            // The next reconcile may read what the watch shows.
             .map(|stored| {
                 let writes = self.context.writes();
                 writes.saw_dynamic(&stored, &machine_resource(), None);
@@ -284,7 +301,7 @@ impl Hands<'_> {
     }
 
     async fn drop_condition(&self, machine: &str, type_: &str) -> Result<(), Error> {
-        let Some(present) = self.scene.machines.get(machine) else {
+        let Some(present) = self.snapshot.machines.get(machine) else {
             return Ok(());
         };
         let kept: Vec<_> = present
@@ -312,7 +329,7 @@ impl Hands<'_> {
                 .await?;
         }
         let uid = self
-            .scene
+            .snapshot
             .machines
             .get(machine)
             .and_then(|machine| machine.metadata.uid.clone());
