@@ -32,6 +32,7 @@ fn the_page_of_versions_names_what_is_pinned() {
         ("parts/capz/go.mod", "sigs.k8s.io/cluster-api-provider-azure"),
         ("parts/capz/go.mod", "sigs.k8s.io/cluster-api"),
         ("parts/aso/go.mod", "github.com/Azure/azure-service-operator/v2"),
+        ("parts/karpenter/go.mod", "sigs.k8s.io/karpenter"),
     ] {
         let version = module(manifest, name);
         assert!(

@@ -1,0 +1,309 @@
+//! The account of one scalable object: what to bind, mark, scale and delete, in this order, and who waits for what.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{
+    bind::{Bindings, bind},
+    facts::{Claim, Group, Machine},
+};
+
+/// One idempotent write. Each is refused by the apiserver if its object has changed since it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Labels a Machine with the uid of its claim.
+    Bind { machine: String, claim: String },
+    /// Takes that label away.
+    Release { machine: String },
+    /// Records on a Machine that it goes with its claim: it is the one Cluster API deletes, and its node is drained already.
+    Mark { machine: String, claim: String },
+    /// Writes replicas, through the scale subresource.
+    Scale { from: i32, to: i32 },
+    /// Deletes a Machine that is marked, once replicas no longer ask for it.
+    Delete { machine: String },
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind { machine, claim } => write!(formatter, "bind Machine {machine} to claim {claim}"),
+            Self::Release { machine } => write!(formatter, "release Machine {machine}"),
+            Self::Mark { machine, claim } => {
+                write!(formatter, "mark Machine {machine} to go with claim {claim}")
+            }
+            Self::Scale { from, to } => write!(formatter, "scale from {from} to {to}"),
+            Self::Delete { machine } => write!(formatter, "delete Machine {machine}"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    pub step: Step,
+    pub why: String,
+}
+
+impl Planned {
+    pub fn new(step: Step, why: impl Into<String>) -> Self {
+        Planned {
+            step,
+            why: why.into(),
+        }
+    }
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.step, self.why)
+    }
+}
+
+/// What to do for an object, and what its claims can be told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Account {
+    pub steps: Vec<Planned>,
+    /// The Machine of each claim that has one, by uid.
+    pub machines: Vec<(String, String)>,
+    /// Claims without a Machine, and what they wait for.
+    pub waiting: Vec<(String, String)>,
+    /// Claims for which there is no room: another object has to be chosen for them.
+    pub unplaced: Vec<String>,
+    /// Leaving claims whose Machine is marked: their condition says so before replicas fall.
+    pub terminating: Vec<String>,
+    /// Leaving claims that leave nothing behind: their finalizer can go.
+    pub finished: Vec<String>,
+    /// Machines that nobody speaks for: a claim can be made for each.
+    pub unclaimed: Vec<String>,
+    /// Whether something rests on an absence (of a claim, of a Machine), which is to be read again, past the cache.
+    pub needs_confirmation: bool,
+}
+
+/// Settles the account. Replicas are what the claims need and what others asked for, never one more or less than before:
+///
+/// - They rise to the claims, and to Machines nobody claims as far as replicas already ask for these. Machines beyond replicas
+///   are a rollout's surge and ask for nothing.
+/// - They fall only for Machines that are marked, one for each, and never below what the claims need. A raise by hand stays.
+/// - Neither leaves the object's sizes.
+pub fn account(group: &Group) -> Account {
+    let Bindings {
+        of_claim,
+        mut steps,
+        unclaimed,
+        leaked,
+    } = bind(group);
+    let machine = |name: &str| group.machines.iter().find(|machine| machine.name == name);
+    let mut result = Account {
+        needs_confirmation: !leaked.is_empty(),
+        ..Account::default()
+    };
+
+    // Intent first: what goes is marked before anything is scaled.
+    for claim in group.claims.iter().filter(|claim| claim.is_leaving()) {
+        let bound = of_claim.get(&claim.uid).and_then(|name| machine(name));
+        // One that is only now bound is marked when that has been seen.
+        if let Some(bound) = bound.filter(|bound| bound.deleted_with.is_none() && bound.claim.is_some()) {
+            steps.push(mark(bound, &claim.uid, "its claim is deleted"));
+        }
+    }
+    for name in &leaked {
+        let Some((found, uid)) = machine(name).and_then(|found| Some((found, found.claim.as_ref()?))) else {
+            continue;
+        };
+        steps.push(mark(found, uid, "its claim is gone"));
+    }
+
+    let staying: Vec<&Claim> = group.claims.iter().filter(|claim| !claim.is_leaving()).collect();
+    let needed = i32::try_from(staying.len()).unwrap_or(i32::MAX);
+    let nobodys = i32::try_from(unclaimed.len()).unwrap_or(i32::MAX);
+    let given_back = already_given_back(group);
+    let going = group
+        .machines
+        .iter()
+        .filter(|machine| !machine.is_deleting && is_going(group, machine, &of_claim, &leaked))
+        .count();
+    // Replicas that those still hold who go are not there for anybody else.
+    let still_held = i32::try_from(going)
+        .unwrap_or(i32::MAX)
+        .saturating_sub(given_back)
+        .max(0);
+    let desired = needed + nobodys.min((group.replicas - needed - still_held).max(0));
+    let marked: Vec<&Machine> = group
+        .machines
+        .iter()
+        .filter(|machine| !machine.is_deleting)
+        .filter(|machine| {
+            // The claim knows, or is gone: only then is it safe that the Machine goes.
+            machine.deleted_with.as_ref().is_some_and(|uid| {
+                group
+                    .claims
+                    .iter()
+                    .all(|claim| claim.uid != *uid || claim.is_terminating)
+            })
+        })
+        .collect();
+    let leaving_without = |claim: &&Claim| claim.is_leaving() && !of_claim.contains_key(&claim.uid);
+    let never_had = group
+        .claims
+        .iter()
+        .filter(leaving_without)
+        .filter(|claim| !claim.is_terminating)
+        .count();
+    let fall = i32::try_from(marked.len())
+        .unwrap_or(0)
+        .saturating_sub(given_back)
+        .max(0);
+    let to = scaled(group, desired, fall, never_had);
+    result.terminating = group
+        .claims
+        .iter()
+        .filter(|claim| claim.is_leaving())
+        .filter(|claim| {
+            group
+                .machines
+                .iter()
+                .any(|machine| machine.deleted_with.as_ref() == Some(&claim.uid))
+        })
+        .map(|claim| claim.uid.clone())
+        .collect();
+
+    if !group.is_paused {
+        if to > group.replicas {
+            steps.push(Planned::new(
+                Step::Scale {
+                    from: group.replicas,
+                    to,
+                },
+                format!("{needed} claims need a Machine"),
+            ));
+        } else if to < group.replicas {
+            steps.push(Planned::new(
+                Step::Scale {
+                    from: group.replicas,
+                    to,
+                },
+                format!(
+                    "{} Machines are marked to go, and {desired} are needed",
+                    marked.len()
+                ),
+            ));
+        }
+        for machine in &marked {
+            let step = Step::Delete {
+                machine: machine.name.clone(),
+            };
+            steps.push(Planned::new(step, "it is marked, and replicas do not ask for it"));
+        }
+    }
+
+    let replicas = if group.is_paused { group.replicas } else { to };
+    let mut pending: Vec<&Claim> = staying
+        .iter()
+        .copied()
+        .filter(|claim| !of_claim.contains_key(&claim.uid))
+        .collect();
+    pending.sort_by_key(|claim| (claim.created, &claim.name, &claim.uid));
+    let without_room = usize::try_from((needed - replicas).max(0))
+        .unwrap_or(0)
+        .min(pending.len());
+    let is_full = group
+        .max_size
+        .is_some_and(|most| needed > most.max(group.replicas));
+    for (place, claim) in pending.iter().enumerate() {
+        let is_last = place + without_room >= pending.len();
+        if is_last && is_full && claim.machine.is_none() {
+            result.unplaced.push(claim.uid.clone());
+        }
+        result.waiting.push((claim.uid.clone(), waits_for(group)));
+    }
+    for claim in group.claims.iter().filter(leaving_without) {
+        let is_still_there = claim.machine.iter().any(|name| machine(name).is_some())
+            || group.machines.iter().any(|machine| {
+                machine.claim.as_deref() == Some(claim.uid.as_str())
+                    || machine.deleted_with.as_deref() == Some(claim.uid.as_str())
+            });
+        if is_still_there {
+            result
+                .waiting
+                .push((claim.uid.clone(), "its Machine is being deleted".to_owned()));
+        } else if !claim.is_terminating && group.replicas > desired.max(group.min_size) {
+            let why = "Cluster API may still make a Machine for it, which must not outlive it".to_owned();
+            result.waiting.push((claim.uid.clone(), why));
+        } else {
+            result.finished.push(claim.uid.clone());
+        }
+    }
+    result.needs_confirmation |= !result.finished.is_empty();
+    result.machines = of_claim.into_iter().collect();
+    result.unclaimed = unclaimed;
+    result.steps = steps;
+    result
+}
+
+/// How many of the marked Machines replicas have already fallen for, after a crash before they were deleted. While a rollout adds
+/// Machines of its own this cannot be told; then replicas fall again, if need be for a Machine that nobody claims.
+fn already_given_back(group: &Group) -> i32 {
+    let standing = || group.machines.iter().filter(|machine| !machine.is_deleting);
+    let is_rolling = standing().any(|machine| machine.revision != group.current_revision);
+    if is_rolling {
+        return 0;
+    }
+    (i32::try_from(standing().count()).unwrap_or(i32::MAX) - group.replicas).max(0)
+}
+
+/// Whether a Machine goes with a claim, or because its claim is gone.
+fn is_going(
+    group: &Group,
+    machine: &Machine,
+    of_claim: &BTreeMap<String, String>,
+    leaked: &[String],
+) -> bool {
+    machine.deleted_with.is_some()
+        || leaked.contains(&machine.name)
+        || group
+            .claims
+            .iter()
+            .any(|claim| claim.is_leaving() && of_claim.get(&claim.uid) == Some(&machine.name))
+}
+
+fn mark(machine: &Machine, claim: &str, why: &str) -> Planned {
+    let step = Step::Mark {
+        machine: machine.name.clone(),
+        claim: claim.to_owned(),
+    };
+    Planned::new(step, why)
+}
+
+/// What replicas are to be, within the object's sizes.
+fn scaled(group: &Group, desired: i32, marked: i32, leaving_without: usize) -> i32 {
+    let replicas = group.replicas;
+    if desired >= replicas {
+        let most = group.max_size.unwrap_or(i32::MAX).max(replicas);
+        return desired.min(most);
+    }
+    // Replicas that are no Machine yet can be taken back only where Cluster API makes none: it would otherwise have to pick
+    // somebody else's in the place of the one it has just made.
+    let unmade = replicas - i32::try_from(group.machines.len()).unwrap_or(i32::MAX);
+    let taken_back = if group.stuck.is_some() {
+        i32::try_from(leaving_without).unwrap_or(0).min(unmade.max(0))
+    } else {
+        0
+    };
+    desired
+        .max(replicas - marked - taken_back)
+        .max(group.min_size.min(replicas))
+}
+
+fn waits_for(group: &Group) -> String {
+    if group.is_paused {
+        return format!("{} is paused", group.reference);
+    }
+    match (&group.stuck, group.max_size) {
+        (Some(why), _) => format!("Cluster API makes no Machine: {why}"),
+        (None, Some(most)) if group.replicas >= most => {
+            format!(
+                "{} has {} of at most {most} replicas",
+                group.reference, group.replicas
+            )
+        }
+        _ => "Cluster API has not made its Machine yet".to_owned(),
+    }
+}

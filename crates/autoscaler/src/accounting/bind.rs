@@ -1,0 +1,142 @@
+//! Which Machine stands for which claim. A Machine carries the uid of one claim at most; a claim that lost its Machine takes
+//! the one that came in its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    account::{Planned, Step},
+    facts::{Claim, Group, Machine},
+};
+
+/// How the Machines of a group are spoken for, once the steps are taken.
+#[derive(Debug, Default)]
+pub struct Bindings {
+    /// Claim uid to Machine name.
+    pub of_claim: BTreeMap<String, String>,
+    pub steps: Vec<Planned>,
+    /// Machines that nobody speaks for and that are not to go.
+    pub unclaimed: Vec<String>,
+    /// Machines whose claim is gone without having let go of them.
+    pub leaked: Vec<String>,
+}
+
+fn plan(bindings: &mut Bindings, claim: &Claim, machine: &Machine, why: &str) {
+    bindings.of_claim.insert(claim.uid.clone(), machine.name.clone());
+    bindings.steps.push(Planned::new(
+        Step::Bind {
+            machine: machine.name.clone(),
+            claim: claim.uid.clone(),
+        },
+        why,
+    ));
+}
+
+pub fn bind(group: &Group) -> Bindings {
+    let mut bindings = Bindings::default();
+    let standing = || group.machines.iter().filter(|machine| !machine.is_deleting);
+    let mut spoken_for: BTreeSet<&str> = BTreeSet::new();
+
+    for claim in &group.claims {
+        let mut own: Vec<&Machine> = standing()
+            .filter(|machine| machine.claim.as_deref() == Some(claim.uid.as_str()))
+            .collect();
+        own.sort_by_key(|machine| {
+            (
+                claim.machine.as_deref() != Some(machine.name.as_str()),
+                machine.created,
+                &machine.name,
+            )
+        });
+        let mut own = own.into_iter();
+        if let Some(first) = own.next() {
+            bindings.of_claim.insert(claim.uid.clone(), first.name.clone());
+            spoken_for.insert(&first.name);
+        }
+        for surplus in own {
+            // One that is on its way out goes on being so.
+            if surplus.deleted_with.is_none() {
+                let step = Step::Release {
+                    machine: surplus.name.clone(),
+                };
+                bindings
+                    .steps
+                    .push(Planned::new(step, "another Machine already stands for its claim"));
+            }
+            spoken_for.insert(&surplus.name);
+        }
+    }
+    // The Go provider bound by the claim's annotation alone.
+    for claim in &group.claims {
+        let named = standing().find(|machine| {
+            claim.machine.as_deref() == Some(machine.name.as_str())
+                && machine.claim.is_none()
+                && !spoken_for.contains(machine.name.as_str())
+        });
+        if let Some(machine) = named.filter(|_| !bindings.of_claim.contains_key(&claim.uid)) {
+            spoken_for.insert(&machine.name);
+            plan(&mut bindings, claim, machine, "the claim names it");
+        }
+    }
+
+    let mut free: Vec<&Machine> = standing()
+        .filter(|machine| machine.deleted_with.is_none() && !spoken_for.contains(machine.name.as_str()))
+        .collect();
+    free.sort_by_key(|machine| {
+        (
+            machine.revision != group.current_revision,
+            machine.created,
+            &machine.name,
+        )
+    });
+    let mut waiting: Vec<&Claim> = group
+        .claims
+        .iter()
+        .filter(|claim| !bindings.of_claim.contains_key(&claim.uid))
+        .collect();
+    // A claim that goes takes a Machine only if replicas still ask for one on its behalf: it never had one, or lost it.
+    let staying = group.claims.iter().filter(|claim| !claim.is_leaving()).count();
+    let going = standing()
+        .filter(|machine| {
+            let claim = group
+                .claims
+                .iter()
+                .find(|claim| machine.claim.as_ref() == Some(&claim.uid));
+            machine.deleted_with.is_some() || (machine.claim.is_some() && claim.is_none_or(Claim::is_leaving))
+        })
+        .count();
+    let is_asked_for = usize::try_from(group.replicas).unwrap_or(0) > staying + going;
+    let has_one = |claim: &Claim| {
+        claim.is_terminating
+            || group
+                .machines
+                .iter()
+                .any(|machine| machine.claim.as_deref() == Some(claim.uid.as_str()))
+    };
+    waiting.retain(|claim| !claim.is_leaving() || (is_asked_for && !has_one(claim)));
+    // Those that stay before those that go, then in the order in which they were made.
+    waiting.sort_by_key(|claim| (claim.is_leaving(), claim.created, &claim.name, &claim.uid));
+    for claim in waiting {
+        let suits = |machine: &&Machine| {
+            // A claim that goes takes only what was made after it, so that it takes nobody else's Machine with it.
+            !machine.has_failed
+                && (!claim.is_leaving() || (machine.claim.is_none() && machine.created >= claim.created))
+        };
+        if let Some(place) = free.iter().position(|machine| suits(&machine)) {
+            let machine = free.remove(place);
+            let why = match (&claim.machine, claim.is_leaving()) {
+                (_, true) => "it was made for a claim that has been deleted meanwhile",
+                (Some(_), false) => "it came in place of the claim's Machine",
+                (None, false) => "it was made for the claim",
+            };
+            plan(&mut bindings, claim, machine, why);
+        }
+    }
+    for machine in free {
+        if machine.claim.is_some() {
+            bindings.leaked.push(machine.name.clone());
+        } else {
+            bindings.unclaimed.push(machine.name.clone());
+        }
+    }
+    bindings
+}

@@ -1,0 +1,232 @@
+//! The cluster as packing sees it, kept up object by object: what a watch brings is converted once, and only if it changed.
+//! Pure: whoever watches puts objects in, and whoever plans takes a snapshot out.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::{apps::v1 as apps, core::v1 as core, policy::v1 as policy, storage::v1 as storage};
+use kube::{Resource, ResourceExt};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use slipway_packing::model::{
+    Controller, CsiNode, DaemonSet, Improvements, Namespace, Node, NodeClaim, NodePool, Options,
+    PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, Service, Snapshot, StorageClass,
+};
+
+use crate::{
+    api,
+    api::names::{NODE_CLASS_GROUP, annotation},
+    instances::Catalog,
+};
+
+/// An object that packing cannot read, although the apiserver could.
+#[derive(Debug, thiserror::Error)]
+#[error("reading {kind} {name} for planning: {source}")]
+pub struct ConvertError {
+    kind: String,
+    name: String,
+    source: serde_json::Error,
+}
+
+/// Objects of one kind, by uid, with the version they were converted at.
+#[derive(Debug)]
+struct Kept<T>(HashMap<String, (String, T)>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Kept(HashMap::new())
+    }
+}
+
+impl<T: Clone> Kept<T> {
+    fn put(
+        &mut self,
+        key: String,
+        version: String,
+        convert: impl FnOnce() -> Result<T, ConvertError>,
+    ) -> Result<(), ConvertError> {
+        let is_known = self
+            .0
+            .get(&key)
+            .is_some_and(|(known, _)| *known == version && !version.is_empty());
+        if !is_known {
+            self.0.insert(key, (version, convert()?));
+        }
+        Ok(())
+    }
+
+    /// In the order of their keys, so that the same cluster is always the same snapshot.
+    fn values(&self) -> impl Iterator<Item = &T> {
+        let mut entries: Vec<(&String, &T)> = self.0.iter().map(|(key, (_, value))| (key, value)).collect();
+        entries.sort_by_key(|(key, _)| *key);
+        entries.into_iter().map(|(_, value)| value)
+    }
+
+    fn all(&self) -> Vec<T> {
+        self.values().cloned().collect()
+    }
+}
+
+/// The cluster.
+#[derive(Debug, Default)]
+pub struct Store {
+    pods: Kept<Pod>,
+    nodes: Kept<Node>,
+    node_pools: Kept<NodePool>,
+    node_claims: Kept<NodeClaim>,
+    daemon_sets: Kept<DaemonSet>,
+    namespaces: Kept<Namespace>,
+    services: Kept<Service>,
+    controllers: Kept<Controller>,
+    claims: Kept<PersistentVolumeClaim>,
+    volumes: Kept<PersistentVolume>,
+    storage_classes: Kept<StorageClass>,
+    csi_nodes: Kept<CsiNode>,
+    budgets: Kept<PodDisruptionBudget>,
+}
+
+/// Packing reads Kubernetes' own JSON, so an object becomes its own by way of it.
+fn convert<K: Resource<DynamicType = ()> + Serialize, T: DeserializeOwned>(
+    object: &K,
+    adapt: impl FnOnce(&mut Value),
+) -> Result<T, ConvertError> {
+    let failed = |source| ConvertError {
+        kind: K::kind(&()).into_owned(),
+        name: object.name_any(),
+        source,
+    };
+    let mut value = serde_json::to_value(object).map_err(failed)?;
+    adapt(&mut value);
+    serde_json::from_value(value).map_err(failed)
+}
+
+fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    object.meta().uid.clone().unwrap_or_else(|| object.name_any())
+}
+
+fn version<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    object.meta().resource_version.clone().unwrap_or_default()
+}
+
+macro_rules! keeps {
+    ($($put:ident, $remove:ident: $kind:ty => $field:ident;)*) => {$(
+        pub fn $put(&mut self, object: &$kind) -> Result<(), ConvertError> {
+            self.$field.put(key(object), version(object), || convert(object, |_| {}))
+        }
+
+        pub fn $remove(&mut self, object: &$kind) {
+            self.$field.0.remove(&key(object));
+        }
+    )*};
+}
+
+impl Store {
+    keeps! {
+        put_pod, remove_pod: core::Pod => pods;
+        put_node, remove_node: core::Node => nodes;
+        put_node_pool, remove_node_pool: api::NodePool => node_pools;
+        put_node_claim, remove_node_claim: api::NodeClaim => node_claims;
+        put_daemon_set, remove_daemon_set: apps::DaemonSet => daemon_sets;
+        put_namespace, remove_namespace: core::Namespace => namespaces;
+        put_service, remove_service: core::Service => services;
+        put_replica_set, remove_replica_set: apps::ReplicaSet => controllers;
+        put_stateful_set, remove_stateful_set: apps::StatefulSet => controllers;
+        put_volume_claim, remove_volume_claim: core::PersistentVolumeClaim => claims;
+        put_volume, remove_volume: core::PersistentVolume => volumes;
+        put_storage_class, remove_storage_class: storage::StorageClass => storage_classes;
+        put_csi_node, remove_csi_node: storage::CSINode => csi_nodes;
+        put_budget, remove_budget: policy::PodDisruptionBudget => budgets;
+    }
+
+    /// Its selector is a plain map, where the other controllers have a selector.
+    pub fn put_replication_controller(
+        &mut self,
+        object: &core::ReplicationController,
+    ) -> Result<(), ConvertError> {
+        let adapt = |value: &mut Value| {
+            let labels = value["spec"]["selector"].take();
+            if labels.is_object() {
+                value["spec"]["selector"] = serde_json::json!({"matchLabels": labels});
+            }
+        };
+        self.controllers
+            .put(key(object), version(object), || convert(object, adapt))
+    }
+
+    pub fn remove_replication_controller(&mut self, object: &core::ReplicationController) {
+        self.controllers.0.remove(&key(object));
+    }
+
+    /// Pods for which nothing has been found yet.
+    pub fn waiting(&self) -> Vec<Pod> {
+        self.pods
+            .values()
+            .filter(|pod| pod.is_provisionable() && pod.is_active())
+            .cloned()
+            .collect()
+    }
+
+    /// The cluster at this moment. `catalogs` are by NodePool; a NodePool without one is not planned with.
+    ///
+    /// A claim that has no provider id yet is in it as capacity on its way: it keeps nobody else waiting.
+    pub fn snapshot(&self, catalogs: &BTreeMap<String, Catalog>, now: jiff::Timestamp) -> Snapshot {
+        let mut well_known: Vec<String> = catalogs
+            .values()
+            .flat_map(|catalog| catalog.well_known_labels.iter().cloned())
+            .collect();
+        well_known.sort();
+        well_known.dedup();
+        Snapshot {
+            node_pools: self
+                .node_pools
+                .values()
+                .filter(|pool| takes_nodes(pool) && catalogs.contains_key(&pool.metadata.name))
+                .cloned()
+                .collect(),
+            instance_types: catalogs
+                .iter()
+                .map(|(pool, catalog)| (pool.clone(), catalog.types.clone()))
+                .collect(),
+            nodes: self.nodes.all(),
+            node_claims: self.node_claims.all(),
+            bound_pods: self
+                .pods
+                .values()
+                .filter(|pod| !pod.spec.node_name.is_empty() && !pod.is_terminal())
+                .cloned()
+                .collect(),
+            daemon_sets: self.daemon_sets.all(),
+            persistent_volume_claims: self.claims.all(),
+            persistent_volumes: self.volumes.all(),
+            storage_classes: self.storage_classes.all(),
+            csi_nodes: self.csi_nodes.all(),
+            namespaces: self.namespaces.all(),
+            services: self.services.all(),
+            controllers: self.controllers.all(),
+            pod_disruption_budgets: self.budgets.all(),
+            options: Options {
+                now: Some(now.to_string()),
+                well_known_labels: well_known,
+                improvements: Improvements {
+                    exact_node_limits: true,
+                    ..Improvements::default()
+                },
+                ..Options::default()
+            },
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// Whether nodes may be made for a NodePool: it is ours, not on its way out, and nobody froze it.
+fn takes_nodes(pool: &NodePool) -> bool {
+    let is_ours = pool
+        .spec
+        .template
+        .spec
+        .node_class_ref
+        .as_ref()
+        .is_some_and(|class| class.group == NODE_CLASS_GROUP);
+    is_ours
+        && pool.metadata.deletion_timestamp.is_none()
+        && !pool.metadata.annotations.contains_key(annotation::FROZEN)
+}
