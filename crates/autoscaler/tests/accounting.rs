@@ -34,11 +34,10 @@ fn from_claims_to_machines_and_back() {
         "the intent comes first"
     );
     world.reconcile(Autoscaler::Ours);
-    assert_eq!(printed(&world), "", "and the claim says that its Machine goes");
-    world.reconcile(Autoscaler::Ours);
     assert_eq!(
         printed(&world),
         "scale from 2 to 1: 1 Machines are marked to go, and 1 are needed\n\
+         note on claim claim-1 that replicas have fallen: its Machine can go\n\
          delete Machine machine-3: it is marked, and replicas do not ask for it\n"
     );
     world.reconcile(Autoscaler::Ours);

@@ -35,7 +35,7 @@ pub struct SimClaim {
     pub created: i64,
     pub is_leaving: bool,
     pub machine: Option<String>,
-    pub is_terminating: bool,
+    pub gave_back: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl World {
             created: self.now,
             is_leaving: false,
             machine: None,
-            is_terminating: false,
+            gave_back: false,
         });
         uid
     }
@@ -252,7 +252,7 @@ impl World {
                     ClaimState::Live
                 },
                 machine: claim.machine.clone(),
-                is_terminating: claim.is_terminating,
+                gave_back: claim.gave_back,
                 ..Claim::new(&claim.uid, at(claim.created))
             })
             .collect();
@@ -272,8 +272,14 @@ impl World {
             | Step::Release { machine }
             | Step::Mark { machine, .. }
             | Step::Delete { machine } => Some(machine.clone()),
-            Step::Scale { .. } => None,
+            Step::Scale { .. } | Step::Note { .. } => None,
         };
+        if let Step::Note { claim: uid } = step {
+            for claim in self.claims.iter_mut().filter(|claim| claim.uid == *uid) {
+                claim.gave_back = true;
+            }
+            return true;
+        }
         let Some(name) = named else {
             let Step::Scale { to, .. } = step else {
                 return false;
@@ -305,7 +311,7 @@ impl World {
                 machine.deleted_with = Some(claim.clone());
                 machine.is_preferred = true;
             }
-            Step::Scale { .. } | Step::Delete { .. } => {}
+            Step::Scale { .. } | Step::Note { .. } | Step::Delete { .. } => {}
         }
         true
     }
@@ -348,18 +354,17 @@ impl World {
             steps,
             machines,
             unplaced,
-            terminating,
             finished,
             needs_confirmation,
             ..
         } = account(&view.group());
         // What rests on an absence is decided on a fresh read, as the frame does it.
-        let (view, steps, terminating, finished) = if needs_confirmation {
+        let (view, steps, finished) = if needs_confirmation {
             let fresh = self.clone();
             let again = account(&fresh.group());
-            (fresh, again.steps, again.terminating, again.finished)
+            (fresh, again.steps, again.finished)
         } else {
-            (view.clone(), steps, terminating, finished)
+            (view.clone(), steps, finished)
         };
         for planned in &steps {
             if writes_left == 0 || !self.write(&view, &planned.step) {
@@ -377,19 +382,6 @@ impl World {
                 .find(|claim| claim.uid == uid && claim.machine.as_ref() != Some(&machine))
             {
                 claim.machine = Some(machine);
-                writes_left -= 1;
-            }
-        }
-        for uid in terminating {
-            if writes_left == 0 {
-                return;
-            }
-            if let Some(claim) = self
-                .claims
-                .iter_mut()
-                .find(|claim| claim.uid == uid && !claim.is_terminating)
-            {
-                claim.is_terminating = true;
                 writes_left -= 1;
             }
         }

@@ -18,6 +18,8 @@ pub enum Step {
     Mark { machine: String, claim: String },
     /// Writes replicas, through the scale subresource.
     Scale { from: i32, to: i32 },
+    /// Notes on a claim that replicas have fallen for it.
+    Note { claim: String },
     /// Deletes a Machine that is marked, once replicas no longer ask for it.
     Delete { machine: String },
 }
@@ -31,6 +33,7 @@ impl fmt::Display for Step {
                 write!(formatter, "mark Machine {machine} to go with claim {claim}")
             }
             Self::Scale { from, to } => write!(formatter, "scale from {from} to {to}"),
+            Self::Note { claim } => write!(formatter, "note on claim {claim} that replicas have fallen"),
             Self::Delete { machine } => write!(formatter, "delete Machine {machine}"),
         }
     }
@@ -67,8 +70,6 @@ pub struct Account {
     pub waiting: Vec<(String, String)>,
     /// Claims for which there is no room: another object has to be chosen for them.
     pub unplaced: Vec<String>,
-    /// Leaving claims whose Machine is marked: their condition says so before replicas fall.
-    pub terminating: Vec<String>,
     /// Leaving claims that leave nothing behind: their finalizer can go.
     pub finished: Vec<String>,
     /// Machines that nobody speaks for: a claim can be made for each.
@@ -129,42 +130,20 @@ pub fn account(group: &Group) -> Account {
     let marked: Vec<&Machine> = group
         .machines
         .iter()
-        .filter(|machine| !machine.is_deleting)
-        .filter(|machine| {
-            // The claim knows, or is gone: only then is it safe that the Machine goes.
-            machine.deleted_with.as_ref().is_some_and(|uid| {
-                group
-                    .claims
-                    .iter()
-                    .all(|claim| claim.uid != *uid || claim.is_terminating)
-            })
-        })
+        .filter(|machine| !machine.is_deleting && machine.deleted_with.is_some())
         .collect();
     let leaving_without = |claim: &&Claim| claim.is_leaving() && !of_claim.contains_key(&claim.uid);
     let never_had = group
         .claims
         .iter()
         .filter(leaving_without)
-        .filter(|claim| !claim.is_terminating)
+        .filter(|claim| !claim.gave_back)
         .count();
     let fall = i32::try_from(marked.len())
         .unwrap_or(0)
         .saturating_sub(given_back)
         .max(0);
     let to = scaled(group, desired, fall, never_had);
-    result.terminating = group
-        .claims
-        .iter()
-        .filter(|claim| claim.is_leaving())
-        .filter(|claim| {
-            group
-                .machines
-                .iter()
-                .any(|machine| machine.deleted_with.as_ref() == Some(&claim.uid))
-        })
-        .map(|claim| claim.uid.clone())
-        .collect();
-
     if !group.is_paused {
         if to > group.replicas {
             steps.push(Planned::new(
@@ -185,6 +164,22 @@ pub fn account(group: &Group) -> Account {
                     marked.len()
                 ),
             ));
+        }
+        // A rollout or a health check may take the Machine first: that replicas fell is therefore noted, and not concluded.
+        for claim in group
+            .claims
+            .iter()
+            .filter(|claim| claim.is_leaving() && !claim.gave_back)
+        {
+            if marked
+                .iter()
+                .any(|machine| machine.deleted_with.as_ref() == Some(&claim.uid))
+            {
+                let step = Step::Note {
+                    claim: claim.uid.clone(),
+                };
+                steps.push(Planned::new(step, "its Machine can go"));
+            }
         }
         for machine in &marked {
             let step = Step::Delete {
@@ -224,7 +219,7 @@ pub fn account(group: &Group) -> Account {
             result
                 .waiting
                 .push((claim.uid.clone(), "its Machine is being deleted".to_owned()));
-        } else if !claim.is_terminating && group.replicas > desired.max(group.min_size) {
+        } else if !claim.gave_back && group.replicas > desired.max(group.min_size) {
             let why = "Cluster API may still make a Machine for it, which must not outlive it".to_owned();
             result.waiting.push((claim.uid.clone(), why));
         } else {

@@ -106,11 +106,8 @@ pub fn bind(group: &Group) -> Bindings {
         .count();
     let is_asked_for = usize::try_from(group.replicas).unwrap_or(0) > staying + going;
     let has_one = |claim: &Claim| {
-        claim.is_terminating
-            || group
-                .machines
-                .iter()
-                .any(|machine| machine.claim.as_deref() == Some(claim.uid.as_str()))
+        let is_its_own = |machine: &Machine| machine.claim.as_deref() == Some(claim.uid.as_str());
+        claim.gave_back || group.machines.iter().any(is_its_own)
     };
     waiting.retain(|claim| !claim.is_leaving() || (is_asked_for && !has_one(claim)));
     // Those that stay before those that go, then in the order in which they were made.

@@ -85,8 +85,8 @@ pub struct Claim {
     pub state: ClaimState,
     /// The Machine it names, which may be gone.
     pub machine: Option<String>,
-    /// Its Machine was seen marked to go with it (condition `InstanceTerminating`): once that is gone, nothing is left.
-    pub is_terminating: bool,
+    /// Replicas have fallen for it, as an annotation says: once its Machine is gone, nothing is left of it.
+    pub gave_back: bool,
 }
 
 impl Claim {
@@ -97,7 +97,7 @@ impl Claim {
             created,
             state: ClaimState::Live,
             machine: None,
-            is_terminating: false,
+            gave_back: false,
         }
     }
 

@@ -29,6 +29,8 @@ pub mod annotation {
     pub const SCALABLE_RESOURCE: &str = "karpenter.cluster.x-k8s.io/scalable-resource";
     /// On a Machine: the uid of the NodeClaim whose deletion it is to go with. Written before replicas fall.
     pub const DELETED_WITH: &str = "karpenter.cluster.x-k8s.io/deleted-with";
+    /// On a NodeClaim: replicas have fallen for it.
+    pub const GAVE_BACK: &str = "karpenter.cluster.x-k8s.io/replica-given-back";
     /// On a NodePool: nothing is created or disrupted for it.
     pub const FROZEN: &str = "karpenter.cluster.x-k8s.io/frozen";
     pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
