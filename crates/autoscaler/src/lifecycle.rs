@@ -51,8 +51,8 @@ impl Default for Limits {
     /// Karpenter's own, which cannot be changed there.
     fn default() -> Self {
         Limits {
-            launch: Some(Duration::from_secs(5 * 60)),
-            registration: Some(Duration::from_secs(15 * 60)),
+            launch: Some(Duration::from_mins(5)),
+            registration: Some(Duration::from_mins(15)),
         }
     }
 }

@@ -9,7 +9,7 @@ use slipway_autoscaler::{
     lifecycle::{NodeFacts, progress},
 };
 use slipway_packing::{
-    model::{NodeClaim, NodePool, Options, Pod, Snapshot},
+    model::{NodeClaim, NodePool, Options, Plan, Pod, Snapshot},
     quantity::Quantity,
     requirement::{Operator, Requirement, RequirementSpec},
     requirements::{Requirements, Undefined},
@@ -39,7 +39,7 @@ fn ours_alone(scenario: impl Fn(Autoscaler) -> Verdict) {
         go.is_err(),
         "the Go provider's rules pass too: the test proves nothing"
     );
-    println!("the Go provider: {}", go.unwrap_err());
+    println!("the Go provider: {go:?}");
 }
 
 /// One claim without a provider id stops Karpenter's core from planning anything. Here it is capacity on its way.
@@ -74,7 +74,7 @@ fn d1_a_claim_without_a_provider_id_blocks_nobody() {
         let plan = if is_synced {
             schedule(&snapshot, &pods)
         } else {
-            Default::default()
+            Plan::default()
         };
         let placed = plan.existing.iter().map(|node| node.pods.len()).sum::<usize>() + plan.new_claims.len();
         ensure(

@@ -647,7 +647,7 @@ fn equal_machines_in_several_zones_are_one_type() {
 
 fn pool(taints: &[Taint]) -> NodePool {
     let mut pool = NodePool::default();
-    pool.metadata.name = "general".to_owned();
+    "general".clone_into(&mut pool.metadata.name);
     pool.spec.template.spec.taints = taints.to_vec();
     pool
 }

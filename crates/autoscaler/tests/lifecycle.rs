@@ -189,7 +189,7 @@ fn deadlines() {
     let by_object = Limits::of(Some(&class), Some(7_200.0));
     assert_eq!(
         by_object.registration,
-        Some(Duration::from_secs(7_200)),
+        Some(Duration::from_hours(2)),
         "the object's own word counts first"
     );
     assert_eq!(Limits::of(None, None), usual);

@@ -530,9 +530,7 @@ impl World {
 /// The account of a world, printed.
 pub fn printed(world: &World) -> String {
     let account = accounting::account(&world.group());
-    account
-        .steps
-        .iter()
-        .map(|planned| format!("{planned}\n"))
-        .collect()
+    let mut lines: Vec<String> = account.steps.iter().map(ToString::to_string).collect();
+    lines.push(String::new());
+    lines.join("\n")
 }

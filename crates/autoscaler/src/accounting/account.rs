@@ -74,7 +74,7 @@ pub struct Account {
     pub finished: Vec<String>,
     /// Machines that nobody speaks for: a claim can be made for each.
     pub unclaimed: Vec<String>,
-    /// Whether something rests on an absence (of a claim, of a Machine), which is to be read again, past the cache.
+    /// Whether something rests on who is there and who is not, which is to be read again, past the cache.
     pub needs_confirmation: bool,
 }
 
@@ -210,11 +210,16 @@ pub fn account(group: &Group) -> Account {
         result.waiting.push((claim.uid.clone(), waits_for(group)));
     }
     for claim in group.claims.iter().filter(leaving_without) {
-        let is_still_there = claim.machine.iter().any(|name| machine(name).is_some())
-            || group.machines.iter().any(|machine| {
-                machine.claim.as_deref() == Some(claim.uid.as_str())
-                    || machine.deleted_with.as_deref() == Some(claim.uid.as_str())
-            });
+        // The Machine it names may have become another claim's.
+        let is_its_own = |machine: &Machine| match &machine.claim {
+            Some(uid) => *uid == claim.uid,
+            None => claim.machine.as_ref() == Some(&machine.name),
+        };
+        let goes_with_it = |machine: &Machine| machine.deleted_with.as_ref() == Some(&claim.uid);
+        let is_still_there = group
+            .machines
+            .iter()
+            .any(|machine| is_its_own(machine) || goes_with_it(machine));
         if is_still_there {
             result
                 .waiting
@@ -226,7 +231,11 @@ pub fn account(group: &Group) -> Account {
             result.finished.push(claim.uid.clone());
         }
     }
-    result.needs_confirmation |= !result.finished.is_empty();
+    // A claim that is gone meanwhile would be scaled for, and nobody would take that back.
+    let scales = steps
+        .iter()
+        .any(|planned| matches!(planned.step, Step::Scale { .. }));
+    result.needs_confirmation |= scales || !result.finished.is_empty();
     result.machines = of_claim.into_iter().collect();
     result.unclaimed = unclaimed;
     result.steps = steps;

@@ -118,7 +118,7 @@ pub fn bind(group: &Group) -> Bindings {
             !machine.has_failed
                 && (!claim.is_leaving() || (machine.claim.is_none() && machine.created >= claim.created))
         };
-        if let Some(place) = free.iter().position(|machine| suits(&machine)) {
+        if let Some(place) = free.iter().position(suits) {
             let machine = free.remove(place);
             let why = match (&claim.machine, claim.is_leaving()) {
                 (_, true) => "it was made for a claim that has been deleted meanwhile",
