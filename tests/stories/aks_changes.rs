@@ -207,7 +207,8 @@ pub async fn move_there_and_back(world: &World) -> Result<(slipway_testbed::Clus
     let fleet = world.fleet("moved").await?.backed()?;
     let (there, ()) = tokio::try_join!(
         async {
-            let there = management("aks-there", false).await?;
+            // clusterctl moves only to where the same providers are.
+            let there = management("aks-there", true).await?;
             let manager = aks_manager::start(&there, &world.azure).await?;
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "moved"}});
             slipway_testbed::install::install(&there.client(), &[namespace]).await?;
