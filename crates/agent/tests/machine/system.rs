@@ -89,7 +89,6 @@ slots:
   A: [{name: root, device: /dev/vda2}]
   B: [{name: root, device: /dev/vda3}]
 tries: 1
-preflight: {leastSpace: 1048576}
 health:
   commands: [[/bin/grep, -q, Good, /etc/behaviour]]
   soakSeconds: 0

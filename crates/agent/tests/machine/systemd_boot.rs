@@ -6,9 +6,8 @@ use std::{
 };
 
 use super::{
-    Loader,
+    Loader, asked_for,
     disk::{BOOT, Workshop, run, text},
-    more_boots,
     system::{Behaviour, Flavour},
 };
 
@@ -87,14 +86,14 @@ fn firmware(workshop: &Workshop) -> Vec<String> {
 
 #[test]
 fn systemd_boot_boots_the_new_system_and_it_is_confirmed_and_left_by_hand() {
-    if more_boots() {
+    if asked_for() {
         SYSTEMD_BOOT.updates_and_is_left_by_hand();
     }
 }
 
 #[test]
 fn e28_systemd_boot_returns_from_a_system_that_panics() {
-    if more_boots() {
+    if asked_for() {
         SYSTEMD_BOOT.returns(Behaviour::Panics);
     }
 }

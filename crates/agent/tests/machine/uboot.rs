@@ -10,9 +10,8 @@ use std::{
 };
 
 use super::{
-    KERNEL_OPTIONS, Loader,
+    KERNEL_OPTIONS, Loader, asked_for,
     disk::{BOOT, Workshop, filesystem, run, text},
-    more_boots,
     system::{Behaviour, Flavour},
 };
 
@@ -151,14 +150,14 @@ fn disk(workshop: &Workshop, slot_a: &Path, data: &Path) -> PathBuf {
 
 #[test]
 fn uboot_boots_the_new_system_and_it_is_confirmed_and_left_by_hand() {
-    if more_boots() {
+    if asked_for() {
         UBOOT.updates_and_is_left_by_hand();
     }
 }
 
 #[test]
 fn e28_uboot_returns_from_a_system_that_panics() {
-    if more_boots() {
+    if asked_for() {
         UBOOT.returns(Behaviour::Panics);
     }
 }
