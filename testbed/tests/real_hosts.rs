@@ -90,6 +90,10 @@ fn booting(name: &str, number: u8, version: &str) -> Booting {
 fn greeting(endpoint: SocketAddr) -> String {
     let mut text = String::new();
     if let Ok(mut stream) = TcpStream::connect(endpoint) {
+        // A busy host may drop the last packet of a handshake, and who waits to be greeted never learns of it.
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("a timeout");
         let _ = stream.read_to_string(&mut text);
     }
     text
