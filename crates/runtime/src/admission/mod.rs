@@ -368,7 +368,9 @@ mod tests {
         assert_eq!(run_defaulting(&request, two_sails), Verdict::allowed());
         let message = Change::<Boat>::read(&request).err().expect("it cannot be read");
         assert!(
-            message.starts_with("cannot read Boat \"skiff\": invalid type: string \"many\""),
+            message.starts_with(
+                "Boat skiff cannot be read: a field has a value of the wrong kind: string \"many\""
+            ),
             "{message}"
         );
     }
