@@ -29,7 +29,7 @@ static WRITE: LazyLock<Regex> = LazyLock::new(|| {
         r"(?x)
         \b(PostParams|PatchParams|DeleteParams)\b
         | context \s* \. \s* (apply|create|patch|delete)\w* \s* \(
-        | \b(finalizer|apply|store|in_place) :: (ensure|release|create|apply|merge|trigger|perform) \s* \(
+        | \b(finalizer|apply|store|in_place) :: (ensure|release|create|apply|merge|trigger|perform|bootstrap_data) \s* \(
         | \b(step|seen) :: (ensure|delete) \s* \(
         | \barm \s* \. \s* (ensure|delete) \s* \(
         | \bclient(\(\))? \s* \. \s* (put|post|patch|delete) \s* \(",
@@ -113,6 +113,7 @@ fn writes_are_recognised() {
         "self.context\n    .patch(&object, &patch)",
         "context.patch_status(object, &status)",
         "finalizer::ensure(&api, object, FINALIZER)",
+        "store::bootstrap_data(client, config, cluster, format, data)",
         "arm.delete(&id, version)",
         "session.arm.client()\n.post(&id)",
     ] {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject},
+    api::{ApiResource, DynamicObject, PostParams},
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
@@ -16,11 +17,12 @@ use slipway_capi::{
         registry,
         types::{CanUpdateMachineResponse, MachineObjects, Patch},
     },
-    in_place::{self, Desired, Resources, perform, trigger},
+    in_place::{self, Resources, perform, trigger},
     names::annotation,
     secret::{self, KeyPair, Purpose},
     view::Machine,
 };
+use slipway_runtime::{Class, Classified};
 use slipway_testbed::shared;
 
 const MANAGERS: FieldManagers = FieldManagers {
@@ -118,29 +120,24 @@ async fn an_update_is_asked_for_and_started_again_after_any_step() {
 
     let machines: Api<Machine> = Api::namespaced(client.clone(), &namespace);
     let configs: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &config);
-    let goal = Desired {
-        machine: &desired.machine,
-        infrastructure_machine: &desired.infrastructure_machine,
-        bootstrap_config: desired.bootstrap_config.as_ref(),
-    };
-    // A crash after each number of steps; the next reconcile computes them anew from what is stored.
+    // A crash after each number of writes; the next reconcile computes them again from what is stored.
     for done in 1..=4 {
         let machine = machines.get("m").await.unwrap();
-        let steps = trigger(&machine.metadata, &goal, MANAGERS);
+        let writes = trigger(&machine.metadata, &desired, MANAGERS);
         perform(
             &client,
             &resources,
             &machine.metadata,
-            &steps[..done.min(steps.len() - 1)],
+            &writes[..done.min(writes.len() - 1)],
         )
         .await
         .unwrap();
         let half = machines.get("m").await.unwrap();
-        assert!(in_place::is_half_triggered(&half.metadata), "after {done} steps");
+        assert!(in_place::is_half_triggered(&half.metadata), "after {done} writes");
     }
     let machine = machines.get("m").await.unwrap();
-    let steps = trigger(&machine.metadata, &goal, MANAGERS);
-    let written = perform(&client, &resources, &machine.metadata, &steps)
+    let writes = trigger(&machine.metadata, &desired, MANAGERS);
+    let written = perform(&client, &resources, &machine.metadata, &writes)
         .await
         .unwrap()
         .expect("it was written");
@@ -196,4 +193,48 @@ async fn the_first_secret_of_a_name_counts() {
     assert_eq!(found.keys().copied().collect::<Vec<_>>(), [Purpose::ClusterCa]);
     let as_json: Value = serde_json::to_value(&found[&Purpose::ClusterCa]).unwrap();
     assert_eq!(as_json["type"], "cluster.x-k8s.io/secret");
+}
+
+#[tokio::test]
+async fn bootstrap_data_is_stored_once_and_never_over_a_secret_of_another() {
+    let cluster = shared("capi").await.expect("the shared cluster runs");
+    let (client, namespace) = (cluster.client(), cluster.namespace("data").await.unwrap());
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let owners: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
+    let owner = async |name: &str| {
+        let mut owner = ConfigMap::default();
+        owner.metadata.name = Some(name.to_owned());
+        owners.create(&PostParams::default(), &owner).await.unwrap()
+    };
+    let config = owner("edge-0").await;
+    let store = async |config: &ConfigMap, data: &str| {
+        let data = data.to_owned().into();
+        secret::store::bootstrap_data(&client, config, "edge", "cloud-config", &data).await
+    };
+    let stored = async || {
+        let found = secrets.get("edge-0").await.unwrap();
+        let text = |key: &str| String::from_utf8(found.data.as_ref().unwrap()[key].0.clone()).unwrap();
+        let version = found.metadata.resource_version.clone();
+        (text("value"), text("format"), version)
+    };
+    store(&config, "one").await.unwrap();
+    let first = stored().await;
+    assert_eq!((first.0.as_str(), first.1.as_str()), ("one", "cloud-config"));
+    store(&config, "one").await.unwrap();
+    assert_eq!(stored().await, first, "the same again is no write");
+    store(&config, "two").await.unwrap();
+    assert_eq!(stored().await.0, "two");
+
+    let mut other = owner("other").await;
+    other.metadata.name = Some("edge-0".to_owned());
+    let refused = store(&other, "hidden").await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "Secret {namespace}/edge-0 cannot be used: bootstrap data is to be stored under its name, and it belongs to \
+             another object: delete or rename it"
+        )
+    );
+    assert_eq!(refused.class(), Class::Terminal);
+    assert_eq!(stored().await.0, "two");
 }

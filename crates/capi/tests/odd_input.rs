@@ -60,8 +60,8 @@ proptest! {
         prop_assert!(intent.get("status").is_none());
         let reduced = apply::for_hook(&one);
         prop_assert!(reduced["metadata"].get("uid").is_none());
-        let desired = in_place::Desired {
-            machine: &one, infrastructure_machine: &other, bootstrap_config: Some(&third),
+        let desired = MachineObjects {
+            machine: one, infrastructure_machine: other, bootstrap_config: Some(third),
         };
         let managers = apply::FieldManagers { spec: "s", metadata: "m" };
         prop_assert_eq!(in_place::trigger(&ObjectMeta::default(), &desired, managers).len(), 5);

@@ -1,4 +1,4 @@
-//! The Secrets of a cluster: kubeconfig and certificate authorities, with the names, type, label and owner that
+//! The Secrets of a cluster: kubeconfig, certificate authorities and bootstrap data, with the names, type, label and owner that
 //! Cluster API and its tools look for. Nothing here prints what is inside.
 
 pub mod certificate;

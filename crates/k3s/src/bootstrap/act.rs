@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    ResourceExt,
+    api::{DeleteParams, PostParams, Preconditions},
 };
-use secrecy::ExposeSecret;
-use serde_json::json;
-use slipway_capi::{owner as ownership, secret};
+use slipway_capi::secret::store;
 use slipway_runtime::{Outcome, controller::Context};
 
 use super::{
@@ -18,10 +15,7 @@ use super::{
     owner::Owner,
     plan::Action,
 };
-use crate::{
-    api::KThreesConfig,
-    error::{Error, unless_exists},
-};
+use crate::error::{Error, unless_exists};
 
 /// The lock is not watched: who holds it now is read soon.
 const READ_LOCK_AGAIN: Outcome = Outcome::InProgress(Duration::from_millis(100));
@@ -85,44 +79,6 @@ async fn store_data(observed: &Observed, owner: &Owner, context: &Context) -> Re
     let Userdata::Made(userdata) = &observed.userdata else {
         return Ok(());
     };
-    let data = data_secret(&observed.config, &owner.cluster, userdata.expose_secret());
-    let config = &observed.config;
-    let namespace = config.namespace().unwrap_or_default();
-    let name = config.name_any();
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
-    let doing = || format!("storing the bootstrap data of {namespace}/{name}");
-    match secrets.create(&PostParams::default(), &data).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => {
-            let present = secrets.get(&name).await.map_err(Error::api(doing()))?;
-            if !ownership::is_controlled_by(&present.metadata, &config.metadata) {
-                return Err(Error::Unusable {
-                    doing: doing(),
-                    problem: format!(
-                        "Secret {name} exists and belongs to somebody else: delete or rename it"
-                    ),
-                });
-            }
-            let patch = json!({"data": data.data});
-            secrets
-                .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
-                .await
-                .map_err(Error::api(doing()))?;
-            Ok(())
-        }
-        Err(error) => Err(Error::api(doing())(error)),
-    }
-}
-
-fn data_secret(config: &KThreesConfig, cluster: &str, userdata: &str) -> Secret {
-    secret::cluster_secret(
-        &config.namespace().unwrap_or_default(),
-        cluster,
-        &config.name_any(),
-        ownership::controller_reference(config),
-        [
-            (secret::VALUE_KEY, userdata.as_bytes().to_vec()),
-            ("format", b"cloud-config".to_vec()),
-        ],
-    )
+    let (config, cluster) = (&observed.config, &owner.cluster);
+    Ok(store::bootstrap_data(&context.client, config, cluster, "cloud-config", userdata).await?)
 }

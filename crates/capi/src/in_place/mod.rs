@@ -1,6 +1,8 @@
 //! Updates in place: the marks on a Machine and its objects, and the writes that start one, in the order that
 //! Cluster API's own control plane uses. The order matters: the first mark commits to the update, the last one lets
-//! the Machine controller call the extension, and every step in between can be repeated after a crash.
+//! the Machine controller call the extension, and every write in between can be repeated after a crash.
+
+pub mod objects;
 
 use std::collections::BTreeSet;
 
@@ -14,6 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     Error,
     apply::{self, FieldManagers, spec_intent},
+    hook::types::MachineObjects,
     marks,
     names::annotation,
 };
@@ -71,7 +74,7 @@ pub fn mark_done(metadata: &ObjectMeta, hook: &str) -> Option<Value> {
 
 /// One write on the way to an update.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum Write {
     /// A merge patch: used where others race for the same annotation, which server-side apply would give to one.
     Merge { target: Target, patch: Value },
     /// An apply with force by this manager.
@@ -89,36 +92,27 @@ pub enum Target {
     BootstrapConfig,
 }
 
-/// What the update is to make of the Machine and its objects.
-#[derive(Clone, Debug)]
-pub struct Desired<'a> {
-    pub machine: &'a Value,
-    pub infrastructure_machine: &'a Value,
-    /// Absent where the Machine's bootstrap data was given by the user.
-    pub bootstrap_config: Option<&'a Value>,
-}
-
 /// The writes that are left to start the update of a Machine. Done in order and each at least once, they can be
 /// computed again after any of them: what is there already is not written again or is written the same.
-pub fn trigger(machine: &ObjectMeta, desired: &Desired<'_>, managers: FieldManagers) -> Vec<Step> {
-    let mut steps = Vec::new();
+pub fn trigger(machine: &ObjectMeta, desired: &MachineObjects, managers: FieldManagers) -> Vec<Write> {
+    let mut writes = Vec::new();
     if !marks::has_annotation(machine, annotation::UPDATE_IN_PROGRESS) {
-        steps.push(Step::Merge {
+        writes.push(Write::Merge {
             target: Target::Machine,
             patch: marks::set_annotation(annotation::UPDATE_IN_PROGRESS, Some("")),
         });
     }
-    steps.push(Step::Apply {
+    writes.push(Write::Apply {
         target: Target::InfrastructureMachine,
         manager: managers.spec,
         intent: marked(
-            desired.infrastructure_machine,
+            &desired.infrastructure_machine,
             &[annotation::CLONED_FROM_NAME, annotation::CLONED_FROM_GROUP_KIND],
         ),
     });
-    if let Some(config) = desired.bootstrap_config {
+    if let Some(config) = &desired.bootstrap_config {
         // Only one that was cloned says from what.
-        steps.push(Step::Apply {
+        writes.push(Write::Apply {
             target: Target::BootstrapConfig,
             manager: managers.spec,
             intent: marked(
@@ -127,18 +121,18 @@ pub fn trigger(machine: &ObjectMeta, desired: &Desired<'_>, managers: FieldManag
             ),
         });
     }
-    steps.push(Step::Apply {
+    writes.push(Write::Apply {
         target: Target::Machine,
         manager: managers.spec,
-        intent: spec_intent(desired.machine),
+        intent: spec_intent(&desired.machine),
     });
     if let Some(patch) = mark_pending(machine, UPDATE_MACHINE) {
-        steps.push(Step::Merge {
+        writes.push(Write::Merge {
             target: Target::Machine,
             patch,
         });
     }
-    steps
+    writes
 }
 
 /// The resources of a Machine and its objects, at the versions they are written in.
@@ -149,25 +143,25 @@ pub struct Resources {
     pub bootstrap_config: Option<ApiResource>,
 }
 
-/// Does the steps in order, and stops at the first that fails. Returns the Machine as it was written last: the next
+/// Does the writes in order, and stops at the first that fails. Returns the Machine as it was written last: the next
 /// reconcile must not start before it has seen this version.
 pub async fn perform(
     client: &Client,
     resources: &Resources,
     machine: &ObjectMeta,
-    steps: &[Step],
+    writes: &[Write],
 ) -> Result<Option<DynamicObject>, Error> {
     let namespace = machine.namespace.as_deref().unwrap_or_default();
     let name = machine.name.as_deref().unwrap_or_default();
     let mut written = None;
-    for step in steps {
+    for write in writes {
         let resource = |target: &Target| match target {
             Target::Machine => Some(&resources.machine),
             Target::InfrastructureMachine => Some(&resources.infrastructure_machine),
             Target::BootstrapConfig => resources.bootstrap_config.as_ref(),
         };
-        let (target, stored) = match step {
-            Step::Merge { target, patch } => {
+        let (target, stored) = match write {
+            Write::Merge { target, patch } => {
                 let Some(resource) = resource(target) else {
                     continue;
                 };
@@ -176,7 +170,7 @@ pub async fn perform(
                     apply::merge(client, resource, namespace, name, patch).await?,
                 )
             }
-            Step::Apply {
+            Write::Apply {
                 target,
                 manager,
                 intent,
@@ -269,12 +263,12 @@ mod tests {
         assert!(is_update_in_progress(&called) && !is_half_triggered(&called));
     }
 
-    fn names(steps: &[Step]) -> Vec<(&'static str, Target)> {
-        steps
+    fn names(writes: &[Write]) -> Vec<(&'static str, Target)> {
+        writes
             .iter()
-            .map(|step| match step {
-                Step::Merge { target, .. } => ("merge", *target),
-                Step::Apply { target, .. } => ("apply", *target),
+            .map(|write| match write {
+                Write::Merge { target, .. } => ("merge", *target),
+                Write::Apply { target, .. } => ("apply", *target),
             })
             .collect()
     }
@@ -287,16 +281,14 @@ mod tests {
                 "labels": {"l": "1"}, "annotations": {"cluster.x-k8s.io/cloned-from-name": "t", "other": "x"}},
                 "spec": {"image": 2}, "status": {"x": 1}})
         };
-        let (machine, infrastructure, config) =
-            (object("Machine"), object("EdgeMachine"), object("KThreesConfig"));
-        let desired = Desired {
-            machine: &machine,
-            infrastructure_machine: &infrastructure,
-            bootstrap_config: Some(&config),
+        let desired = MachineObjects {
+            machine: object("Machine"),
+            infrastructure_machine: object("EdgeMachine"),
+            bootstrap_config: Some(object("KThreesConfig")),
         };
-        let steps = trigger(&ObjectMeta::default(), &desired, MANAGERS);
+        let writes = trigger(&ObjectMeta::default(), &desired, MANAGERS);
         assert_eq!(
-            names(&steps),
+            names(&writes),
             [
                 ("merge", Machine),
                 ("apply", InfrastructureMachine),
@@ -305,8 +297,8 @@ mod tests {
                 ("merge", Machine)
             ]
         );
-        let Step::Apply { intent, manager, .. } = &steps[1] else {
-            panic!("{steps:?}")
+        let Write::Apply { intent, manager, .. } = &writes[1] else {
+            panic!("{writes:?}")
         };
         assert_eq!(*manager, "spec-manager");
         assert_eq!(
