@@ -9,8 +9,11 @@ use kube::Resource;
 use serde_json::Value;
 use slipway_azure::{
     diff::{Change, Difference, Record},
+    engine::throttled,
     ownership::Foreign,
-    reconcile::{Error, Observations, OperationStatus, ResourceKind, ResourceState, StepStatus, step},
+    reconcile::{
+        Error, Observations, OperationStatus, ResourceKind, ResourceState, StepStatus, THROTTLED, step,
+    },
 };
 use slipway_capi::frame::{Attempt, Entry, Failure, Plan, Progress, Wait};
 use slipway_runtime::{Class, Classified, Outcome};
@@ -148,11 +151,7 @@ impl Unknown {
             Self::Silent => plan.wait(reason, silent).until(later(now, ASK_AGAIN)),
             Self::Busy { progress, after } => plan.wait(reason, progress).until(later(now, *after)),
             Self::Throttled(after) => {
-                let message = format!(
-                    "Azure's request limit is reached: asking again in {} s",
-                    after.as_secs()
-                );
-                plan.blocked(reason, message, Class::Throttled(*after))
+                plan.blocked(THROTTLED, throttled(*after, now), Class::Throttled(*after))
             }
         }
     }

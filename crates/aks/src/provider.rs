@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::json;
-use slipway_azure::{setup, workload::nodes::Nodes};
+use slipway_azure::{metrics::AzureMetrics, setup, workload::nodes::Nodes};
 use slipway_runtime::{
     Lent, Package, PackageKind, Provider, Rule, controller::Registration, provider::ForeignFlag,
 };
@@ -188,6 +188,7 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     provider.simulator = Some(example::simulator());
     provider.foreign_flags = CAPZ_FLAGS;
     provider.foreign_gates = CAPZ_GATES;
+    provider.metrics = |metrics| AzureMetrics::default().register(metrics);
     provider.flags = setup::flags();
     provider.flags.push(
         clap::Arg::new(POOL_WAIT_FLAG)

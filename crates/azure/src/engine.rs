@@ -14,7 +14,7 @@ use std::{
 use azure_core::http::Transport;
 use parking_lot::Mutex;
 use serde_json::Value;
-use slipway_runtime::{Clock, Outcome};
+use slipway_runtime::{Clock, Outcome, metrics::Metrics};
 
 pub use ensure::{Desired, Ensured};
 use tokio::time::Instant;
@@ -25,10 +25,14 @@ use crate::{
     budget::{Budget, Limits, Priority},
     cloud::Cloud,
     credential::{CredentialError, Credentials, Permission, Principal},
+    metrics::AzureMetrics,
     transport::{TransportError, connect},
     tuning::Tuning,
     view::{Read, View, Views},
 };
+
+/// A longer wait for the budget is not waited for: the worker is needed elsewhere, and the object keeps its place in line.
+const WORTH_WAITING: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -52,6 +56,7 @@ pub struct Azure {
     clock: Clock,
     operations: Arc<Mutex<HashMap<ResourceId, Operation>>>,
     writes: Writes,
+    metrics: AzureMetrics,
 }
 
 impl fmt::Debug for Azure {
@@ -77,6 +82,7 @@ impl Azure {
             views: Views::default(),
             operations: Arc::default(),
             writes: Writes::default(),
+            metrics: AzureMetrics::default(),
             cloud,
             transport,
             tuning,
@@ -86,6 +92,19 @@ impl Azure {
 
     pub fn cloud(&self) -> &Cloud {
         &self.cloud
+    }
+
+    /// Counts its requests in these, which other engines may count in too.
+    #[must_use]
+    pub fn counted_in(mut self, metrics: AzureMetrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Shows what is counted, and what is left of the budget, under `/metrics`.
+    pub fn show_metrics(&self, metrics: &Metrics) {
+        self.metrics.register(metrics);
+        self.metrics.show(&self.budget, metrics);
     }
 
     pub fn credentials(&self) -> &Credentials {
@@ -114,7 +133,8 @@ impl Azure {
             cluster,
             self.tuning.user_agent_suffix.as_deref(),
         )?
-        .with_patience(self.tuning.patience);
+        .with_patience(self.tuning.patience.min(WORTH_WAITING))
+        .counted_in(self.metrics.clone());
         Ok(Arm {
             client,
             view: self.views.of(subscription, &identity),
@@ -176,6 +196,11 @@ enum Followed {
 impl Arm {
     pub fn subscription(&self) -> &str {
         &self.subscription
+    }
+
+    /// What a condition says while nothing is sent for so long because of a request limit.
+    pub fn throttled(&self, after: Duration) -> String {
+        throttled(after, self.azure.clock.now())
     }
 
     /// The client below, for requests that are neither observe nor ensure nor delete.
@@ -430,6 +455,16 @@ impl Arm {
         let held = self.azure.writes.failed(id, content, reason, Instant::now());
         held.ended(doing, id)
     }
+}
+
+/// What a condition says about a request limit. It names the moment and not the time that is left, which would be another text,
+/// and another write, with every reconcile until then.
+pub fn throttled(after: Duration, now: jiff::Timestamp) -> String {
+    let until = now.checked_add(after).unwrap_or(jiff::Timestamp::MAX);
+    format!(
+        "the requests to Azure that are allowed are spent: the next one for this is sent at {}",
+        until.strftime("%Y-%m-%dT%H:%M:%SZ")
+    )
 }
 
 /// What is under way, if the body says so.

@@ -10,6 +10,7 @@ pub mod cloud;
 pub mod credential;
 pub mod diff;
 pub mod engine;
+pub mod metrics;
 pub mod ownership;
 pub mod reconcile;
 pub mod resource;

@@ -120,9 +120,12 @@ impl Sessions {
             None => None,
         };
         let principal = identity.principal(secret.as_deref(), None)?;
-        let azure = self
-            .clouds
-            .engine(sign_in.environment, &context.settings, context.clock)?;
+        let azure = self.clouds.engine(
+            sign_in.environment,
+            &context.settings,
+            context.clock,
+            &context.metrics,
+        )?;
         let arm = azure.arm(
             &permission,
             principal.clone(),

@@ -1,14 +1,18 @@
 //! How this process reaches Azure: the tuning, and a cloud of one's own where flags or the environment describe one.
 //! One engine for each cloud, so that requests of all providers share budgets, views and tokens.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::Mutex;
-use slipway_runtime::{Clock, Settings};
+use slipway_runtime::{Clock, Settings, metrics::Metrics};
 
 use crate::{
     cloud::{Cloud, CloudError},
     engine::{Azure, SetupError},
+    metrics::AzureMetrics,
     tuning::{self, Tuning, TuningError},
 };
 
@@ -62,6 +66,9 @@ pub fn flags() -> Vec<clap::Arg> {
 #[derive(Clone, Debug, Default)]
 pub struct Clouds {
     engines: Arc<Mutex<HashMap<String, Azure>>>,
+    metrics: AzureMetrics,
+    /// Whether the one engine of a test shows what it counts.
+    shown: Arc<OnceLock<()>>,
 }
 
 impl Clouds {
@@ -85,9 +92,11 @@ impl Clouds {
         environment: &str,
         settings: &Settings,
         clock: Clock,
+        metrics: &Metrics,
     ) -> Result<Azure, ConfigurationError> {
         let mut engines = self.engines.lock();
         if let Some(only) = engines.get("") {
+            self.shown.get_or_init(|| only.show_metrics(metrics));
             return Ok(only.clone());
         }
         let cloud = match custom(settings, |name| std::env::var(name).ok())? {
@@ -98,7 +107,8 @@ impl Clouds {
             return Ok(engine.clone());
         }
         let name = cloud.name().to_owned();
-        let engine = Azure::new(cloud, read_tuning(settings)?, clock)?;
+        let engine = Azure::new(cloud, read_tuning(settings)?, clock)?.counted_in(self.metrics.clone());
+        engine.show_metrics(metrics);
         engines.insert(name, engine.clone());
         Ok(engine)
     }

@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::core::v1::EnvVar, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 
-use crate::{Lent, Rule, admission::Admission, conversion::Conversion, hook::Hook};
+use crate::{Lent, Rule, admission::Admission, conversion::Conversion, hook::Hook, metrics::Metrics};
 
 /// The clusterctl type of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -259,6 +259,8 @@ pub struct Provider {
     pub examples: Vec<Example>,
     /// What the examples run against.
     pub simulator: Option<Simulator>,
+    /// Registers the metrics that only this provider counts, for the reference.
+    pub metrics: fn(&Metrics),
 }
 
 impl Provider {
@@ -273,6 +275,7 @@ impl Provider {
             subcommands: Vec::new(),
             examples: Vec::new(),
             simulator: None,
+            metrics: |_| {},
         }
     }
 }

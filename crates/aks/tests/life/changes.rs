@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_azure_sim::Fault;
 
 use super::world::{World, apply, condition, holds, manifests, merge, pool_manifests, remove};
@@ -278,4 +278,82 @@ async fn aks_scales_a_pool_and_its_machine_pool_follows() {
     let shown = world.object("AzureManagedMachinePool", "work").expect("a pool");
     assert!(holds(&shown, "Ready"));
     world.assert_rests().await;
+}
+
+fn pool(world: &World, name: &str) -> Value {
+    world.object("AzureManagedMachinePool", name).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_refused_for_its_token_shows() {
+    let world = World::new();
+    let pools: &[(&str, &str, i32)] = &[("system", "System", 1), ("work", "User", 1)];
+    apply(&world.server, &manifests(&json!({}), pools)).await;
+    world.until_ready(&["system", "work"]).await;
+    world.simulator.azure().add_fault(Fault {
+        method: "PUT".into(),
+        path: "/agentPools/work".into(),
+        times: 0,
+        status: Some(401),
+        code: "InvalidAuthenticationToken".into(),
+        message: "The access token is invalid.".into(),
+        ..Fault::default()
+    });
+    let before = world.count("PUT", "/agentPools/work");
+    merge(
+        &world.server,
+        "MachinePool",
+        "work",
+        json!({"spec": {"replicas": 2}}),
+    )
+    .await;
+    world
+        .until("shown", |world| {
+            let pool = pool(world, "work");
+            condition(&pool, "AgentPoolsReady")["reason"] == "InvalidAuthenticationToken"
+                && condition(&pool, "Ready")["status"] == "False"
+        })
+        .await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let asked = world.count("PUT", "/agentPools/work") - before;
+    assert!((2..=6).contains(&asked), "{asked} writes in ten minutes");
+    world.simulator.azure().clear_faults();
+    tokio::time::sleep(Duration::from_mins(20)).await;
+    world.until_ready(&["system", "work"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_waits_for_its_turn_says_until_when() {
+    let world = World::new();
+    apply(&world.server, &manifests(&json!({}), POOL)).await;
+    world.until_ready(&["system"]).await;
+    world.simulator.azure().add_fault(Fault {
+        method: "PUT".into(),
+        path: "/agentPools/first".into(),
+        times: 1,
+        status: Some(429),
+        code: "TooManyRequests".into(),
+        message: "no".into(),
+        retry_after: Some(300),
+        ..Fault::default()
+    });
+    for name in ["first", "second"] {
+        for manifest in pool_manifests(name, "User", 1, &json!({})) {
+            super::world::create(&world.server, &manifest).await;
+        }
+    }
+    world
+        .until("both wait", |world| {
+            ["first", "second"]
+                .iter()
+                .all(|name| condition(&pool(world, name), "AgentPoolsReady")["reason"] == "Throttled")
+        })
+        .await;
+    for name in ["first", "second"] {
+        let told = condition(&pool(&world, name), "AgentPoolsReady")["message"].clone();
+        let text = told.as_str().expect("a message");
+        let until = text.split("sent at ").nth(1).expect("a time");
+        assert!(until.parse::<jiff::Timestamp>().is_ok(), "{text}");
+    }
+    world.until_ready(&["system", "first", "second"]).await;
 }

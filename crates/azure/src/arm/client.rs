@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use slipway_runtime::Clock;
+use tokio::time::Instant;
 use url::Url;
 
 use super::{
@@ -24,6 +25,7 @@ use crate::{
     budget::{Budget, Lane, Priority, Turn},
     cloud::Cloud,
     credential::CredentialError,
+    metrics::AzureMetrics,
 };
 
 /// A bearer token.
@@ -59,6 +61,17 @@ impl Verb {
             Self::Patch => Method::Patch,
             Self::Delete => Method::Delete,
             Self::Post => Method::Post,
+        }
+    }
+
+    /// As HTTP spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+            Self::Post => "POST",
         }
     }
 
@@ -120,6 +133,7 @@ pub struct Client {
     cluster: Arc<str>,
     /// How long a call may stand in line before the caller is told to come back.
     patience: Duration,
+    metrics: AzureMetrics,
 }
 
 impl fmt::Debug for Client {
@@ -182,12 +196,20 @@ impl Client {
             clock,
             cluster: Arc::from(cluster),
             patience: Duration::from_secs(10),
+            metrics: AzureMetrics::default(),
         })
     }
 
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// Counts its requests in these.
+    #[must_use]
+    pub fn counted_in(mut self, metrics: AzureMetrics) -> Self {
+        self.metrics = metrics;
         self
     }
 
@@ -421,14 +443,14 @@ impl Client {
             priority: call.priority,
             cluster: Arc::clone(&self.cluster),
         };
-        self.budget
-            .acquire(&turn, self.patience)
-            .await
-            .map_err(|after| ArmError::Budget {
+        self.budget.acquire(&turn, self.patience).await.map_err(|after| {
+            self.metrics.throttled(&turn, "budget");
+            ArmError::Budget {
                 doing,
                 target: call.target.to_string(),
                 after,
-            })?;
+            }
+        })?;
         let token = self.tokens.token().await?;
         let mut request = Request::new(call.address.clone(), call.verb.method());
         request.insert_header("accept", "application/json");
@@ -446,6 +468,7 @@ impl Client {
             request.insert_header("content-type", "application/json");
             request.set_body(body.to_string());
         }
+        let asked = Instant::now();
         let sent = self
             .pipeline
             .send(
@@ -460,6 +483,8 @@ impl Client {
         let (status, headers, body) = match sent {
             Ok(answer) => answer.deconstruct(),
             Err(error) => {
+                let seconds = asked.elapsed().as_secs_f64();
+                self.metrics.answered(call.target, call.verb, None, seconds);
                 return Err(ArmError::Unreachable {
                     doing,
                     target: call.target.to_string(),
@@ -468,6 +493,12 @@ impl Client {
             }
         };
         let status = u16::from(status);
+        let seconds = asked.elapsed().as_secs_f64();
+        self.metrics
+            .answered(call.target, call.verb, Some(status), seconds);
+        if status == 429 {
+            self.metrics.throttled(&turn, "azure");
+        }
         let reply = Reply::new(status, headers, Vec::from(body.as_ref()), self.clock.now());
         tracing::debug!(
             verb = ?call.verb,

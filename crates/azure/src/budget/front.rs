@@ -1,6 +1,11 @@
 //! The budget's door: callers wait here for their turn, on tokio's clock.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -11,11 +16,40 @@ use tokio::{
 use super::{Lane, Lesson, Limits, Model, Ticket, Turn};
 use crate::arm::Reply;
 
+/// How long a place in line is kept after the object was to come back for it.
+const KEPT: Duration = Duration::from_secs(20);
+
+/// Rounding of the clock against the arithmetic.
+const SLACK: Duration = Duration::from_millis(1);
+
+/// Who stands in line: a request that comes back is known by what it is for.
+type Key = (Lane, String, super::Priority, Arc<str>);
+
+fn key(turn: &Turn) -> Key {
+    (
+        turn.lane.clone(),
+        turn.resource.clone(),
+        turn.priority,
+        Arc::clone(&turn.cluster),
+    )
+}
+
+/// A place in line whose caller went back to its queue.
+#[derive(Debug)]
+struct Kept {
+    ticket: Ticket,
+    /// Whether its turn came meanwhile.
+    granted: bool,
+    /// When nobody is expected to come back for it any more.
+    until: Duration,
+}
+
 #[derive(Debug)]
 struct State {
     model: Model,
     start: Instant,
     callers: HashMap<Ticket, oneshot::Sender<()>>,
+    kept: HashMap<Key, Kept>,
 }
 
 impl State {
@@ -25,20 +59,74 @@ impl State {
 
     fn pump(&mut self) {
         let now = self.now();
+        let model = &mut self.model;
+        self.kept.retain(|(lane, ..), kept| {
+            let over = kept.until <= now;
+            if over && kept.granted {
+                model.give_back(lane, now);
+            } else if over {
+                model.leave(kept.ticket);
+            }
+            !over
+        });
         for ticket in self.model.grant(now) {
             if let Some(caller) = self.callers.remove(&ticket) {
                 // A caller that left in this moment gives its turn back when it is dropped.
                 let _ = caller.send(());
+            } else if let Some(kept) = self.kept.values_mut().find(|kept| kept.ticket == ticket) {
+                kept.granted = true;
+                kept.until = kept.until.max(now + KEPT);
             }
         }
     }
 
     fn wake(&mut self) -> Option<Instant> {
         let now = self.now();
+        let given_back = self.kept.values().map(|kept| kept.until).min();
         // A hair later than the exact moment, so that rounding never wakes a caller too early.
         self.model
             .wake(now)
+            .into_iter()
+            .chain(given_back)
+            .min()
             .map(|at| self.start + at + Duration::from_micros(1))
+    }
+
+    /// The place of a request that stood in line before, or a new one. `None`: its turn has come meanwhile.
+    fn place(&mut self, turn: &Turn) -> Option<Ticket> {
+        let now = self.now();
+        match self.kept.remove(&key(turn)) {
+            Some(Kept {
+                ticket,
+                granted: false,
+                ..
+            }) => return Some(ticket),
+            Some(_) if self.model.held(turn, now).is_zero() => return None,
+            // Azure asked to wait since the turn came.
+            Some(_) => self.model.give_back(&turn.lane, now),
+            None => {}
+        }
+        Some(self.model.join(turn.clone()))
+    }
+
+    /// Keeps the place of a caller that goes back to its queue; tells when to come again.
+    fn keep(&mut self, ticket: Ticket, turn: &Turn) -> Duration {
+        let now = self.now();
+        let after = self.model.wait_for(ticket, turn, now).max(Duration::from_secs(1));
+        self.callers.remove(&ticket);
+        match self.kept.entry(key(turn)) {
+            Entry::Occupied(_) => {
+                self.model.leave(ticket);
+            }
+            Entry::Vacant(place) => {
+                place.insert(Kept {
+                    ticket,
+                    granted: false,
+                    until: now + after + KEPT,
+                });
+            }
+        }
+        after
     }
 }
 
@@ -58,17 +146,21 @@ impl Budget {
             model: Model::new(limits),
             start: Instant::now(),
             callers: HashMap::new(),
+            kept: HashMap::new(),
         })))
     }
 
-    /// Waits for a turn, at most for `patience`; then the caller is told how long it would still take at least, and
-    /// comes back through its own queue.
+    /// Waits for a turn if it comes within `patience`. If not, the caller is told when to come back through its own queue,
+    /// so that no worker stands here while others have work, and keeps its place in line meanwhile.
     pub async fn acquire(&self, turn: &Turn, patience: Duration) -> Result<(), Duration> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + patience + SLACK;
         let (sender, mut receiver) = oneshot::channel();
         let ticket = {
             let mut state = self.0.lock();
-            let ticket = state.model.join(turn.clone());
+            state.pump();
+            let Some(ticket) = state.place(turn) else {
+                return Ok(());
+            };
             state.callers.insert(ticket, sender);
             state.pump();
             ticket
@@ -80,25 +172,25 @@ impl Budget {
             used: false,
         };
         loop {
-            let wake = self.0.lock().wake().unwrap_or(deadline).min(deadline);
+            let wake = {
+                let mut state = self.0.lock();
+                let now = state.now();
+                let (moment, wait) = (Instant::now(), state.model.wait_for(ticket, turn, now));
+                let waits =
+                    state.callers.contains_key(&ticket) && (moment >= deadline || moment + wait > deadline);
+                if waits {
+                    place.used = true;
+                    return Err(state.keep(ticket, turn));
+                }
+                state.wake().unwrap_or(deadline).min(deadline)
+            };
             tokio::select! {
                 biased;
                 _ = &mut receiver => {
                     place.used = true;
                     return Ok(());
                 }
-                () = sleep_until(wake) => {
-                    self.0.lock().pump();
-                    if Instant::now() >= deadline {
-                        if receiver.try_recv().is_ok() {
-                            place.used = true;
-                            return Ok(());
-                        }
-                        let mut state = self.0.lock();
-                        let now = state.now();
-                        return Err(state.model.wait_for(turn, now).max(Duration::from_secs(1)));
-                    }
-                }
+                () = sleep_until(wake) => self.0.lock().pump(),
             }
         }
     }
@@ -111,6 +203,13 @@ impl Budget {
         let mut state = self.0.lock();
         let now = state.now();
         state.model.learn(turn, lesson, now);
+    }
+
+    /// What is left by lane, and how many stand in line.
+    pub fn sample(&self) -> (Vec<(Lane, f64)>, usize) {
+        let mut state = self.0.lock();
+        let now = state.now();
+        (state.model.remaining(now), state.model.waiting())
     }
 
     pub fn waiting(&self) -> usize {
@@ -266,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_impatient_caller_is_told_when_to_come_back_and_leaves_the_line() {
+    async fn a_caller_whose_turn_is_far_is_told_when_to_come_back_at_once() {
         let budget = Budget::new(slow());
         let first = turn("a", Priority::Change);
         budget.acquire(&first, PATIENT).await.unwrap();
@@ -279,8 +378,54 @@ mod tests {
         );
         let start = Instant::now();
         let after = budget.acquire(&first, Duration::from_secs(10)).await.unwrap_err();
-        assert_eq!(start.elapsed().as_secs(), 10);
-        assert_eq!(after.as_secs(), 90);
+        assert_eq!((start.elapsed().as_secs(), after.as_secs()), (0, 100));
+    }
+
+    fn resource(cluster: &str, name: usize) -> Turn {
+        Turn {
+            resource: format!("/subscriptions/s/{cluster}/{name}"),
+            ..turn(cluster, Priority::Change)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_goes_back_to_the_queue_keeps_its_place_and_clusters_take_turns() {
+        let budget = Budget::new(slow());
+        let soon = Duration::ZERO;
+        budget.acquire(&resource("a", 0), soon).await.unwrap();
+        for (name, seconds) in (1..=30).zip(1..) {
+            let after = budget.acquire(&resource("a", name), soon).await.unwrap_err();
+            assert_eq!(after.as_secs(), seconds, "the turn of {name}");
+        }
+        // Another cluster's first request is second in line, and not thirty-first.
+        let after = budget.acquire(&resource("b", 0), soon).await.unwrap_err();
+        assert_eq!(after.as_secs(), 2);
+        // Whoever comes when a turn is due does not get it: it is kept for those who were there before.
+        tokio::time::advance(Duration::from_millis(1_010)).await;
+        budget.acquire(&resource("a", 31), soon).await.unwrap_err();
+        budget.acquire(&resource("a", 1), soon).await.unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        budget.acquire(&resource("c", 0), soon).await.unwrap_err();
+        budget.acquire(&resource("b", 0), soon).await.unwrap();
+        budget.acquire(&resource("a", 2), soon).await.unwrap_err();
+        assert_eq!(budget.waiting(), 31);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_nobody_comes_for_goes_to_the_next() {
+        let budget = Budget::new(slow());
+        budget.acquire(&resource("a", 0), Duration::ZERO).await.unwrap();
+        for name in 1..=2 {
+            budget
+                .acquire(&resource("a", name), Duration::ZERO)
+                .await
+                .unwrap_err();
+        }
+        let start = Instant::now();
+        budget.acquire(&resource("b", 0), PATIENT).await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 2, "the second in rotation");
+        tokio::time::advance(KEPT * 2).await;
+        budget.acquire(&resource("c", 0), Duration::ZERO).await.unwrap();
         assert_eq!(budget.waiting(), 0);
     }
 

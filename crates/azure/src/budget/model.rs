@@ -16,6 +16,16 @@ pub enum Access {
     Delete,
 }
 
+impl Access {
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Delete => "delete",
+        }
+    }
+}
+
 /// A bucket's size and how fast it fills again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
@@ -108,7 +118,12 @@ impl Bucket {
 
     /// How long until one request of this priority fits.
     fn wait(&self, priority: Priority) -> Duration {
-        let missing = 1.0 + self.reserve(priority) - self.tokens;
+        self.wait_behind(priority, 0)
+    }
+
+    /// The same for a request that lets so many others go first.
+    fn wait_behind(&self, priority: Priority, ahead: usize) -> Duration {
+        let missing = 1.0 + ahead as f64 + self.reserve(priority) - self.tokens;
         if missing <= 1e-9 {
             Duration::ZERO
         } else {
@@ -169,6 +184,20 @@ impl Line {
             return taken;
         }
         None
+    }
+
+    /// How many have their turn before this one has, if nobody joins.
+    fn ahead(&self, ticket: Ticket) -> Option<usize> {
+        let (place, depth) = self.order.iter().enumerate().find_map(|(place, cluster)| {
+            let line = self.clusters.get(cluster)?;
+            let depth = line.iter().position(|waiting| waiting.ticket == ticket)?;
+            Some((place, depth))
+        })?;
+        let before = self.order.iter().enumerate().map(|(other, cluster)| {
+            let waiting = self.clusters.get(cluster).map_or(0, VecDeque::len);
+            waiting.min(depth + usize::from(other < place))
+        });
+        Some(before.sum())
     }
 
     fn remove(&mut self, ticket: Ticket) -> bool {
@@ -327,14 +356,32 @@ impl Model {
         earliest.map(|wait| now + wait)
     }
 
-    /// How long this turn would at least have to wait.
-    pub fn wait_for(&mut self, turn: &Turn, now: Duration) -> Duration {
-        let held = Self::held_for(&self.holds, turn, now);
+    /// How long until this turn comes, if nobody joins who goes first.
+    pub fn wait_for(&mut self, ticket: Ticket, turn: &Turn, now: Duration) -> Duration {
+        let held = self.held(turn, now);
+        let priority = turn.priority;
+        let ahead: usize = self
+            .lines
+            .iter()
+            .filter(|((lane, other), _)| *lane == turn.lane && *other <= priority)
+            .map(|((_, other), line)| {
+                if *other == priority {
+                    line.ahead(ticket).unwrap_or_default()
+                } else {
+                    line.turns().count()
+                }
+            })
+            .sum();
         let (subscription, provider) = self.buckets(&turn.lane, now);
         subscription
-            .wait(turn.priority)
-            .max(provider.wait(turn.priority))
+            .wait_behind(priority, ahead)
+            .max(provider.wait_behind(priority, ahead))
             .max(held)
+    }
+
+    /// How long Azure asked to wait with this.
+    pub fn held(&self, turn: &Turn, now: Duration) -> Duration {
+        Self::held_for(&self.holds, turn, now)
     }
 
     /// A turn that was given but not used goes back.
@@ -365,6 +412,20 @@ impl Model {
             let until = self.holds.entry(hold).or_default();
             *until = (*until).max(now + *after);
         }
+    }
+
+    /// What may be sent at once, by lane: the scarcer of what the provider and the subscription have left.
+    pub fn remaining(&mut self, now: Duration) -> Vec<(Lane, f64)> {
+        let mut lanes: Vec<Lane> = self.providers.keys().cloned().collect();
+        lanes.sort();
+        lanes
+            .into_iter()
+            .map(|lane| {
+                let (subscription, provider) = self.buckets(&lane, now);
+                let left = subscription.tokens.min(provider.tokens).max(0.0);
+                (lane, left)
+            })
+            .collect()
     }
 
     /// How many stand in line.

@@ -14,4 +14,4 @@ pub use kind::ResourceKind;
 pub use observations::{Absence, Observations, OperationStatus};
 pub use records::Records;
 pub use state::{ResourceState, state_of};
-pub use step::{StepResult, StepStatus};
+pub use step::{StepResult, StepStatus, THROTTLED};

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
+use serde_json::{Value, json};
 use slipway_runtime::{Next, Outcome};
 
 use super::{
@@ -93,17 +93,22 @@ impl StepResult {
     }
 }
 
+/// The reason of a condition while nothing is sent because of a request limit.
+pub const THROTTLED: &str = "Throttled";
+
 /// The words for something under way: what it is, and Azure's own word where that says more.
-fn in_progress(id: &str, state: &ResourceState, progress: Option<String>, outcome: Outcome) -> StepStatus {
+fn in_progress(
+    arm: &Arm,
+    id: &str,
+    state: &ResourceState,
+    progress: Option<String>,
+    outcome: Outcome,
+) -> StepStatus {
     let progress = progress.filter(|text| !text.is_empty());
     if let (Outcome::Throttled(after), None) = (outcome, &progress) {
-        let text = format!(
-            "Azure's request limit is reached: asking again in {} s",
-            after.as_secs()
-        );
-        return match state.provisioning_state() {
-            None => StepStatus::Creating(text),
-            Some(_) => StepStatus::Updating(text),
+        return StepStatus::Waiting {
+            reason: THROTTLED.into(),
+            message: arm.throttled(after),
         };
     }
     let word = progress.unwrap_or_else(|| state.provisioning_state().unwrap_or_default().to_owned());
@@ -215,7 +220,7 @@ pub async fn ensure(
     let found = observations.state_of(id).clone();
     match observations.take_operation(id) {
         Some(OperationStatus::Busy { progress, outcome }) => {
-            return StepResult::waiting(in_progress(id, &found, progress, outcome), outcome);
+            return StepResult::waiting(in_progress(arm, id, &found, progress, outcome), outcome);
         }
         Some(OperationStatus::Failed(error)) => return StepResult::failed(error),
         None => {}
@@ -251,7 +256,7 @@ pub async fn ensure(
     let status = if outcome.is_done() {
         StepStatus::Done
     } else {
-        in_progress(id, &now, progress, outcome)
+        in_progress(arm, id, &now, progress, outcome)
     };
     observations.states.insert(id.to_lowercase(), now);
     StepResult {
@@ -271,8 +276,8 @@ pub async fn delete(
     records: &mut Records,
 ) -> StepResult {
     if let Some(OperationStatus::Busy { progress, outcome }) = observations.take_operation(id) {
-        let text = under_way("deleting", id, &progress.unwrap_or_default());
-        return StepResult::waiting(StepStatus::Deleting(text), outcome);
+        let deleting = ResourceState::Present(json!({"properties": {"provisioningState": "Deleting"}}));
+        return StepResult::waiting(in_progress(arm, id, &deleting, progress, outcome), outcome);
     }
     let parsed = match ResourceId::parse(id) {
         Ok(parsed) => parsed,
@@ -286,10 +291,11 @@ pub async fn delete(
                 .insert(id.to_lowercase(), ResourceState::Absent);
             StepResult::done(StepStatus::Deleted)
         }
-        Ok(ensured) => StepResult::waiting(
-            StepStatus::Deleting(under_way("deleting", id, &ensured.progress.unwrap_or_default())),
-            ensured.outcome,
-        ),
+        Ok(ensured) => {
+            let deleting = ResourceState::Present(json!({"properties": {"provisioningState": "Deleting"}}));
+            let status = in_progress(arm, id, &deleting, ensured.progress, ensured.outcome);
+            StepResult::waiting(status, ensured.outcome)
+        }
         Err(error) => StepResult::failed(error.into()),
     }
 }

@@ -7,8 +7,10 @@
 
 mod connections;
 mod credentials;
+mod fairness;
 mod faults;
 mod mapper;
+mod metrics;
 mod properties;
 mod recordings;
 mod rest;

@@ -35,7 +35,7 @@ pub fn reference(providers: &[Provider], root: &Command) -> Result<BTreeMap<Path
         pages.insert(PathBuf::from(name), format!("{NOTE}{text}"));
     };
     add("flags.md", flags(providers, root));
-    add("metrics.md", metrics());
+    add("metrics.md", metrics(providers));
     add("conditions.md", conditions(providers));
     add("permissions.md", permissions(&bundles));
     add("README.md", index(&kinds));
@@ -122,8 +122,11 @@ fn flags(providers: &[Provider], root: &Command) -> String {
     text
 }
 
-fn metrics() -> String {
+fn metrics(providers: &[Provider]) -> String {
     let metrics = Metrics::new();
+    for provider in providers {
+        (provider.metrics)(&metrics);
+    }
     server::register_metrics(&metrics);
     process::register(&metrics);
     let mut found = metrics.descriptions();
