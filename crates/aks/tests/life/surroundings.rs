@@ -275,6 +275,7 @@ fn however_it_came(mut object: Value) -> Value {
     let mut entries: BTreeMap<String, Value> = serde_json::from_str(text).expect("a record that can be read");
     // Made up, and as early or late as it was stored.
     entries.remove("mark");
+    entries.remove("object");
     for entry in entries.values_mut().filter_map(Value::as_object_mut) {
         entry.remove("since");
         if !is_pool {

@@ -55,6 +55,9 @@ impl Entry {
 struct Stored {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mark: Option<String>,
+    /// Namespace and name of the object it was written for: a move keeps them, a copy under another name does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    object: Option<String>,
     #[serde(flatten)]
     entries: BTreeMap<String, Entry>,
 }
@@ -95,6 +98,8 @@ pub struct Records {
     current: Stored,
     /// As it was read, so that nothing is written that is there already.
     stored: Stored,
+    /// Namespace and name of the object that carries it.
+    object: Option<String>,
 }
 
 impl Records {
@@ -104,11 +109,25 @@ impl Records {
         let stored: Stored = annotation(ANNOTATION)
             .and_then(|text| serde_json::from_str(&unpacked(text)?).ok())
             .unwrap_or_default();
-        let mut current = stored.clone();
+        let object = metadata.name.as_ref().map(|name| {
+            let namespace = metadata.namespace.as_deref().unwrap_or_default();
+            format!("{namespace}/{name}")
+        });
+        // What was written for another object came with a copied manifest: it owns nothing here.
+        let is_copied = stored.object.is_some() && stored.object != object;
+        let mut current = if is_copied {
+            Stored::default()
+        } else {
+            stored.clone()
+        };
         if current.mark.is_none() {
             current.mark = annotation(ADOPT).filter(|mark| !mark.is_empty()).cloned();
         }
-        Self { current, stored }
+        Self {
+            current,
+            stored,
+            object,
+        }
     }
 
     pub fn get(&self, id: &str) -> Option<&Entry> {
@@ -214,13 +233,21 @@ impl Records {
         if self.current == self.stored {
             return None;
         }
-        let text = packed(serde_json::to_string(&self.current).ok()?);
-        let value = (self.current != Stored::default()).then_some(text.as_str());
+        let is_empty = self.current.mark.is_none() && self.current.entries.is_empty();
+        let text = packed(
+            serde_json::to_string(&Stored {
+                object: self.object.clone(),
+                ..self.current.clone()
+            })
+            .ok()?,
+        );
+        let value = (!is_empty).then_some(text.as_str());
         Some(marks::set_annotation(ANNOTATION, value))
     }
 
     /// What was patched is stored.
     pub fn stored(&mut self) {
+        self.current.object.clone_from(&self.object);
         self.stored = self.current.clone();
     }
 }
@@ -310,6 +337,44 @@ mod tests {
         // What was stored before there were marks is read as it is.
         let before = Records::of(&holding(r#"{"/a": {"apiVersion": "1", "made": true}}"#));
         assert_eq!((before.mark(), before.made().count()), (None, 1));
+    }
+
+    fn named(namespace: &str, name: &str, text: &str) -> ObjectMeta {
+        ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            ..holding(text)
+        }
+    }
+
+    #[test]
+    fn a_record_that_came_with_a_copied_manifest_is_none() {
+        let mut records = Records::of(&named("default", "shop", ""));
+        records.ensure_mark(|| "m1".to_owned());
+        records.intend("/a", "1", &ResourceState::Absent, Timestamp::UNIX_EPOCH);
+        let patch = records.patch().unwrap();
+        let text = patch["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
+        // Moved to another management cluster: as it was.
+        let moved = Records::of(&named("default", "shop", text));
+        assert_eq!(
+            (moved.mark(), moved.made().count(), moved.patch()),
+            (Some("m1"), 1, None)
+        );
+        for (namespace, name) in [("bad", "shop"), ("default", "shop2")] {
+            let copy = Records::of(&named(namespace, name, text));
+            assert_eq!(copy.mark(), None, "{namespace}/{name}");
+            assert_eq!(copy.made().count() + copy.remaining().count(), 0);
+            let removed = &copy.patch().unwrap()["metadata"]["annotations"][ANNOTATION];
+            assert_eq!(*removed, json!(null), "the copy lets go of it");
+        }
+        // From before objects were noted: as it is, and noted with the next change.
+        let old = r#"{"mark": "m1", "/a": {"apiVersion": "1", "made": true}}"#;
+        let mut before = Records::of(&named("default", "shop", old));
+        assert_eq!((before.mark(), before.patch()), (Some("m1"), None));
+        before.forget("/a");
+        let patch = before.patch().unwrap();
+        let text = patch["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
+        assert_eq!(Records::of(&named("bad", "shop", text)).mark(), None);
     }
 
     #[test]
