@@ -10,6 +10,7 @@ use azure_core::http::{
     AsyncRawResponse, Body, HttpClient, Request, Transport,
     headers::{HeaderName, HeaderValue, Headers},
 };
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use http::Method;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::faults::{Fate, Faults};
@@ -83,12 +84,20 @@ pub fn in_azure(simulator: &Simulator) -> Vec<String> {
         .collect()
 }
 
-/// Told method and path of every request that Azure has answered.
-pub type Guard = Arc<dyn Fn(&str, &str) + Send + Sync>;
+/// Told of every request that Azure has answered.
+pub type Guard = Arc<dyn Fn(&slipway_azure_sim::Request) + Send + Sync>;
+
+/// Who sent a request: the client id in its token.
+pub fn sender(request: &slipway_azure_sim::Request) -> Option<String> {
+    let token = request.headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
+    let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    Some(claims["appid"].as_str()?.to_owned())
+}
 
 /// The engine's transport, answered by the simulator in this process.
 pub fn transport(simulator: &Arc<Simulator>) -> Transport {
-    faulty_transport(simulator, &Faults::none(), Arc::new(|_, _| ()))
+    faulty_transport(simulator, &Faults::none(), Arc::new(|_| ()))
 }
 
 /// The same, where each call may meet a fault, with somebody who is told of every request.
@@ -130,7 +139,7 @@ impl Wire {
             asked.body = bytes.clone();
         }
         let answer = self.simulator.handle(&asked);
-        (self.guard)(request.method().as_ref(), request.url().path());
+        (self.guard)(&asked);
         if !answer.delivery.delay.is_zero() {
             tokio::time::sleep(answer.delivery.delay).await;
         }

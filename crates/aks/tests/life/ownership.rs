@@ -18,6 +18,8 @@ const POOLS: &[(&str, &str, i32)] = &[("system", "System", 1), ("work", "User", 
 const CLUSTER: &str = "/resourceGroups/fleet/providers/Microsoft.ContainerService/managedClusters/fleet";
 /// The namespace of the rival.
 pub const OTHER: &str = "bad";
+/// Whom it signs in to Azure as.
+pub const OTHERS_CLIENT: &str = "33333333-3333-3333-3333-333333333333";
 
 fn api_in(server: &Apiserver, kind: &str) -> Api<DynamicObject> {
     let (group, version) = if kind.starts_with("Azure") {
@@ -29,36 +31,31 @@ fn api_in(server: &Apiserver, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(server.client(), OTHER, &resource)
 }
 
-/// Applies a Cluster of the same name and resource group in another namespace, owned as core would own it.
+/// Applies a Cluster of the same name and resource group in another namespace, with a pool of the same name and an identity
+/// of its own.
 pub async fn apply_rival(server: &Apiserver) {
     let namespace: Namespace =
         serde_json::from_value(json!({"metadata": {"name": OTHER}})).expect("a namespace");
     let _ = Api::<Namespace>::all(server.client())
         .create(&PostParams::default(), &namespace)
         .await;
-    let mut owner = Value::Null;
-    for mut manifest in manifests(&json!({}), &[]) {
+    let plane = json!({"identityRef": {"namespace": OTHER}});
+    for mut manifest in manifests(&plane, &[("system", "System", 1)]) {
         let kind = manifest["kind"].as_str().expect("a kind").to_owned();
-        if !matches!(kind.as_str(), "Cluster" | "AzureManagedControlPlane") {
-            continue;
-        }
         manifest["metadata"]["namespace"] = OTHER.into();
-        if kind != "Cluster" {
-            manifest["metadata"]["labels"] = json!({"cluster.x-k8s.io/cluster-name": "fleet"});
-            manifest["metadata"]["ownerReferences"] = json!([owner]);
+        if kind == "AzureClusterIdentity" {
+            manifest["spec"]["clientID"] = OTHERS_CLIENT.into();
         }
         let object = serde_json::from_value(manifest).expect("an object");
-        let made = api_in(server, &kind)
+        api_in(server, &kind)
             .create(&PostParams::default(), &object)
             .await
             .unwrap_or_else(|error| panic!("creating {kind}: {error}"));
-        owner = json!({"apiVersion": format!("{CORE}/v1beta2"), "kind": kind, "name": "fleet",
-            "uid": made.metadata.uid, "controller": true});
     }
 }
 
 pub async fn remove_rival(server: &Apiserver) {
-    let _ = api_in(server, "AzureManagedControlPlane")
+    let _ = api_in(server, "Cluster")
         .delete("fleet", &DeleteParams::default())
         .await;
 }

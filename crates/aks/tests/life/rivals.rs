@@ -103,6 +103,7 @@ beside!(pool, sweep::pool);
 beside!(upgrade, sweep::upgrade);
 beside!(moved, sweep::moved);
 beside!(deletion, sweep::deletion);
+beside!(left_alone, sweep::left_alone);
 
 fn standing<'a>(surroundings: &'a Beside, world: &'a World) -> BoxFuture<'a, ()> {
     sweep::creation(&surroundings.0, world)
@@ -124,6 +125,10 @@ fn journeys() -> Vec<(&'static str, Journey<Beside>)> {
         (
             "upgraded",
             Journey::from(&FLEET, "AKS: upgraded beside a rival", upgrade),
+        ),
+        (
+            "left alone",
+            Journey::from(&FLEET, "AKS: left alone beside a rival", left_alone),
         ),
         ("moved", Journey::from(&FLEET, "AKS: moved beside a rival", moved)),
         (

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_azure::{ownership::TAG, reconcile::records};
-use slipway_azure_sim::{Settings, Simulator, State};
+use slipway_azure_sim::{Request, Settings, Simulator, State};
 use slipway_kit::{
-    azure::{ask, in_azure, resumed, simulator},
+    azure::{CLIENT, ask, in_azure, resumed, sender, simulator},
     core::FakeCore,
     journey::Surroundings,
 };
@@ -34,6 +34,44 @@ pub const THEIRS: [&str; 2] = [
     "/resourceGroups/theirs/providers/Microsoft.Network/virtualNetworks/spine",
 ];
 
+/// Who owns what is in Azure, as of the last request.
+#[derive(Default)]
+struct Owners {
+    /// The marks on what is there, by id in lower case.
+    marks: BTreeMap<String, String>,
+    /// Who wrote a mark first, by the client id of the request that did.
+    writers: BTreeMap<String, String>,
+}
+
+impl Owners {
+    /// Whose mark a request's target carries, or what it belongs to.
+    fn of(&self, path: &str) -> Option<&str> {
+        let path = path.to_ascii_lowercase();
+        let whole = |id: &str| {
+            ["/managedclusters/", "/virtualnetworks/"]
+                .iter()
+                .any(|kind| id.contains(kind))
+        };
+        self.marks
+            .iter()
+            .find(|(id, _)| {
+                let below = path.strip_prefix(id.as_str());
+                below.is_some_and(|rest| rest.is_empty() || (rest.starts_with('/') && whole(id)))
+            })
+            .map(|(_, mark)| mark.as_str())
+    }
+}
+
+fn marks_in(azure: &Simulator) -> BTreeMap<String, String> {
+    let azure = azure.azure();
+    let resources = azure.state().resources.iter();
+    let marked = resources.filter_map(|resource| {
+        let mark = resource.document.get("tags")?.get(TAG)?.as_str()?;
+        Some((resource.id.to_ascii_lowercase(), mark.to_owned()))
+    });
+    marked.collect()
+}
+
 /// One run's Azure and core, and what happened there that must not.
 pub struct Life {
     server: Apiserver,
@@ -44,8 +82,7 @@ pub struct Life {
     /// From here on everything in Azure is another Cluster's.
     pub foreign: AtomicBool,
     violation: Mutex<Option<String>>,
-    /// The marks on what is in Azure, by id in lower case, as of the last request.
-    owners: Mutex<BTreeMap<String, String>>,
+    owners: Mutex<Owners>,
     requests: AtomicUsize,
     /// The request at which a rival comes.
     rival_at: usize,
@@ -54,6 +91,13 @@ pub struct Life {
 
 impl Life {
     fn with(server: &Apiserver, clock: Clock, azure: Arc<Simulator>) -> Self {
+        let marks = marks_in(&azure);
+        // Whatever is there before the first request is the user's.
+        let writers = marks.values().map(|mark| (mark.clone(), CLIENT.to_owned()));
+        let owners = Owners {
+            writers: writers.collect(),
+            marks,
+        };
         Self {
             server: server.clone(),
             clock,
@@ -61,7 +105,7 @@ impl Life {
             moving: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
             violation: Mutex::default(),
-            owners: Mutex::default(),
+            owners: Mutex::new(owners),
             requests: AtomicUsize::new(0),
             rival_at: usize::MAX,
             rival: Notify::new(),
@@ -94,32 +138,37 @@ impl Life {
             .collect()
     }
 
-    /// A mark that is on something goes with it (a GET before every PUT shows what is gone), and whoever is not being deleted keeps what carries its mark.
-    fn check_owners(&self, method: &str, path: &str) {
-        let now: BTreeMap<String, String> = self
-            .azure
-            .azure()
-            .state()
-            .resources
-            .iter()
-            .filter_map(|resource| {
-                let mark = resource.document.get("tags")?.get(TAG)?.as_str()?;
-                Some((resource.id.to_ascii_lowercase(), mark.to_owned()))
-            })
-            .collect();
+    /// A mark stays on what carries it until that is gone (a GET before every PUT shows what is gone), whoever is not being
+    /// deleted keeps what carries its mark, and nobody but who wrote a mark asks for anything else than to read what carries it.
+    fn check_owners(&self, request: &Request) {
+        let (method, path) = (&request.method, &request.path);
+        let sender = sender(request).unwrap_or_default();
+        let now = marks_in(&self.azure);
         let mut owners = self.owners.lock();
         for (id, mark) in &now {
-            if let Some(before) = owners.get(id).filter(|before| *before != mark) {
+            if let Some(before) = owners.marks.get(id).filter(|before| *before != mark) {
                 self.note(format!("{method} {path}: {id} of {before} became {mark}'s"));
             }
         }
-        if method == "DELETE"
-            && let Some(mark) = owners.get(&path.to_ascii_lowercase())
+        if *method == Method::DELETE
+            && let Some(mark) = owners.marks.get(&path.to_ascii_lowercase())
             && self.server.look(|objects| Self::marks(objects).contains(mark))
         {
             self.note(format!("{method} {path}, whose owner {mark} stays"));
         }
-        *owners = now;
+        let writer = owners.of(path).and_then(|mark| owners.writers.get(mark));
+        if *method != Method::GET
+            && let Some(writer) = writer.filter(|writer| **writer != sender)
+        {
+            self.note(format!("{method} {path} of {writer} by {sender}"));
+        }
+        for mark in now.values() {
+            owners
+                .writers
+                .entry(mark.clone())
+                .or_insert_with(|| sender.clone());
+        }
+        owners.marks = now;
     }
 
     /// Held after every change here and after every answer of Azure.
@@ -151,12 +200,13 @@ impl Life {
     }
 
     /// Looks at what the controllers ask of Azure, and at what is there after it.
-    fn look(&self, method: &str, path: &str) {
+    fn look(&self, request: &Request) {
+        let (method, path) = (&request.method, &request.path);
         if self.requests.fetch_add(1, Ordering::SeqCst) + 1 == self.rival_at {
             self.rival.notify_one();
         }
-        self.check_owners(method, path);
-        if method != "GET" && !path.contains("oauth2") {
+        self.check_owners(request);
+        if *method != Method::GET && !path.contains("oauth2") {
             if path.to_lowercase().contains("/resourcegroups/theirs") {
                 self.note(format!("{method} {path}, which is not ours"));
             }
@@ -204,9 +254,9 @@ impl Surroundings for Life {
 
     fn controllers(self: &Arc<Self>, faults: &Faults) -> Vec<Registration> {
         let me = Arc::downgrade(self);
-        let guard = Arc::new(move |method: &str, path: &str| {
+        let guard = Arc::new(move |request: &Request| {
             if let Some(life) = me.upgrade() {
-                life.look(method, path);
+                life.look(request);
             }
         });
         guarded_controllers(&self.azure, self.clock, faults, &unreachable(), guard)

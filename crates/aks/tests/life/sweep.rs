@@ -145,6 +145,15 @@ fn all_paused(objects: &[Value]) -> bool {
     objects.iter().filter(ours).all(paused)
 }
 
+/// The controllers start over a cluster and the user does nothing for an hour.
+pub fn left_alone<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        world.until("ready", |objects| ready(objects, 1, OLD)).await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
+    }
+    .boxed()
+}
+
 /// A second Cluster that names the same Azure resources comes and goes.
 fn rival<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {

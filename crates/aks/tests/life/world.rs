@@ -68,7 +68,7 @@ pub fn controllers(
     faults: &Faults,
     nodes: &Nodes,
 ) -> Vec<Registration> {
-    guarded_controllers(simulator, clock, faults, nodes, Arc::new(|_, _| ()))
+    guarded_controllers(simulator, clock, faults, nodes, Arc::new(|_| ()))
 }
 
 /// The same, with somebody who looks at every request.
