@@ -13,25 +13,23 @@ use super::{
 };
 use crate::bench::peers::root;
 
-/// Files of the repository and where they go.
-const FILES: [(&str, &str); 3] = [
+/// Files of `crates/agent/package` and where they go.
+const FILES: [(&str, &str); 5] = [
     (
-        "crates/agent/package/slipway-agent.service",
+        "slipway-agent.service",
         "usr/lib/systemd/system/slipway-agent.service",
     ),
+    ("config.yaml", "usr/share/doc/slipway-agent/config.yaml"),
+    ("grub.cfg", "usr/share/doc/slipway-agent/grub.cfg"),
+    ("debian/copyright", "usr/share/doc/slipway-agent/copyright"),
     (
-        "crates/agent/package/config.yaml",
-        "usr/share/doc/slipway-agent/config.yaml",
-    ),
-    (
-        "crates/agent/package/grub.cfg",
-        "usr/share/doc/slipway-agent/grub.cfg",
+        "debian/lintian-overrides",
+        "usr/share/lintian/overrides/slipway-agent",
     ),
 ];
 
-/// Not started by the installation: a host is configured first.
-const AFTER_INSTALLATION: &str = "#!/bin/sh\nset -e\nif [ -d /run/systemd/system ]; then systemctl daemon-reload; \
-     systemctl try-restart slipway-agent.service || true; fi\n";
+/// What dpkg runs, from the same folder.
+const SCRIPTS: [&str; 3] = ["postinst", "postrm", "prerm"];
 
 /// Builds the agent for these architectures and packs one package for each.
 pub fn build(architectures: &[String], out: &Path) -> Result<()> {
@@ -53,27 +51,42 @@ pub fn build(architectures: &[String], out: &Path) -> Result<()> {
     Ok(())
 }
 
+fn source(name: &str) -> Result<Vec<u8>> {
+    let path = root().join("crates/agent/package").join(name);
+    fs::read(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// A text of the package with what only its making knows.
+fn filled(name: &str, target: &Target, installed: usize) -> Result<Vec<u8>> {
+    let text = String::from_utf8(source(name)?)?
+        .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
+        .replace("@ARCHITECTURE@", target.architecture)
+        .replace("@INSTALLED_SIZE@", &installed.div_ceil(1024).to_string());
+    Ok(text.into_bytes())
+}
+
 fn pack(target: &Target, program: &[u8]) -> Result<Vec<u8>> {
     let mut files = vec![("usr/bin/slipway-agent", 0o755, program.to_vec())];
     for (from, to) in FILES {
-        let path = root().join(from);
-        let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        files.push((to, 0o644, content));
+        files.push((to, 0o644, source(from)?));
     }
+    let changes = gzip(&filled("debian/changelog", target, 0)?)?;
+    files.push(("usr/share/doc/slipway-agent/changelog.gz", 0o644, changes));
     let installed: usize = files.iter().map(|(_, _, content)| content.len()).sum();
-    let control = format!(
-        "Package: slipway-agent\nVersion: {}\nArchitecture: {}\nMaintainer: Slipway <slipway@localhost>\n\
-         Installed-Size: {}\nSection: admin\nPriority: optional\nRecommends: systemd\n\
-         Description: keeps the A/B slots of a host\n Writes signed images into the slot that does not run, boots them, and\n \
-         confirms the new system or returns to the old one.\n",
-        env!("CARGO_PKG_VERSION"),
-        target.architecture,
-        installed.div_ceil(1024)
-    );
-    let control = archive(&[
-        file("./control", 0o644, control.as_bytes()),
-        file("./postinst", 0o755, AFTER_INSTALLATION.as_bytes()),
-    ]);
+    // Sums of the files are made by dpkg when it unpacks a package that brings none.
+    let mut members = vec![(
+        "./control".to_owned(),
+        0o644,
+        filled("debian/control", target, installed)?,
+    )];
+    for script in SCRIPTS {
+        members.push((format!("./{script}"), 0o755, source(&format!("debian/{script}"))?));
+    }
+    let members: Vec<Entry<'_>> = members
+        .iter()
+        .map(|(path, mode, content)| file(path, *mode, content))
+        .collect();
+    let control = archive(&members);
     let names: Vec<String> = files.iter().map(|(path, ..)| format!("./{path}")).collect();
     let mut folders: Vec<String> = Vec::new();
     for name in &names {
@@ -137,40 +150,145 @@ fn ar(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::{path::PathBuf, process::Command};
 
     use super::*;
 
-    #[test]
-    fn dpkg_reads_the_package() {
-        let targets = static_build::targets(&[static_build::ARCHITECTURES[0].to_owned()]);
-        let Ok(targets) = targets else {
-            eprintln!("SKIPPED: this machine cannot build static programs");
-            return;
-        };
+    /// A package whose program is a script that says where it is.
+    struct Package {
+        folder: tempfile::TempDir,
+        path: PathBuf,
+    }
+
+    /// `None`, and said aloud, where there is no dpkg.
+    fn package() -> Option<Package> {
+        if Command::new("dpkg").arg("--version").output().is_err() {
+            println!("report: skipped: reading the agent's package needs dpkg");
+            return None;
+        }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("agent.deb");
-        fs::write(&path, pack(targets[0], b"program").expect("packed")).expect("written");
-        let dpkg = |option: &str| {
-            let output = Command::new("dpkg-deb").arg(option).arg(&path).output();
-            output.ok().map(|output| {
-                assert!(
-                    output.status.success(),
-                    "{}",
-                    String::from_utf8_lossy(&output.stderr)
-                );
-                String::from_utf8_lossy(&output.stdout).into_owned()
-            })
-        };
-        let Some(info) = dpkg("--info") else {
-            eprintln!("SKIPPED: dpkg-deb is not installed");
-            return;
-        };
-        assert!(info.contains("Package: slipway-agent"), "{info}");
-        let contents = dpkg("--contents").expect("dpkg");
-        for (_, path) in FILES {
-            assert!(contents.contains(path), "{contents}");
+        let program = b"#!/bin/sh\necho started\n";
+        fs::write(&path, pack(&static_build::TARGETS[0], program).expect("packed")).expect("written");
+        Some(Package { folder, path })
+    }
+
+    fn said(command: &mut Command) -> String {
+        let output = command.output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let problem = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {text}{problem}");
+        text
+    }
+
+    #[test]
+    fn dpkg_reads_the_package() {
+        let Some(package) = package() else { return };
+        let info = said(Command::new("dpkg-deb").arg("--info").arg(&package.path));
+        for expected in [
+            "Package: slipway-agent",
+            "Architecture: amd64",
+            concat!("Version: ", env!("CARGO_PKG_VERSION")),
+        ] {
+            assert!(info.contains(expected), "{expected}: {info}");
         }
-        assert!(contents.contains("./usr/bin/slipway-agent"), "{contents}");
+        assert!(!info.contains('@') || info.contains("authors@"), "{info}");
+        let contents = said(Command::new("dpkg-deb").arg("--contents").arg(&package.path));
+        let files: Vec<&str> = contents
+            .lines()
+            .filter(|line| line.starts_with('-'))
+            .filter_map(|line| line.split_whitespace().last())
+            .collect();
+        assert_eq!(
+            files,
+            [
+                "./usr/bin/slipway-agent",
+                "./usr/lib/systemd/system/slipway-agent.service",
+                "./usr/share/doc/slipway-agent/config.yaml",
+                "./usr/share/doc/slipway-agent/grub.cfg",
+                "./usr/share/doc/slipway-agent/copyright",
+                "./usr/share/lintian/overrides/slipway-agent",
+                "./usr/share/doc/slipway-agent/changelog.gz",
+            ]
+        );
+        assert!(contents.starts_with("drwxr-xr-x 0/0"), "{contents}");
+        assert!(contents.contains("-rwxr-xr-x 0/0"), "{contents}");
+    }
+
+    /// Into an empty root, whose dpkg knows nothing, and out of it again.
+    #[test]
+    fn dpkg_installs_and_removes_the_package() {
+        let Some(package) = package() else { return };
+        let root = package.folder.path().join("root");
+        fs::create_dir_all(root.join("var/lib/dpkg/info")).expect("a folder");
+        fs::create_dir_all(root.join("var/lib/dpkg/updates")).expect("a folder");
+        fs::write(root.join("var/lib/dpkg/status"), "").expect("written");
+        let dpkg = || {
+            let mut command = Command::new("dpkg");
+            command
+                .arg(format!("--root={}", root.display()))
+                .args(["--force-not-root", "--force-script-chrootless"]);
+            command
+        };
+        said(dpkg().arg("--install").arg(&package.path));
+        let status = said(dpkg().args(["--status", "slipway-agent"]));
+        assert!(status.contains("Status: install ok installed"), "{status}");
+        assert_eq!(
+            said(&mut Command::new(root.join("usr/bin/slipway-agent"))),
+            "started\n"
+        );
+        assert_eq!(said(dpkg().args(["--verify", "slipway-agent"])), "");
+        fs::write(root.join("usr/bin/slipway-agent"), "changed").expect("written");
+        let verified = dpkg()
+            .args(["--verify", "slipway-agent"])
+            .output()
+            .expect("it runs");
+        let verified = String::from_utf8_lossy(&verified.stdout).into_owned();
+        assert!(verified.contains("/usr/bin/slipway-agent"), "{verified}");
+        said(dpkg().args(["--remove", "slipway-agent"]));
+        assert!(!root.join("usr/bin/slipway-agent").exists());
+        assert!(!root.join("usr/lib/systemd/system/slipway-agent.service").exists());
+    }
+
+    /// Nothing in the unit is unknown to systemd, and its score says that it may do little.
+    #[test]
+    fn systemd_takes_the_unit() {
+        let Some(package) = package() else { return };
+        let root = package.folder.path().join("root");
+        said(
+            Command::new("dpkg-deb")
+                .arg("--extract")
+                .arg(&package.path)
+                .arg(&root),
+        );
+        let analyze = |arguments: &[&str]| {
+            let mut command = Command::new("systemd-analyze");
+            command.args(arguments).output().ok()
+        };
+        if analyze(&["--version"]).is_none() {
+            println!("report: skipped: checking the agent's unit needs systemd-analyze");
+            return;
+        }
+        let at = format!("--root={}", root.display());
+        let verified = analyze(&[
+            &at,
+            "--man=no",
+            "--recursive-errors=no",
+            "verify",
+            "slipway-agent.service",
+        ]);
+        let verified = verified.expect("it ran before");
+        let problems = String::from_utf8_lossy(&verified.stderr).into_owned();
+        assert!(verified.status.success() && problems.is_empty(), "{problems}");
+        let secure = analyze(&[
+            &at,
+            "--offline=yes",
+            "--threshold=30",
+            "security",
+            "slipway-agent.service",
+        ]);
+        let secure = secure.expect("it ran before");
+        let table = String::from_utf8_lossy(&secure.stdout).into_owned();
+        assert!(secure.status.success(), "{table}");
     }
 }

@@ -29,7 +29,7 @@ pub struct Target {
 
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
-const TARGETS: [Target; 2] = [
+pub const TARGETS: [Target; 2] = [
     Target {
         architecture: ARCHITECTURES[0],
         triple: "x86_64-unknown-linux-musl",
