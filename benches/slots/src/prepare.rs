@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use minisign::KeyPair;
 use serde::{Deserialize, Serialize};
-use slipway_agent::boot_store::{Device, Stored};
+use slipway_agent::boot_store::{BootStore, Device, Stored};
 use slipway_agent::engine::{
     Engine, Failpoint, Failpoints, HealthCheck, Host, Image, JournalFile, Preflight, Rebooter, SlotPartition,
     Sources, SystemClock,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
-use slipway_agent::boot_store::{Device, Medium, Stored};
+use slipway_agent::boot_store::{BootStore, Device, Medium, Stored};
 use slipway_agent::engine::{
     Engine, Failpoint, Failpoints, Host, Image, JournalFile, Rest, SlotPartition, Sources, SystemClock,
 };

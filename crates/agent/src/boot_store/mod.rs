@@ -19,6 +19,9 @@ pub trait BootStore: Send {
     /// Makes the change durable. Damage is repaired on the way. Returns the new state.
     fn change(&mut self, change: BootChange) -> Result<BootState, StoreError>;
 
+    /// Sets up a store that was never written: for the installation of a host.
+    fn install(&mut self, state: &BootState) -> Result<(), StoreError>;
+
     /// Writes the state afresh where copies of it are damaged or missing; does nothing to an intact store.
     fn repair(&mut self) -> Result<(), StoreError>;
 }

@@ -17,12 +17,6 @@ impl<C: Codec, M: Medium> Stored<C, M> {
         Self { codec, medium }
     }
 
-    /// Sets up a store that was never written: for the installation of a host.
-    pub fn install(&mut self, state: &BootState) -> Result<(), StoreError> {
-        let contents = self.load()?;
-        self.write(&contents, state)
-    }
-
     fn io(&self, doing: &'static str) -> impl FnOnce(std::io::Error) -> StoreError {
         let (store, place) = (self.codec.name(), self.medium.describe());
         move |source| StoreError::Io {
@@ -100,6 +94,11 @@ impl<C: Codec, M: Medium> BootStore for Stored<C, M> {
             .map_err(|source| StoreError::Refused { change, source })?;
         self.write(&contents, &state)?;
         Ok(state)
+    }
+
+    fn install(&mut self, state: &BootState) -> Result<(), StoreError> {
+        let contents = self.load()?;
+        self.write(&contents, state)
     }
 
     fn repair(&mut self) -> Result<(), StoreError> {

@@ -263,3 +263,48 @@ pub fn write_oci(bundle: &Bundle, to: &Path) -> Result<()> {
     fs::write(to.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    /// A layout whose index and manifest are these bytes; every blob has the second.
+    fn layout(index: &[u8], blob: &[u8]) -> (tempfile::TempDir, Digest) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let digest = Digest::of(blob);
+        let place = folder
+            .path()
+            .join("blobs")
+            .join(digest.to_string().replacen(':', "/", 1));
+        fs::create_dir_all(place.parent().expect("a folder")).expect("a folder");
+        fs::write(place, blob).expect("written");
+        fs::write(folder.path().join("oci-layout"), b"{}").expect("written");
+        fs::write(folder.path().join("index.json"), index).expect("written");
+        (folder, digest)
+    }
+
+    proptest! {
+        #[test]
+        fn a_layout_takes_any_bytes(index in vec(any::<u8>(), 0..400), blob in vec(any::<u8>(), 0..400)) {
+            let (folder, _) = layout(&index, &blob);
+            prop_assert!(Bundle::open(folder.path()).is_err());
+            fs::remove_file(folder.path().join("oci-layout")).expect("removed");
+            fs::write(folder.path().join(SIGNED_MANIFEST), &blob).expect("written");
+            prop_assert!(Bundle::open(folder.path()).is_err());
+        }
+
+        /// An index that leads to the manifest, and a manifest with anything in it.
+        #[test]
+        fn a_layouts_manifest_takes_any_bytes(noise in vec(any::<u8>(), 0..200), digest in ".{0,80}") {
+            let manifest = json!({"layers": [{"mediaType": LAYER_MANIFEST, "digest": digest}]}).to_string();
+            for blob in [noise.as_slice(), manifest.as_bytes()] {
+                let (folder, named) = layout(b"", blob);
+                let index = json!({"manifests": [{"artifactType": ARTIFACT, "digest": named.to_string()}]});
+                fs::write(folder.path().join("index.json"), index.to_string()).expect("written");
+                prop_assert!(Bundle::open(folder.path()).is_err());
+            }
+        }
+    }
+}

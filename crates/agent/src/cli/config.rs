@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use slipway_agent::{
-    boot_store::{BootStore, Device, Directory, Stored},
+    boot_store::BootStore,
     disk_image::{ImagePartition, Select},
     engine::{
         Engine, HealthPolicy, Host, JournalFile, Preflight, Rebooter, SlotPartition, SystemClock, Unhindered,
@@ -19,10 +19,12 @@ use slipway_agent::{
 };
 use slipway_slots::{
     BySlot, Slot,
-    boot::{BootState, Grubenv, Records, SystemdBoot, UbootEnv},
+    boot::BootState,
     manifest::KeyRing,
     write_plan::{Limits, OnDeltaFailure},
 };
+
+use super::store::StoreConfig;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -80,31 +82,6 @@ pub enum DeltaFailure {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub enum StoreConfig {
-    /// The directory of GRUB's environment block.
-    Grubenv { directory: PathBuf },
-    /// Our own records, on a partition or in a file.
-    Records {
-        device: PathBuf,
-        #[serde(default)]
-        offset: u64,
-    },
-    /// U-Boot's redundant environment.
-    Uboot {
-        device: PathBuf,
-        offsets: [u64; 2],
-        size: u64,
-    },
-    /// The directory of systemd-boot's entries, and what stands in the entry of each slot: `linux`, `initrd`, `options`.
-    SystemdBoot {
-        directory: PathBuf,
-        a: String,
-        b: String,
-    },
-}
-
-#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlotsConfig {
     #[serde(rename = "A")]
@@ -157,61 +134,11 @@ impl Config {
 
     /// Sets up a boot store that was never written, with this slot in use.
     pub fn install(&self, slot: Slot) -> Result<()> {
-        let state = BootState::installed(slot);
-        match &self.boot_store {
-            StoreConfig::Grubenv { directory } => {
-                Stored::new(Grubenv, Directory::open(directory)?).install(&state)?;
-            }
-            StoreConfig::Records { device, offset } => {
-                Stored::new(Records { offset: *offset }, Device::open(device)?).install(&state)?;
-            }
-            StoreConfig::Uboot {
-                device,
-                offsets,
-                size,
-            } => {
-                let codec = UbootEnv {
-                    offsets: *offsets,
-                    size: *size,
-                };
-                Stored::new(codec, Device::open(device)?).install(&state)?;
-            }
-            StoreConfig::SystemdBoot { directory, a, b } => {
-                let entries = BySlot {
-                    a: a.clone(),
-                    b: b.clone(),
-                };
-                Stored::new(SystemdBoot { entries }, Directory::open(directory)?).install(&state)?;
-            }
-        }
-        Ok(())
+        Ok(self.store()?.install(&BootState::installed(slot))?)
     }
 
     fn store(&self) -> Result<Box<dyn BootStore>> {
-        Ok(match &self.boot_store {
-            StoreConfig::Grubenv { directory } => Box::new(Stored::new(Grubenv, Directory::open(directory)?)),
-            StoreConfig::Records { device, offset } => {
-                Box::new(Stored::new(Records { offset: *offset }, Device::open(device)?))
-            }
-            StoreConfig::Uboot {
-                device,
-                offsets,
-                size,
-            } => Box::new(Stored::new(
-                UbootEnv {
-                    offsets: *offsets,
-                    size: *size,
-                },
-                Device::open(device)?,
-            )),
-            StoreConfig::SystemdBoot { directory, a, b } => {
-                let entries = BySlot {
-                    a: a.clone(),
-                    b: b.clone(),
-                };
-                Box::new(Stored::new(SystemdBoot { entries }, Directory::open(directory)?))
-            }
-        })
+        self.boot_store.open(self.tries).context("opening the boot store")
     }
 
     pub fn keys(&self) -> Result<KeyRing> {
@@ -245,7 +172,7 @@ impl Config {
                 a: partitions(&self.slots.a)?,
                 b: partitions(&self.slots.b)?,
             },
-            store: self.store().context("opening the boot store")?,
+            store: self.store()?,
             journal: Box::new(JournalFile::new(&self.state_directory.join("journal"))),
             health: Box::new(self.health.check()),
             rebooter: Box::new(RebootCommand(self.reboot_command.clone())),
@@ -361,5 +288,22 @@ mod tests {
         assert_eq!(booted_in("rauc.slot=A").expect("A"), Some(Slot::A));
         assert_eq!(booted_in("quiet ro").expect("none"), None);
         assert!(booted_in("slipway.slot=C").is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_configuration_takes_any_text(
+            text in ".{0,300}",
+            lines in proptest::collection::vec((0..25_usize, "[ a-z:{}0-9&*|-]{0,20}"), 1..4),
+        ) {
+            let _ = serde_saphyr::from_str::<Config>(&text);
+            let mut damaged: Vec<String> = EXAMPLE.lines().map(str::to_owned).collect();
+            for (at, line) in lines {
+                if let Some(old) = damaged.get_mut(at) {
+                    *old = line;
+                }
+            }
+            let _ = serde_saphyr::from_str::<Config>(&damaged.join("\n"));
+        }
     }
 }

@@ -4,6 +4,8 @@ mod bundle;
 mod config;
 mod host;
 mod image;
+mod keys;
+mod store;
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -92,6 +94,9 @@ enum Command {
         #[arg(long, default_value_t = 3)]
         tries: u8,
     },
+    /// The keys whose signatures count.
+    #[command(subcommand)]
+    Keys(keys::Keys),
     /// Make, show and check images.
     #[command(subcommand)]
     Image(image::Image),
@@ -128,6 +133,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
             run(Arguments::parse_from(words))
         }
         Command::SelfUpdate { from, tries } => host::self_update(&config()?, &from, tries),
+        Command::Keys(command) => keys::run(&config()?, command),
         Command::Image(image) => image::run(image),
         Command::Slot(SlotCommand::Serve { device }) => {
             let mut target = LocalTarget::open(&device)

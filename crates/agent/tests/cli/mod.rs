@@ -7,7 +7,10 @@ use std::{
     process::{Command, Output},
 };
 
+use slipway_slots::{Slot, boot::BootState};
 use tempfile::TempDir;
+
+use crate::support::{disks::StoreBytes, host::Kind};
 
 struct Bench {
     folder: TempDir,
@@ -86,15 +89,20 @@ impl Bench {
 
     /// A host whose slots are files.
     fn host(&self) {
+        fs::write(self.path("store"), vec![0; 64 << 10]).expect("a boot store");
+        let store = format!("records: {{device: {}}}", self.path("store").display());
+        self.host_with(&store);
+    }
+
+    fn host_with(&self, store: &str) {
         for slot in ["a", "b"] {
             let file = fs::File::create(self.path(slot)).expect("a slot");
             file.set_len(4 << 20).expect("a size");
         }
-        fs::write(self.path("store"), vec![0; 64 << 10]).expect("a boot store");
         let folder = self.folder.path().display();
         let config = format!(
             "compatible: box-1\nstateDirectory: {folder}/state\nkeyRing: {folder}/keys.json\n\
-             bootStore:\n  records: {{device: {folder}/store}}\n\
+             bootStore:\n  {store}\n\
              slots:\n  A: [{{name: root, device: {folder}/a}}]\n  B: [{{name: root, device: {folder}/b}}]\n\
              booted: A\nrebootCommand: [\"true\"]\n"
         );
@@ -161,7 +169,7 @@ fn a_tree_becomes_a_filesystem_of_the_size_asked_for() {
     fs::create_dir_all(bench.path("tree/etc")).expect("a folder");
     fs::write(bench.path("tree/etc/hostname"), "box").expect("written");
     if Command::new("mke2fs").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: mke2fs is not installed (Debian: e2fsprogs)");
+        println!("report: skipped: an image from a tree needs mke2fs (Debian: e2fsprogs)");
         return;
     }
     bench.good(&[
@@ -211,7 +219,7 @@ fn minisign(arguments: &[&str], folder: &Path) -> Option<Output> {
         .args(arguments)
         .output();
     if output.is_err() {
-        eprintln!("SKIPPED: minisign is not installed (Debian: minisign)");
+        println!("report: skipped: agreement with minisign, which is not installed");
     }
     output.ok()
 }
@@ -303,6 +311,89 @@ fn an_update_writes_the_other_slot_and_says_so() {
     .expect("written");
     let refused = bench.bad(&["update", "--from", &out, "--id", "second"]);
     assert!(refused.contains("not trusted"), "{refused}");
+}
+
+/// The ring hands over to the next one, signed by both; nothing else takes its place.
+#[test]
+fn a_key_ring_is_rotated_by_its_own_keys_and_the_next_ones() {
+    let (bench, next) = (Bench::new(), Bench::new());
+    bench.host();
+    let image = bench.build("2.0", &raw(100_000, 1));
+    let mut ring: serde_json::Value =
+        serde_json::from_slice(&fs::read(next.path("keys.json")).expect("read")).expect("JSON");
+    ring["version"] = 2.into();
+    fs::write(bench.path("next.json"), ring.to_string()).expect("written");
+    for (signer, name) in [(&bench, "old"), (&next, "new")] {
+        let secret = fs::read_to_string(signer.path("key")).expect("a key");
+        let secret = minisign::SecretKeyBox::from_string(&secret).expect("a box");
+        let secret = secret.into_unencrypted_secret_key().expect("a key");
+        let signature = minisign::sign(None, &secret, ring.to_string().as_bytes(), None, None);
+        fs::write(bench.path(name), signature.expect("signed").into_string()).expect("written");
+    }
+    let before = fs::read(bench.path("keys.json")).expect("the ring");
+    for signatures in [&["old"][..], &["new"], &["new", "new"]] {
+        let mut arguments = vec!["keys", "rotate", "--ring", "next.json", "--signature"];
+        arguments.extend(signatures);
+        let refused = bench.bad(&arguments);
+        assert!(
+            refused.contains("the key ring stays as it is") && refused.contains("0 of the signatures"),
+            "{refused}"
+        );
+        assert_eq!(fs::read(bench.path("keys.json")).expect("the ring"), before);
+    }
+    let rotate = [
+        "keys",
+        "rotate",
+        "--ring",
+        "next.json",
+        "--signature",
+        "old",
+        "new",
+    ];
+    let told = bench.good(&rotate);
+    assert_eq!(told, "the key ring is of version 2; it was of version 1\n");
+    assert!(
+        bench
+            .good(&["keys", "show"])
+            .starts_with("version 2: 1 of these 1 keys")
+    );
+    // What the old key alone vouches for is not trusted any more, and the same again is refused.
+    let refused = bench.bad(&["update", "--from", &image]);
+    assert!(refused.contains("not trusted"), "{refused}");
+    assert!(bench.bad(&rotate).contains("the key ring stays as it is"));
+}
+
+/// The store is set up, armed by an update, and says so.
+#[test]
+fn every_boot_store_can_be_configured() {
+    for kind in Kind::ALL {
+        let bench = Bench::new();
+        let place = bench.path("store").display().to_string();
+        let store = match kind {
+            Kind::Records => format!("records: {{device: {place}, offset: 4096}}"),
+            Kind::Grubenv => format!("grubenv: {{directory: {place}}}"),
+            Kind::Uboot => format!("uboot: {{device: {place}, offsets: [0, 8192], size: 1024}}"),
+            Kind::SystemdBoot => {
+                format!("systemdBoot: {{directory: {place}, a: linux /a/vmlinuz, b: linux /b/vmlinuz}}")
+            }
+            Kind::Gpt => format!("gpt: {{disk: {place}, a: 1, b: 2}}"),
+        };
+        match kind.bytes(&BootState::installed(Slot::A)) {
+            StoreBytes::Files(_) => fs::create_dir(bench.path("store")).expect("a folder"),
+            // A disk has a partition table before it has a boot store.
+            StoreBytes::Disk(disk) if kind == Kind::Gpt => fs::write(&place, disk).expect("a disk"),
+            StoreBytes::Disk(disk) => fs::write(&place, vec![0; disk.len()]).expect("a disk"),
+        }
+        bench.host_with(&store);
+        let out = bench.build("2.0", &raw(200_000, 1));
+        let told = bench.good(&["update", "--from", &out]);
+        assert!(told.contains("rebooting"), "{kind:?}: {told}");
+        let status = bench.good(&["status"]);
+        assert!(
+            status.contains("on trial, 3 of 3 tries left"),
+            "{kind:?}: {status}"
+        );
+    }
 }
 
 #[test]
