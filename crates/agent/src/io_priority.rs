@@ -33,7 +33,7 @@ mod tests {
     fn e41_an_update_gives_way_at_the_disk() {
         std::thread::spawn(|| {
             let Some(before) = priority() else {
-                eprintln!("SKIPPED: ionice is not installed (Debian: util-linux)");
+                println!("report: skipped: reading the I/O priority needs ionice (Debian: util-linux)");
                 return;
             };
             assert_ne!(before, "idle");

@@ -152,4 +152,16 @@ mod tests {
             None
         );
     }
+
+    proptest::proptest! {
+        /// It is told at most once, whatever stands in it.
+        #[test]
+        fn a_note_takes_any_bytes(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            let state = tempfile::tempdir().expect("a folder");
+            fs::write(place(state.path()), bytes).expect("written");
+            let now = BootId::new("two");
+            Running::settle(state.path(), &now).expect("read");
+            proptest::prop_assert_eq!(Running::settle(state.path(), &now).expect("read"), None);
+        }
+    }
 }

@@ -14,7 +14,7 @@ use super::*;
 fn qemu_img() -> bool {
     let found = Command::new("qemu-img").arg("--version").output().is_ok();
     if !found {
-        eprintln!("SKIPPED: qemu-img is not installed (Debian: qemu-utils)");
+        println!("report: skipped: agreement with qemu-img, which is not installed (Debian: qemu-utils)");
     }
     found
 }

@@ -43,7 +43,7 @@ fn raw_disk(folder: &Path) -> PathBuf {
 
 fn qemu_img(arguments: &[&str]) -> Option<()> {
     let Ok(output) = Command::new("qemu-img").args(arguments).output() else {
-        eprintln!("SKIPPED: qemu-img is not installed (Debian: qemu-utils)");
+        println!("report: skipped: agreement with qemu-img, which is not installed (Debian: qemu-utils)");
         return None;
     };
     assert!(
@@ -159,7 +159,9 @@ fn e44_an_image_that_a_machine_uses_is_refused() {
         .args(["--export", "type=nbd,id=e,node-name=disk,writable=on"])
         .spawn();
     let Ok(mut held) = held else {
-        eprintln!("SKIPPED: qemu-storage-daemon is not installed (Debian: qemu-system-common, qemu-utils)");
+        println!(
+            "report: skipped: agreement with qemu-storage-daemon, which is not installed (Debian: qemu-system-common)"
+        );
         return;
     };
     let refused = loop {

@@ -32,7 +32,7 @@ impl Sshd {
     pub fn start() -> Option<Self> {
         const PROGRAM: &str = "/usr/sbin/sshd";
         if !Path::new(PROGRAM).exists() || fs::create_dir_all("/run/sshd").is_err() {
-            eprintln!("SKIPPED: {PROGRAM} is not installed (Debian: openssh-server), or this is not root");
+            println!("report: skipped: a node over SSH needs {PROGRAM} (Debian: openssh-server) and root");
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
