@@ -119,6 +119,8 @@ pub fn command(providers: &[Provider]) -> Command {
     names.dedup();
     let mut command = Command::new("manager")
         .about("Run the controllers, webhooks and hooks of the providers")
+        // Packages set some flags and people add their own: as in Go's managers, the last one counts.
+        .args_override_self(true)
         .after_help("Durations are written like 10m, 1h30m or 15s. docs/manager.md has every flag with its background.")
         .next_help_heading(CONTROLLER)
         .arg(
@@ -140,8 +142,7 @@ pub fn command(providers: &[Provider]) -> Command {
         .arg(
             flag("feature-gates", "NAME=BOOL,...", "Features to switch on or off")
                 .long_help(gates_help(providers))
-                .default_value("")
-                .hide_default_value(true),
+                .action(ArgAction::Append),
         );
     let mut controllers: Vec<&'static str> = packages(providers)
         .flat_map(|package| package.controllers.iter().map(|controller| controller.name))
@@ -455,7 +456,7 @@ impl Options {
             .flat_map(|provider| provider.foreign_gates.iter().copied())
             .collect();
         let (gates, foreign) = Gates::parse_among(
-            &text("feature-gates").unwrap_or_default(),
+            &list("feature-gates").join(","),
             &gates(providers),
             &foreign_gates,
         )

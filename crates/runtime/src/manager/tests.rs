@@ -107,6 +107,38 @@ fn arguments_of_existing_manifests_are_read() {
 }
 
 #[test]
+fn of_a_flag_that_is_given_twice_the_last_one_counts() {
+    let options = read(&[
+        "--v=2",
+        "--leader-elect",
+        "--sync-period=1h",
+        "--providers=toy",
+        "--feature-gates=Hoist=false",
+        "--toy-patience=1s",
+        "-v=5",
+        "--leader-elect=false",
+        "--sync-period=2h",
+        "--providers=infrastructure-toy",
+        "--feature-gates=AllBeta=true",
+        "--feature-gates=Hoist=true",
+        "--toy-patience=2s",
+    ])
+    .unwrap();
+    assert_eq!(options.verbosity, 5);
+    assert!(!options.leader_elect);
+    assert_eq!(options.settings.sync_period, Duration::from_hours(2));
+    assert_eq!(
+        options.settings.flags.duration("toy-patience"),
+        Some(Duration::from_secs(2))
+    );
+    // Lists and gates add up.
+    assert_eq!(options.providers, ["toy", "infrastructure-toy"]);
+    assert!(options.settings.gates.enabled("Hoist"));
+    let options = read(&["--feature-gates=Hoist=true", "--feature-gates=AllBeta=true"]).unwrap();
+    assert!(options.settings.gates.enabled("Hoist"));
+}
+
+#[test]
 fn wrong_flags_say_what_would_be_right() {
     for (argument, message) in [
         ("--nmespace=x", "a similar argument exists: '--namespace'"),
