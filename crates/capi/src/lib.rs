@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod condition;
+pub mod contract;
 pub mod error;
 pub mod finalizer;
 pub mod frame;

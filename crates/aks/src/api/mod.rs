@@ -3,16 +3,14 @@
 //! let in must stay readable.
 
 pub mod crd;
-mod metadata;
 pub(crate) mod status;
 
-pub use self::{
-    metadata::TemplateMetadata,
-    status::{
-        ControlPlaneInitialization, Empty, Endpoint, InfrastructureInitialization, LongRunningOperation,
-        NewerConditions, OidcIssuerStatus, ReplicaVersion,
-    },
+pub use slipway_capi::contract::{
+    ControlPlaneInitialization, Endpoint, InfrastructureInitialization, NewerConditions, ReplicaVersion,
+    TemplateMetadata,
 };
+
+pub use self::status::{Empty, LongRunningOperation, OidcIssuerStatus};
 pub use crate::{
     cluster::api::*, cluster_template::api::*, control_plane::api::*, control_plane_template::api::*,
     identity::api::*, pool::api::*, pool_template::api::*,
