@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::error::ResourceError;
 
@@ -188,6 +188,59 @@ pub struct Mapping {
     pub exact: bool,
 }
 
+impl Mapping {
+    /// A value as far as a field of this version's spec can hold it, and what of it was left out, by path. A version
+    /// outside the table is taken to have every field.
+    pub fn fit(&self, field: &str, value: &Value) -> (Value, Vec<String>) {
+        let mut left_out = Vec::new();
+        let known = Table::get().structure(self.spec).field(field);
+        let fitted = match known {
+            _ if !self.exact => value.clone(),
+            Some(known) => fit(&known.form, value, field, &mut left_out),
+            None => {
+                left_out.push(field.to_owned());
+                Value::Null
+            }
+        };
+        (fitted, left_out)
+    }
+}
+
+fn fit(form: &Form, value: &Value, path: &str, left_out: &mut Vec<String>) -> Value {
+    match (form, value) {
+        (Form::List(inner), Value::Array(items)) => items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| fit(inner, item, &format!("{path}[{index}]"), left_out))
+            .collect(),
+        (Form::Map(inner), Value::Object(members)) => members
+            .iter()
+            .map(|(key, member)| {
+                (
+                    key.clone(),
+                    fit(inner, member, &format!("{path}.{key}"), left_out),
+                )
+            })
+            .collect::<Map<_, _>>()
+            .into(),
+        (Form::Struct(index), Value::Object(members)) => {
+            let structure = Table::get().structure(*index);
+            let mut kept = Map::new();
+            for (name, member) in members {
+                let here = format!("{path}.{name}");
+                match structure.field(name) {
+                    Some(field) => {
+                        kept.insert(name.clone(), fit(&field.form, member, &here, left_out));
+                    }
+                    None => left_out.push(here),
+                }
+            }
+            Value::Object(kept)
+        }
+        _ => value.clone(),
+    }
+}
+
 /// All kinds served.
 #[derive(Debug)]
 pub struct Table {
@@ -308,6 +361,8 @@ fn api_version(version: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -454,6 +509,36 @@ mod tests {
         let preview = lookup("v1api20251002preview");
         assert_eq!(preview.api_version, "2025-10-02-preview");
         assert_eq!(lookup("v1api20200101").spec, lookup("v1api20210501").spec);
+    }
+
+    #[test]
+    fn a_value_is_fitted_to_what_a_version_knows() {
+        let fit = |version: &str, field: &str, value: &Value| {
+            let found = Table::get().lookup("containerservice.azure.com", "ManagedCluster", version);
+            found.unwrap().fit(field, value)
+        };
+        let pools =
+            json!([{"name": "a", "nodeLabels": {"any": "label"}, "securityProfile": {"enableVTPM": true}}]);
+        assert_eq!(
+            fit("v1api20240901", "agentPoolProfiles", &pools),
+            (pools.clone(), Vec::new())
+        );
+        assert_eq!(
+            fit("v1api20231001", "agentPoolProfiles", &pools),
+            (
+                json!([{"name": "a", "nodeLabels": {"any": "label"}}]),
+                vec!["agentPoolProfiles[0].securityProfile".to_owned()]
+            )
+        );
+        assert_eq!(
+            fit("v20990101", "agentPoolProfiles", &pools),
+            (pools.clone(), Vec::new()),
+            "a version that nobody knows yet"
+        );
+        assert_eq!(
+            fit("v1api20240901", "pools", &pools),
+            (Value::Null, vec!["pools".to_owned()])
+        );
     }
 
     #[test]

@@ -1,0 +1,3 @@
+//! AzureASOManagedClusterTemplate: what a ClusterClass makes AzureASOManagedClusters from.
+
+pub mod api;

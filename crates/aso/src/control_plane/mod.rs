@@ -1,0 +1,3 @@
+//! AzureASOManagedControlPlane: an AKS cluster as inline Azure resources.
+
+pub mod api;

@@ -1,0 +1,3 @@
+//! AzureASOManagedControlPlaneTemplate: what a ClusterClass makes AzureASOManagedControlPlanes from.
+
+pub mod api;

@@ -1,0 +1,371 @@
+//! What a resource hands to Kubernetes: `operatorSpec.secrets` and `operatorSpec.configMaps`. Pure: which values go where,
+//! and how they are found in what Azure shows.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde_json::Value;
+
+use super::{parse::Inline, problem::Problem};
+
+/// Where a value is written to, in the namespace of the object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Destination {
+    pub store: Store,
+    pub name: String,
+    pub key: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Store {
+    Secret,
+    ConfigMap,
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let store = match self.store {
+            Store::Secret => "Secret",
+            Store::ConfigMap => "ConfigMap",
+        };
+        write!(formatter, "key {:?} of {store} {:?}", self.key, self.name)
+    }
+}
+
+/// Which kubeconfig is asked for, by the name of its action in Azure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credential {
+    Administrator,
+    User,
+    Fleet,
+}
+
+impl Credential {
+    /// The action that Azure answers with it.
+    pub fn action(self) -> &'static str {
+        match self {
+            Self::Administrator => "listClusterAdminCredential",
+            Self::User => "listClusterUserCredential",
+            Self::Fleet => "listCredentials",
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A kubeconfig, asked for by an action of its own.
+    Kubeconfig(Credential),
+    /// A member of the resource's body, by JSON pointer.
+    Body(&'static str),
+    /// The address of the first network interface of a private endpoint, which is a resource of its own.
+    PrimaryAddress,
+}
+
+impl Source {
+    /// The value as the resource's body shows it; `None` where Azure has none yet or the body does not show it.
+    pub fn in_body(self, body: &Value) -> Option<String> {
+        let Self::Body(pointer) = self else { return None };
+        let found = body.pointer(pointer)?.as_str()?;
+        (!found.is_empty()).then(|| found.to_owned())
+    }
+}
+
+/// One value that a resource hands to Kubernetes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Export {
+    /// Its name in the operator's spec.
+    pub name: String,
+    pub source: Source,
+    pub to: Destination,
+}
+
+/// What each kind has to export: kind, store, name, source.
+const KNOWN: &[(&str, Store, &str, Source)] = &[
+    (
+        "ManagedCluster",
+        Store::Secret,
+        "adminCredentials",
+        Source::Kubeconfig(Credential::Administrator),
+    ),
+    (
+        "ManagedCluster",
+        Store::Secret,
+        "userCredentials",
+        Source::Kubeconfig(Credential::User),
+    ),
+    (
+        "ManagedCluster",
+        Store::ConfigMap,
+        "oidcIssuerProfile",
+        Source::Body("/properties/oidcIssuerProfile/issuerURL"),
+    ),
+    (
+        "ManagedCluster",
+        Store::ConfigMap,
+        "principalId",
+        Source::Body("/identity/principalId"),
+    ),
+    (
+        "Fleet",
+        Store::Secret,
+        "userCredentials",
+        Source::Kubeconfig(Credential::Fleet),
+    ),
+    (
+        "UserAssignedIdentity",
+        Store::ConfigMap,
+        "clientId",
+        Source::Body("/properties/clientId"),
+    ),
+    (
+        "UserAssignedIdentity",
+        Store::ConfigMap,
+        "principalId",
+        Source::Body("/properties/principalId"),
+    ),
+    (
+        "UserAssignedIdentity",
+        Store::ConfigMap,
+        "tenantId",
+        Source::Body("/properties/tenantId"),
+    ),
+    (
+        "UserAssignedIdentity",
+        Store::Secret,
+        "clientId",
+        Source::Body("/properties/clientId"),
+    ),
+    (
+        "UserAssignedIdentity",
+        Store::Secret,
+        "principalId",
+        Source::Body("/properties/principalId"),
+    ),
+    (
+        "UserAssignedIdentity",
+        Store::Secret,
+        "tenantId",
+        Source::Body("/properties/tenantId"),
+    ),
+    (
+        "Extension",
+        Store::ConfigMap,
+        "principalId",
+        Source::Body("/properties/aksAssignedIdentity/principalId"),
+    ),
+    (
+        "PrivateLinkService",
+        Store::ConfigMap,
+        "alias",
+        Source::Body("/properties/alias"),
+    ),
+    (
+        "TrafficManagerProfile",
+        Store::ConfigMap,
+        "dnsConfigFqdn",
+        Source::Body("/properties/dnsConfig/fqdn"),
+    ),
+    (
+        "PrivateEndpoint",
+        Store::ConfigMap,
+        "primaryNicPrivateIpAddress",
+        Source::PrimaryAddress,
+    ),
+];
+
+/// Everything a resource is to hand to Kubernetes.
+pub fn exports(inline: &Inline) -> Result<Vec<Export>, Problem> {
+    let Some(operator) = inline
+        .object
+        .spec
+        .get("operatorSpec")
+        .filter(|spec| !spec.is_null())
+    else {
+        return Ok(Vec::new());
+    };
+    let here = format!("{}.spec.operatorSpec", inline.path());
+    let Some(members) = operator.as_object() else {
+        return Err(Problem::Malformed {
+            path: here,
+            expected: "must be an object",
+        });
+    };
+    let mut found = Vec::new();
+    for (member, value) in members {
+        let path = format!("{here}.{member}");
+        match member.as_str() {
+            _ if is_empty(value) => {}
+            "secrets" => found.extend(of_store(inline, Store::Secret, value, &path)?),
+            "configMaps" => found.extend(of_store(inline, Store::ConfigMap, value, &path)?),
+            "secretExpressions" | "configMapExpressions" => {
+                return Err(Problem::Malformed {
+                    path,
+                    expected: "expressions are not evaluated yet: name what is exported in secrets or configMaps",
+                });
+            }
+            _ => {
+                return Err(Problem::Malformed {
+                    path,
+                    expected: "is not known: use secrets or configMaps",
+                });
+            }
+        }
+    }
+    let mut first: BTreeMap<&Destination, &Export> = BTreeMap::new();
+    for export in &found {
+        if let Some(other) = first.insert(&export.to, export) {
+            return Err(Problem::SameDestination {
+                path: format!("{here}: {}", export.name),
+                other: other.name.clone(),
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
+}
+
+fn of_store(inline: &Inline, store: Store, value: &Value, path: &str) -> Result<Vec<Export>, Problem> {
+    let Some(members) = value.as_object() else {
+        return Err(Problem::Malformed {
+            path: path.to_owned(),
+            expected: "must be an object",
+        });
+    };
+    let kind = inline.object.mapping.kind.as_str();
+    let known: Vec<_> = KNOWN
+        .iter()
+        .filter(|(known, its_store, _, _)| *known == kind && *its_store == store)
+        .collect();
+    let mut found = Vec::new();
+    for (name, destination) in members.iter().filter(|(_, value)| !value.is_null()) {
+        let here = format!("{path}.{name}");
+        let Some((_, _, _, source)) = known.iter().find(|(_, _, known, _)| known == name) else {
+            let names: Vec<&str> = known.iter().map(|(_, _, name, _)| *name).collect();
+            return Err(Problem::UnknownExport {
+                path: here,
+                kind: kind.to_owned(),
+                name: name.clone(),
+                known: if names.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    names.join(", ")
+                },
+            });
+        };
+        let text = |member: &str| destination[member].as_str().filter(|text| !text.is_empty());
+        let (Some(secret), Some(key)) = (text("name"), text("key")) else {
+            return Err(Problem::Malformed {
+                path: here,
+                expected: "must be an object with name and key",
+            });
+        };
+        found.push(Export {
+            name: name.clone(),
+            source: *source,
+            to: Destination {
+                store,
+                name: secret.to_owned(),
+                key: key.to_owned(),
+            },
+        });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::inline::Policy;
+
+    fn of(kind: &str, operator: Value) -> Result<Vec<Export>, Problem> {
+        let version = match kind {
+            "ManagedCluster" => "containerservice.azure.com/v1api20240901",
+            _ => "managedidentity.azure.com/v1api20230131",
+        };
+        let manifest = json!({
+            "apiVersion": version, "kind": kind, "metadata": {"name": "n"},
+            "spec": {"owner": {"name": "g"}, "operatorSpec": operator},
+        });
+        exports(&Inline::parse(&manifest, 2, "ns", Policy::Manage).unwrap())
+    }
+
+    #[test]
+    fn what_is_named_is_exported() {
+        let found = of(
+            "UserAssignedIdentity",
+            json!({"configMaps": {
+                "clientId": {"name": "identity", "key": "client"}, "tenantId": {"name": "identity", "key": "tenant"},
+            }}),
+        )
+        .unwrap();
+        let body = json!({"properties": {"clientId": "c", "tenantId": ""}});
+        let values: Vec<_> = found
+            .iter()
+            .map(|export| (export.to.to_string(), export.source.in_body(&body)))
+            .collect();
+        assert_eq!(
+            values,
+            [
+                (
+                    "key \"client\" of ConfigMap \"identity\"".to_owned(),
+                    Some("c".to_owned())
+                ),
+                ("key \"tenant\" of ConfigMap \"identity\"".to_owned(), None),
+            ]
+        );
+        let found = of(
+            "ManagedCluster",
+            json!({"secrets": {"adminCredentials": {"name": "k", "key": "value"}, "userCredentials": null}}),
+        )
+        .unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].source, Source::Kubeconfig(Credential::Administrator));
+        assert_eq!(
+            of("ManagedCluster", json!({"configMapExpressions": []})),
+            Ok(Vec::new())
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_exported_is_told_with_its_place() {
+        for (operator, told) in [
+            (
+                json!({"secrets": {"adminCredential": {"name": "k", "key": "value"}}}),
+                "spec.resources[2].spec.operatorSpec.secrets.adminCredential: ManagedCluster has no adminCredential to \
+                 export: use one of adminCredentials, userCredentials",
+            ),
+            (
+                json!({"secrets": {"adminCredentials": {"name": "k"}}}),
+                "spec.resources[2].spec.operatorSpec.secrets.adminCredentials: must be an object with name and key",
+            ),
+            (
+                json!({"secrets": {
+                    "adminCredentials": {"name": "k", "key": "v"}, "userCredentials": {"name": "k", "key": "v"},
+                }}),
+                "spec.resources[2].spec.operatorSpec: userCredentials: adminCredentials is written to the same key: \
+                 choose another name or key",
+            ),
+            (
+                json!({"configMapExpressions": [{"name": "n", "key": "k", "value": "self.status.fqdn"}]}),
+                "spec.resources[2].spec.operatorSpec.configMapExpressions: expressions are not evaluated yet: name what \
+                 is exported in secrets or configMaps",
+            ),
+            (
+                json!("x"),
+                "spec.resources[2].spec.operatorSpec: must be an object",
+            ),
+        ] {
+            assert_eq!(of("ManagedCluster", operator).unwrap_err().to_string(), told);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! AzureASOManagedMachinePool: a node pool of an AKS cluster as inline Azure resources.
+
+pub mod api;

@@ -1,0 +1,3 @@
+//! AzureASOManagedMachinePoolTemplate: what a ClusterClass makes AzureASOManagedMachinePools from.
+
+pub mod api;
