@@ -67,7 +67,7 @@ pub fn power_on(disk: &Disk, stick: &Path, firmware: &[String]) -> Session {
     let began = Instant::now();
     let mut command = Command::new("qemu-system-x86_64");
     command
-        .args(["-accel", "tcg", "-machine", "q35", "-cpu", "max", "-m", "256"])
+        .args(["-accel", "tcg", "-cpu", "max", "-m", "256"])
         .args(["-nodefaults", "-nographic", "-serial", "stdio"])
         .args(["-device", "i6300esb", "-action", "watchdog=reset"])
         .args(firmware);

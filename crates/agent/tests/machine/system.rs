@@ -41,7 +41,7 @@ for module in $($busybox cat /modules/order); do $busybox insmod /modules/$modul
 slot=$($busybox sed 's/.*slipway.slot=\(.\).*/\1/' /proc/cmdline)
 case $slot in A) root=/dev/vda2 ;; B) root=/dev/vda3 ;; esac
 $busybox mount -t ext4 -o ro $root /root || echo "SAY no root"
-/bin/e2fsck -p /dev/vda4 || echo "SAY data partition checked: $?"
+/bin/e2fsck -p /dev/vda4 || echo "SAY checked the data partition: $?"
 $busybox mount -t ext4 /dev/vda4 /root/var || echo "SAY no data"
 MOUNT_BOOT
 $busybox mount -t ext4 -o ro /dev/vdb /root/media || echo "SAY no stick"

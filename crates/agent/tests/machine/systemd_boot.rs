@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Loader, asked_for,
+    Loader, asked_for, board,
     disk::{BOOT, Workshop, run, text},
     system::{Behaviour, Flavour},
 };
@@ -77,11 +77,10 @@ fn firmware(workshop: &Workshop) -> Vec<String> {
             ),
         ]
     };
-    [
-        flash(0, ",readonly=on", Path::new(FIRMWARE)),
-        flash(1, "", &variables),
-    ]
-    .concat()
+    let mut arguments = board("q35");
+    arguments.extend(flash(0, ",readonly=on", Path::new(FIRMWARE)));
+    arguments.extend(flash(1, "", &variables));
+    arguments
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    KERNEL_OPTIONS, Loader, asked_for,
+    KERNEL_OPTIONS, Loader, asked_for, board,
     disk::{BOOT, Workshop, filesystem, run, text},
     system::{Behaviour, Flavour},
 };
@@ -25,10 +25,12 @@ const UBOOT: Loader = Loader {
     programs: &["mkimage"],
     files: &[FIRMWARE],
     disk,
-    firmware: |_| vec!["-bios".to_owned(), FIRMWARE.to_owned()],
+    firmware: |_| [board("pc"), vec!["-bios".to_owned(), FIRMWARE.to_owned()]].concat(),
 };
 
-const FIRMWARE: &str = "/usr/lib/u-boot/qemu-x86_64/u-boot.rom";
+/// The 32-bit build, which starts 64-bit kernels; the 64-bit one resets when it hands over to them. On the newer board it leaves
+/// ACPI unusable, and the machine could not switch itself off.
+const FIRMWARE: &str = "/usr/lib/u-boot/qemu-x86/u-boot.rom";
 
 /// Two copies of the environment are read to `2000000` and `2010000`; the next one is made at `2020000`.
 const SCRIPT: &str = r#"
