@@ -96,7 +96,7 @@ pub fn measure(directory: &Path, size: u64, repeat: usize) -> Result<Written> {
     noise(&slot, prepare::slot_size(size), 30)?;
     prepare::reset(&directory)?;
     let checkpoints = (size / (32 << 20)).max(2) as usize;
-    let died = prepare::measure(&directory, Some(checkpoints / 2))?;
+    let died = prepare::measure(&directory, Some(checkpoints / 2 - 1))?;
     let resumed = prepare::measure(&directory, None)?;
     let resume = match (died, resumed) {
         (None, Some(cost)) => json!({

@@ -1,9 +1,11 @@
 //! The agent's engine beside `dd` and casync, over files. What is measured and how is in `benches/slots`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+
+use crate::package::static_build::Builder;
 
 const PACKAGE: &str = "slipway-bench-slots";
 
@@ -24,22 +26,13 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
-    let status = Command::new("cargo")
-        .args(["build", "--release", "--locked", "--package", PACKAGE])
-        .status()
-        .context("building the bench")?;
-    if !status.success() {
-        bail!("the bench does not build; the message is above");
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
-        PathBuf::from,
-    );
-    let directory = arguments
-        .directory
-        .clone()
-        .unwrap_or_else(|| target.join("slots-bench"));
-    let output = Command::new(target.join("release/slots-bench"))
+    // As it ships: static, with musl's allocator.
+    let program = Builder::for_this_machine()?.build(PACKAGE, "slots-bench")?;
+    let directory = match &arguments.directory {
+        Some(directory) => directory.clone(),
+        None => program.with_file_name("slots-bench.files"),
+    };
+    let output = Command::new(program)
         .arg("run")
         .arg("--directory")
         .arg(&directory)

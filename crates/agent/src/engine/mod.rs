@@ -9,6 +9,7 @@ mod journal;
 mod perform;
 mod preflight;
 mod progress;
+mod solid;
 mod source;
 mod status;
 mod survey;

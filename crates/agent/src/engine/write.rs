@@ -1,11 +1,11 @@
 //! Brings one partition of a slot to an image's bytes: plans, fetches, checks every chunk, writes in order.
 
-use std::io::{self, Read};
+use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use slipway_slots::Digest;
 use slipway_slots::chunking::Chunker;
-use slipway_slots::manifest::{Blob, ChunkEntry, ChunkIndex, Manifest, PartitionImage};
+use slipway_slots::manifest::{ChunkEntry, ChunkIndex, Manifest, PartitionImage};
 use slipway_slots::write_plan::{Limits, OnDeltaFailure, PlanStep, Transfer, WritePlan, choose, plan};
 
 use super::blocks::{BlockWriter, Piece};
@@ -104,7 +104,7 @@ impl Writing<'_> {
     }
 
     /// One thread fetches and checks with `produce`, one writes.
-    fn write_with(
+    pub(super) fn write_with(
         &mut self,
         index: &ChunkIndex,
         target: &mut dyn SlotTarget,
@@ -257,77 +257,6 @@ impl Writing<'_> {
             })
             .count()
     }
-
-    /// Reads the solid stream from its beginning and writes what the plan would have written.
-    fn solid(
-        &mut self,
-        index: &ChunkIndex,
-        plan: &WritePlan,
-        familiar: &[bool],
-        solid: Blob,
-        target: &mut dyn SlotTarget,
-    ) -> Result<(), WriteError> {
-        let mut in_place = vec![false; index.entries.len()];
-        for step in &plan.steps {
-            if let PlanStep::InPlace { first, count } = step {
-                in_place[*first as usize..(*first + *count) as usize].fill(true);
-            }
-        }
-        self.write_with(index, target, |writing, sender| {
-            writing.produce_solid(index, &in_place, familiar, solid, sender)
-        })
-    }
-
-    fn produce_solid(
-        &mut self,
-        index: &ChunkIndex,
-        in_place: &[bool],
-        familiar: &[bool],
-        solid: Blob,
-        sender: &SyncSender<Piece>,
-    ) -> Result<(), WriteError> {
-        let wrong = |problem: &dyn std::fmt::Display| WriteError::Solid(problem.to_string());
-        let cancelled = self.meter.cancellation();
-        let mut stream = zstd::stream::read::Decoder::new(SolidReader {
-            sources: self.sources,
-            blob: solid,
-            at: 0,
-            meter: self.meter.downloads(),
-        })
-        .map_err(|error| wrong(&error))?;
-        let mut since_checkpoint = 0;
-        for (number, entry) in index.entries.iter().enumerate() {
-            if cancelled.is_cancelled() {
-                return Err(WriteError::Cancelled);
-            }
-            let mut bytes = vec![0; entry.length as usize];
-            stream.read_exact(&mut bytes).map_err(|error| wrong(&error))?;
-            if Digest::of(&bytes) != entry.digest {
-                return Err(wrong(&format!("chunk {number} has other bytes")));
-            }
-            if in_place[number] {
-                continue;
-            }
-            since_checkpoint += u64::from(entry.length);
-            self.meter.produced(u64::from(entry.length));
-            let piece = Piece::Bytes {
-                offset: entry.offset,
-                bytes,
-                familiar: familiar[number],
-            };
-            // Nobody takes it when the writer has failed, and then its error is reported.
-            if sender.send(piece).is_err() {
-                return Ok(());
-            }
-            if since_checkpoint >= self.limits.checkpoint {
-                since_checkpoint = 0;
-                if sender.send(Piece::Checkpoint).is_err() {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Bytes of whole blocks that are in place: they are neither written nor compared.
@@ -368,23 +297,4 @@ pub fn write_partition(
         meter: &mut Meter::new(watch.clone(), partition.size),
     };
     writing.run(target)
-}
-
-/// The solid blob as a stream.
-struct SolidReader<'a> {
-    sources: &'a mut Sources,
-    blob: Blob,
-    at: u64,
-    meter: super::progress::Downloads,
-}
-
-impl Read for SolidReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = (buffer.len() as u64).min(self.blob.size - self.at) as usize;
-        self.sources
-            .read_range(&self.blob, self.at, &mut buffer[..length], &self.meter)
-            .map_err(io::Error::other)?;
-        self.at += length as u64;
-        Ok(length)
-    }
 }
