@@ -5,73 +5,73 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{BOOTSTRAP_GROUP, CONTROL_PLANE_GROUP};
 
-/// Where the newer version of an object is kept on its older form.
+/// Where the v1beta2 version of an object is kept on its v1beta1 form.
 const DATA_ANNOTATION: &str = "cluster.x-k8s.io/conversion-data";
 
-/// Converts one object to `wanted`, a full `group/version`.
-pub fn convert(object: Value, wanted: &str) -> Result<Value, String> {
+/// Converts one object to `target`, a full `group/version`.
+pub fn convert(object: Value, target: &str) -> Result<Value, String> {
     let current = object["apiVersion"].as_str().unwrap_or_default().to_owned();
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    if current == wanted {
+    if current == target {
         return Ok(object);
     }
     let (group, from) = current
         .split_once('/')
         .ok_or_else(|| format!("cannot convert {kind}: apiVersion {current:?} has no group"))?;
-    let (wanted_group, to) = wanted
+    let (target_group, to) = target
         .split_once('/')
-        .ok_or_else(|| format!("cannot convert {kind}: wanted apiVersion {wanted:?} has no group"))?;
+        .ok_or_else(|| format!("cannot convert {kind}: target apiVersion {target:?} has no group"))?;
     let known = matches!(
         (group, kind.as_str()),
         (BOOTSTRAP_GROUP, "KThreesConfig" | "KThreesConfigTemplate")
             | (CONTROL_PLANE_GROUP, "KThreesControlPlane")
     );
-    if group != wanted_group || !known {
-        return Err(format!("cannot convert {current} {kind} to {wanted}"));
+    if group != target_group || !known {
+        return Err(format!("cannot convert {current} {kind} to {target}"));
     }
     match (from, to) {
-        ("v1beta2", "v1beta1") => down_with_data(object, &kind, wanted),
-        ("v1beta1", "v1beta2") => up_with_data(object, &kind, wanted),
-        _ => Err(format!("cannot convert {kind} from {current} to {wanted}")),
+        ("v1beta2", "v1beta1") => down_with_data(object, &kind, target),
+        ("v1beta1", "v1beta2") => up_with_data(object, &kind, target),
+        _ => Err(format!("cannot convert {kind} from {current} to {target}")),
     }
 }
 
-fn down_with_data(newer: Value, kind: &str, wanted: &str) -> Result<Value, String> {
-    let mut kept = newer.clone();
+fn down_with_data(v1beta2: Value, kind: &str, target: &str) -> Result<Value, String> {
+    let mut kept = v1beta2.clone();
     if let Some(kept) = kept.as_object_mut() {
         kept.remove("metadata");
     }
     let data = serde_json::to_string(&kept).map_err(|error| format!("cannot keep {kind}: {error}"))?;
-    let mut older = newer;
-    down(&mut older, kind);
-    older["apiVersion"] = wanted.into();
-    let metadata = object_at(&mut older, "metadata");
+    let mut v1beta1 = v1beta2;
+    down(&mut v1beta1, kind);
+    v1beta1["apiVersion"] = target.into();
+    let metadata = object_at(&mut v1beta1, "metadata");
     object_at_map(metadata, "annotations").insert(DATA_ANNOTATION.into(), data.into());
-    Ok(older)
+    Ok(v1beta1)
 }
 
-fn up_with_data(older: Value, kind: &str, wanted: &str) -> Result<Value, String> {
-    let mut newer = older;
+fn up_with_data(v1beta1: Value, kind: &str, target: &str) -> Result<Value, String> {
+    let mut v1beta2 = v1beta1;
     let mut stored = None;
-    if let Some(annotations) = newer
+    if let Some(annotations) = v1beta2
         .get_mut("metadata")
         .and_then(|metadata| metadata.get_mut("annotations"))
         .and_then(Value::as_object_mut)
     {
         stored = annotations.remove(DATA_ANNOTATION);
     }
-    if newer["metadata"]["annotations"]
+    if v1beta2["metadata"]["annotations"]
         .as_object()
         .is_some_and(Map::is_empty)
-        && let Some(metadata) = newer["metadata"].as_object_mut()
+        && let Some(metadata) = v1beta2["metadata"].as_object_mut()
     {
         metadata.remove("annotations");
     }
-    up(&mut newer, kind);
+    up(&mut v1beta2, kind);
     if let Some(stored) = stored.as_ref().and_then(Value::as_str) {
         let stored: Value = serde_json::from_str(stored)
             .map_err(|error| format!("cannot read annotation {DATA_ANNOTATION} of {kind}: {error}"))?;
-        // What the older form would have become had nobody touched it: the difference is what was changed there.
+        // What the v1beta1 form would have become had nobody touched it: the difference is what was changed there.
         let mut untouched = stored.clone();
         down(&mut untouched, kind);
         up(&mut untouched, kind);
@@ -80,29 +80,29 @@ fn up_with_data(older: Value, kind: &str, wanted: &str) -> Result<Value, String>
             carry_changes(
                 &mut restored,
                 untouched.get(part).unwrap_or(&Value::Null),
-                newer.get(part).unwrap_or(&Value::Null),
+                v1beta2.get(part).unwrap_or(&Value::Null),
             );
             if part == "spec" {
-                drop_outdated_contract_reference(&mut restored, &untouched, &newer);
+                drop_outdated_contract_reference(&mut restored, &untouched, &v1beta2);
             }
-            if let Some(newer) = newer.as_object_mut() {
+            if let Some(v1beta2) = v1beta2.as_object_mut() {
                 if restored.is_null() {
-                    newer.remove(part);
+                    v1beta2.remove(part);
                 } else {
-                    newer.insert(part.into(), restored);
+                    v1beta2.insert(part.into(), restored);
                 }
             }
         }
     }
-    newer["apiVersion"] = wanted.into();
-    Ok(newer)
+    v1beta2["apiVersion"] = target.into();
+    Ok(v1beta2)
 }
 
 /// A client of v1beta1 that pointed at another template meant just that: the reference in the shape of the v1beta2
 /// contract, which it cannot see and which would win, gives way.
-fn drop_outdated_contract_reference(restored: &mut Value, untouched: &Value, newer: &Value) {
+fn drop_outdated_contract_reference(restored: &mut Value, untouched: &Value, v1beta2: &Value) {
     let reference = "/spec/machineTemplate/infrastructureRef";
-    if untouched.pointer(reference) != newer.pointer(reference)
+    if untouched.pointer(reference) != v1beta2.pointer(reference)
         && let Some(contract) = restored
             .pointer_mut("/machineTemplate/spec")
             .and_then(Value::as_object_mut)
@@ -224,7 +224,7 @@ fn down(object: &mut Value, kind: &str) {
         if let Some(template) = spec.get_mut("machineTemplate").and_then(Value::as_object_mut) {
             let contract = template.remove("spec");
             let reference = template.remove("infrastructureRef").or_else(|| {
-                // The older version requires a reference with a version, which the newer form leaves to the contract.
+                // The v1beta1 version requires a reference with a version, which the v1beta2 form leaves to the contract.
                 // Nobody inside reads it; its clients get the one infrastructure of their time is served in.
                 let reference = contract.as_ref()?.get("infrastructureRef")?;
                 let group = reference["apiGroup"].as_str().unwrap_or_default();

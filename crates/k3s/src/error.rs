@@ -38,7 +38,7 @@ impl Classified for Error {
     }
 }
 
-/// An object that is already there is what we wanted.
+/// An object that is already there is what we want.
 pub fn unless_exists<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(()),

@@ -1,7 +1,7 @@
 //! Reads that mostly need no request. A Machine is taken as its watch shows it; a Secret is kept as long as the watch on its
 //! metadata shows the version that was read; which version of a kind to use is asked for now and then. Where a watch does
 //! not run or has not seen an object, the apiserver is asked. Nothing that decides whether a server is made or goes is read
-//! this way; that nothing is to be decided may be (`control_plane::kept`).
+//! this way; that nothing is to be decided may be (`control_plane::last_read`).
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -81,15 +81,15 @@ impl Reads {
     }
 
     /// The resource a reference points to.
-    pub async fn kind(&self, wanted: &ObjectReference, context: &Context) -> Result<ApiResource, Error> {
-        let key = (wanted.api_group.clone(), wanted.kind.clone());
+    pub async fn kind(&self, reference: &ObjectReference, context: &Context) -> Result<ApiResource, Error> {
+        let key = (reference.api_group.clone(), reference.kind.clone());
         let now = context.clock.now();
         if let Some((asked_at, resource)) = self.kinds.lock().get(&key)
             && health::age(*asked_at, now) < KIND_STANDS
         {
             return Ok(resource.clone());
         }
-        let (resource, _) = reference::resolve(&context.client, wanted).await?;
+        let (resource, _) = reference::resolve(&context.client, reference).await?;
         self.kinds.lock().insert(key, (now, resource.clone()));
         Ok(resource)
     }
@@ -97,6 +97,11 @@ impl Reads {
     /// An object that is not there may be there under another version.
     pub fn doubt_kind(&self, of: &ObjectReference) {
         self.kinds.lock().remove(&(of.api_group.clone(), of.kind.clone()));
+    }
+
+    /// How many control planes Secrets are kept for.
+    pub fn len(&self) -> usize {
+        self.secrets.lock().len()
     }
 
     pub fn forget(&self, control_plane: &ObjectKey) {

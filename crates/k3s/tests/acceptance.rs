@@ -96,10 +96,10 @@ fn the_acceptance_page_says_what_is_shown_where() {
     }
     let page_path = root.join("docs/k3s/acceptance.md");
     let page = std::fs::read_to_string(&page_path).expect("docs/k3s/acceptance.md");
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for line in page.lines() {
         let Some(rest) = line.strip_prefix("| S-") else {
-            wanted.push(line.to_owned());
+            expected.push(line.to_owned());
             continue;
         };
         let (number, rest) = rest.split_once(" | ").expect("a row");
@@ -116,15 +116,18 @@ fn the_acceptance_page_says_what_is_shown_where() {
                 }
             })
             .collect();
-        wanted.push(format!("| S-{number} | {behaviour} | {} |", cells.join(" | ")));
+        expected.push(format!("| S-{number} | {behaviour} | {} |", cells.join(" | ")));
     }
-    let wanted = wanted.join("\n") + "\n";
+    let expected = expected.join("\n") + "\n";
     if std::env::var_os("SLIPWAY_UPDATE").is_some() {
-        std::fs::write(&page_path, &wanted).expect("the page is written");
+        std::fs::write(&page_path, &expected).expect("the page is written");
     }
-    assert_eq!(wanted.lines().filter(|line| line.starts_with("| S-")).count(), 63);
+    assert_eq!(
+        expected.lines().filter(|line| line.starts_with("| S-")).count(),
+        63
+    );
     assert!(
-        page == wanted,
+        page == expected,
         "docs/k3s/acceptance.md is out of date: run this test with SLIPWAY_UPDATE=1"
     );
     let count = |column: usize| {

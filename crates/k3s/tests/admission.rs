@@ -144,10 +144,10 @@ fn bad_specs_are_refused_with_field_and_rule() {
             "spec.kthreesConfigSpec.agentConfig.providerID: Forbidden: kubeletArgs already holds provider-id",
         ),
     ];
-    for (change, wanted) in table {
+    for (change, expected) in table {
         let found = messages(&judge(None, &change));
         assert!(
-            found.iter().any(|message| message.starts_with(wanted)),
+            found.iter().any(|message| message.starts_with(expected)),
             "{change}: {found:?}"
         );
         assert!(

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use slipway_k3s::{
     api::{KThreesConfigSpec, KThreesControlPlane, crd},
-    bootstrap::render::{self, Authorities, Authority, Facts, Role},
+    bootstrap::render::{self, Ca, Cas, Facts, Role},
     control_plane::{act, observe},
 };
 
@@ -157,10 +157,10 @@ fn userdata(spec: &KThreesConfigSpec) -> Vec<String> {
         agent_token: (spec.server().agent_token == Some(slipway_k3s::api::AgentToken::Separate))
             .then(|| "token-of-workers".to_owned()),
         version: "v1.34.1+k3s1".into(),
-        authorities: Authorities {
-            server: Authority::default(),
-            client: Authority::default(),
-            etcd: spec.has_embedded_etcd().then(Authority::default),
+        cas: Cas {
+            server: Ca::default(),
+            client: Ca::default(),
+            etcd: spec.has_embedded_etcd().then(Ca::default),
         },
         datastore_endpoint: (!spec.has_embedded_etcd()).then(|| "etcd://here".to_owned()),
         file_contents: vec![b"content".to_vec(); spec.files.as_deref().unwrap_or_default().len()],

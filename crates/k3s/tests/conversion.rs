@@ -31,7 +31,7 @@ fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Va
         .boxed()
 }
 
-fn config_spec(newer: bool) -> BoxedStrategy<Value> {
+fn config_spec(v1beta2: bool) -> BoxedStrategy<Value> {
     let mut server = vec![
         ("kubeAPIServerArg", texts().boxed()),
         ("tlsSan", texts().boxed()),
@@ -48,7 +48,7 @@ fn config_spec(newer: bool) -> BoxedStrategy<Value> {
         ("nodeName", text().boxed()),
         ("airGapped", any::<bool>().prop_map(Value::from).boxed()),
     ];
-    if newer {
+    if v1beta2 {
         server.extend([
             (
                 "disableCloudController",
@@ -219,8 +219,8 @@ proptest! {
     }
 
     #[test]
-    fn conversion_never_panics(object in arbitrary_json(), wanted in "[a-z0-9./]{0,20}") {
-        let _ = convert(object.clone(), &wanted);
+    fn conversion_never_panics(object in arbitrary_json(), expected in "[a-z0-9./]{0,20}") {
+        let _ = convert(object.clone(), &expected);
         for kind in ["KThreesConfig", "KThreesConfigTemplate", "KThreesControlPlane"] {
             for group in ["bootstrap.cluster.x-k8s.io", "controlplane.cluster.x-k8s.io"] {
                 let mut object = object.clone();
@@ -279,7 +279,7 @@ pub fn arbitrary_json() -> impl Strategy<Value = Value> {
 /// What a client of v1beta1 changes wins, field by field; what it cannot see stays.
 #[test]
 fn an_edit_in_the_older_version_changes_only_what_it_says() {
-    let newer = json!({
+    let v1beta2 = json!({
         "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2", "kind": "KThreesControlPlane", "metadata": {"name": "a"},
         "spec": {
             "replicas": 3, "version": "v1.34.1+k3s1", "rolloutStrategy": {"type": "InPlace"},
@@ -287,22 +287,22 @@ fn an_edit_in_the_older_version_changes_only_what_it_says() {
             "machineTemplate": {"infrastructureRef": {"kind": "T", "name": "t"}, "nodeDeletionTimeout": "5s"},
         },
     });
-    let mut older = to(&newer, "v1beta1");
-    assert_eq!(older["spec"]["infrastructureTemplate"]["name"], "t");
-    older["spec"]["replicas"] = 5.into();
-    older["spec"]["nodeDrainTimeout"] = "1m".into();
-    let back = to(&older, "v1beta2");
-    let mut wanted = newer.clone();
-    wanted["spec"]["replicas"] = 5.into();
-    wanted["spec"]["machineTemplate"]["nodeDrainTimeout"] = "1m".into();
-    assert_eq!(back, wanted);
+    let mut v1beta1 = to(&v1beta2, "v1beta1");
+    assert_eq!(v1beta1["spec"]["infrastructureTemplate"]["name"], "t");
+    v1beta1["spec"]["replicas"] = 5.into();
+    v1beta1["spec"]["nodeDrainTimeout"] = "1m".into();
+    let back = to(&v1beta1, "v1beta2");
+    let mut expected = v1beta2.clone();
+    expected["spec"]["replicas"] = 5.into();
+    expected["spec"]["machineTemplate"]["nodeDrainTimeout"] = "1m".into();
+    assert_eq!(back, expected);
 
-    older["spec"]["kthreesConfigSpec"]["serverConfig"] = json!({"disableExternalCloudProvider": true});
-    let back = to(&older, "v1beta2");
+    v1beta1["spec"]["kthreesConfigSpec"]["serverConfig"] = json!({"disableExternalCloudProvider": true});
+    let back = to(&v1beta1, "v1beta2");
     let server = &back["spec"]["kthreesConfigSpec"]["serverConfig"];
     assert_eq!(
         server["cloudProviderName"], "",
-        "the older switch was turned: {server}"
+        "the v1beta1 switch was turned: {server}"
     );
     assert_eq!(server["etcdProxyImage"], "i");
 }
@@ -310,16 +310,16 @@ fn an_edit_in_the_older_version_changes_only_what_it_says() {
 /// An object stored by cluster-api-k3s itself, with its annotation, is read the same.
 #[test]
 fn data_kept_by_the_peer_is_restored() {
-    let older = json!({
+    let v1beta1 = json!({
         "apiVersion": "bootstrap.cluster.x-k8s.io/v1beta1", "kind": "KThreesConfig",
         "metadata": {"name": "a", "annotations": {"cluster.x-k8s.io/conversion-data":
             "{\"apiVersion\":\"bootstrap.cluster.x-k8s.io/v1beta2\",\"kind\":\"KThreesConfig\",\"spec\":{\"agentConfig\":{},\"serverConfig\":{\"cloudProviderName\":\"external\",\"disableCloudController\":true,\"systemDefaultRegistry\":\"r\"}},\"status\":{}}"}},
         "spec": {"agentConfig": {}, "serverConfig": {}}, "status": {},
     });
-    let newer = to(&older, "v1beta2");
-    assert_eq!(newer["spec"]["serverConfig"]["systemDefaultRegistry"], "r");
-    assert_eq!(newer["spec"]["serverConfig"]["cloudProviderName"], "external");
-    assert!(newer["metadata"].get("annotations").is_none());
+    let v1beta2 = to(&v1beta1, "v1beta2");
+    assert_eq!(v1beta2["spec"]["serverConfig"]["systemDefaultRegistry"], "r");
+    assert_eq!(v1beta2["spec"]["serverConfig"]["cloudProviderName"], "external");
+    assert!(v1beta2["metadata"].get("annotations").is_none());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::theatre::{Theatre, create, patch_status};
+use super::environment::{Environment, create, patch_status};
 
 /// Every kind an update can touch.
 pub const EVERYTHING: &[&str] = &["Machine", "HostMachine", "KThreesConfig"];
@@ -36,7 +36,7 @@ pub struct Script {
 /// A runtime extension on loopback.
 pub struct Extension {
     address: SocketAddr,
-    authority: String,
+    ca: String,
     pub script: Arc<Mutex<Script>>,
 }
 
@@ -73,14 +73,14 @@ impl Extension {
         });
         Self {
             address,
-            authority: made.cert.pem(),
+            ca: made.cert.pem(),
             script,
         }
     }
 
-    pub async fn register(&self, theatre: &Theatre) {
+    pub async fn register(&self, environment: &Environment) {
         let url = format!("https://localhost:{}", self.address.port());
-        register(theatre, &url, &self.authority).await;
+        register(environment, &url, &self.ca).await;
     }
 
     pub fn calls(&self, hook: &str) -> usize {
@@ -95,8 +95,8 @@ impl Extension {
 }
 
 /// Registers an extension as core does once it has discovered its handlers.
-pub async fn register(theatre: &Theatre, url: &str, authority: &str) {
-    let api = extension_configs(theatre);
+pub async fn register(environment: &Environment, url: &str, ca: &str) {
+    let api = extension_configs(environment);
     let handler = |hook: &str| {
         json!({"name": format!("{}.updates", hook.to_lowercase()), "timeoutSeconds": 5, "failurePolicy": "Fail",
                 "requestHook": {"apiVersion": "hooks.runtime.cluster.x-k8s.io/v1alpha1", "hook": hook}})
@@ -105,7 +105,7 @@ pub async fn register(theatre: &Theatre, url: &str, authority: &str) {
         &api,
         json!({"apiVersion": "runtime.cluster.x-k8s.io/v1beta2", "kind": "ExtensionConfig",
                 "metadata": {"name": "updates"},
-                "spec": {"clientConfig": {"url": url, "caBundle": STANDARD.encode(authority)}}}),
+                "spec": {"clientConfig": {"url": url, "caBundle": STANDARD.encode(ca)}}}),
     )
     .await;
     patch_status(
@@ -120,9 +120,9 @@ pub async fn register(theatre: &Theatre, url: &str, authority: &str) {
         .await;
 }
 
-pub fn extension_configs(theatre: &Theatre) -> Api<DynamicObject> {
+pub fn extension_configs(environment: &Environment) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("runtime.cluster.x-k8s.io", "v1beta2", "ExtensionConfig");
-    Api::all_with(theatre.management.client(), &ApiResource::from_gvk(&kind))
+    Api::all_with(environment.management.client(), &ApiResource::from_gvk(&kind))
 }
 
 /// One request of HTTP/1.1 and its answer.

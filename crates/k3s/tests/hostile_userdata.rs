@@ -151,7 +151,7 @@ proptest! {
         prop_assert_eq!(&config.runcmd[commands.len() + 1..], &commands[..]);
         prop_assert!(config.runcmd[commands.len()].contains("INSTALL_K3S_EXEC='server' sh "));
 
-        prop_assert_eq!(config.write_files.len(), contents.len() + 2);
+        prop_assert_eq!(config.write_files.len(), contents.len() + 3);
         for ((file, content), path) in config.write_files.iter().zip(&contents).zip(&paths) {
             prop_assert_eq!(&file.path, path);
             prop_assert_eq!(file.owner.clone().unwrap_or_default(), owner.clone());

@@ -12,28 +12,28 @@ use slipway_capi::hook::{
 use slipway_kit::core::{PENDING_HOOKS, UPDATE_IN_PROGRESS};
 
 use super::{
+    driver::{Driver, NEW, OLD},
+    environment::{all, change, condition, is_absent},
     extension::{EVERYTHING, Extension, extension_configs},
-    stage::{NEW, OLD, Stage},
-    theatre::{all, change, condition, is_absent},
 };
 
 /// Core's part: while a machine's update is pending it calls the extension; once that is done the host runs what its
 /// machine says, and the marks go.
-async fn core_updates(stage: &Stage) {
-    for machine in stage.servers().await {
+async fn core_updates(driver: &Driver) {
+    for machine in driver.servers().await {
         let name = machine.name_any();
         if !machine.annotations().contains_key(PENDING_HOOKS) {
             continue;
         }
-        let config = stage.configs().get(&name).await.expect("a config");
-        let host = stage.hosts().get(&name).await.expect("a host");
+        let config = driver.configs().get(&name).await.expect("a config");
+        let host = driver.infra_machines().get(&name).await.expect("a host");
         assert!(
             config.annotations().contains_key(UPDATE_IN_PROGRESS)
                 && host.annotations().contains_key(UPDATE_IN_PROGRESS)
                 && machine.annotations().contains_key(UPDATE_IN_PROGRESS),
             "S-38: the hook is asked for last, when all three carry the mark"
         );
-        let client = stage.management.client();
+        let client = driver.management.client();
         let registered = registry::load(&client).await.expect("the registry");
         let handler = registered
             .handler("UpdateMachine", &std::collections::BTreeMap::new())
@@ -49,38 +49,38 @@ async fn core_updates(stage: &Stage) {
         let outcome = HookClient::new(None).call(handler, &request).await;
         if outcome.is_ok_and(|answer| answer.retry_after_seconds == 0) {
             let version = machine.data["spec"]["version"].as_str().unwrap_or_default();
-            stage.model.lock().upgrade(&name, version);
-            stage.finish_update(&machine).await;
+            driver.model.lock().upgrade(&name, version);
+            driver.finish_update(&machine).await;
         }
     }
 }
 
 /// A plane that is up, and an extension that covers these kinds.
-async fn ready(replicas: i32, strategy: &str, covers: &[&'static str]) -> (Stage, Extension) {
+async fn ready(replicas: i32, strategy: &str, covers: &[&'static str]) -> (Driver, Extension) {
     let spec = json!({"rolloutStrategy": {"type": strategy}});
-    let mut stage = Stage::with(replicas, OLD, spec).await;
-    stage.real_time = true;
-    stage.core.settings.lock().leaves_updates = true;
+    let mut driver = Driver::with(replicas, OLD, spec).await;
+    driver.real_time = true;
+    driver.core.settings.lock().leaves_updates = true;
     let extension = Extension::start(covers).await;
-    extension.register(&stage).await;
+    extension.register(&driver).await;
     let servers = usize::try_from(replicas).unwrap_or_default();
-    stage.until_settled(servers, OLD).await;
-    (stage, extension)
+    driver.until_settled(servers, OLD).await;
+    (driver, extension)
 }
 
-async fn rounds(stage: &mut Stage, count: usize, until: impl Fn(&Stage) -> bool) -> bool {
+async fn rounds(driver: &mut Driver, count: usize, until: impl Fn(&Driver) -> bool) -> bool {
     for _ in 0..count {
-        stage.round().await;
-        core_updates(stage).await;
-        if until(stage) {
+        driver.round().await;
+        core_updates(driver).await;
+        if until(driver) {
             return true;
         }
     }
     false
 }
 
-fn all_run(stage: &Stage, version: &str) -> bool {
-    let model = stage.model.lock();
+fn all_run(driver: &Driver, version: &str) -> bool {
+    let model = driver.model.lock();
     model.hosts.values().all(|host| host.version == version)
 }
 
@@ -88,23 +88,23 @@ fn all_run(stage: &Stage, version: &str) -> bool {
 /// Bootstrap data is not made again, and fields that left the spec leave the objects.
 #[tokio::test]
 async fn servers_are_updated_through_the_extension_and_none_is_replaced() {
-    let (mut stage, extension) = ready(3, "InPlace", EVERYTHING).await;
-    let names = stage.names().await;
-    let before = stage.secret_contents().await;
+    let (mut driver, extension) = ready(3, "InPlace", EVERYTHING).await;
+    let names = driver.names().await;
+    let before = driver.secret_contents().await;
 
     extension.script.lock().takes = 2;
     let patch = json!({"spec": {"version": NEW, "kthreesConfigSpec": {"preK3sCommands": ["echo before"]}}});
-    stage.patch_plane(patch).await.expect("it is changed");
-    let done = rounds(&mut stage, 60, |stage| all_run(stage, NEW)).await;
-    assert!(done, "{:?}", stage.plane_condition("RollingOut").await);
-    rounds(&mut stage, 4, |_| false).await;
-    assert_eq!(stage.names().await, names, "no machine is replaced");
+    driver.patch_plane(patch).await.expect("it is changed");
+    let done = rounds(&mut driver, 60, |driver| all_run(driver, NEW)).await;
+    assert!(done, "{:?}", driver.plane_condition("RollingOut").await);
+    rounds(&mut driver, 4, |_| false).await;
+    assert_eq!(driver.names().await, names, "no machine is replaced");
     assert_eq!(
-        stage.secret_contents().await,
+        driver.secret_contents().await,
         before,
         "bootstrap data is not made again"
     );
-    for machine in stage.servers().await {
+    for machine in driver.servers().await {
         assert_eq!(machine.data["spec"]["version"], NEW);
         assert_eq!(condition(&machine, "UpToDate")["status"], "True");
         assert!(!machine.annotations().contains_key(UPDATE_IN_PROGRESS));
@@ -115,7 +115,7 @@ async fn servers_are_updated_through_the_extension_and_none_is_replaced() {
                 .any(|owner| owner.controller == Some(true))
         );
     }
-    for config in all(&stage.configs()).await {
+    for config in all(&driver.configs()).await {
         assert_eq!(config.spec.pre_k3s_commands, Some(vec!["echo before".to_owned()]));
         let managers: BTreeSet<String> = config
             .managed_fields()
@@ -133,23 +133,23 @@ async fn servers_are_updated_through_the_extension_and_none_is_replaced() {
     );
 
     // A field that leaves the spec leaves the objects, and another template reaches the hosts.
-    stage.create_template("larger", "large").await;
+    driver.create_template("larger", "large").await;
     let patch = json!({"spec": {"kthreesConfigSpec": {"preK3sCommands": null},
         "machineTemplate": {"infrastructureRef": {"name": "larger"}}}});
-    stage.patch_plane(patch).await.expect("it is changed");
+    driver.patch_plane(patch).await.expect("it is changed");
     for _ in 0..60 {
-        rounds(&mut stage, 1, |_| false).await;
-        let hosts = all(&stage.hosts()).await;
+        rounds(&mut driver, 1, |_| false).await;
+        let hosts = all(&driver.infra_machines()).await;
         if hosts.iter().all(|host| host.data["spec"]["size"] == "large") {
             break;
         }
     }
-    rounds(&mut stage, 4, |_| false).await;
-    assert_eq!(stage.names().await, names, "no machine is replaced");
-    for config in all(&stage.configs()).await {
+    rounds(&mut driver, 4, |_| false).await;
+    assert_eq!(driver.names().await, names, "no machine is replaced");
+    for config in all(&driver.configs()).await {
         assert_eq!(config.spec.pre_k3s_commands, None, "what left the spec is gone");
     }
-    for host in all(&stage.hosts()).await {
+    for host in all(&driver.infra_machines()).await {
         assert_eq!(host.data["spec"]["size"], "large");
         assert_eq!(host.annotations()["cluster.x-k8s.io/cloned-from-name"], "larger");
     }
@@ -158,40 +158,40 @@ async fn servers_are_updated_through_the_extension_and_none_is_replaced() {
 /// S-38, S-36: a single server is updated without a spare machine.
 #[tokio::test]
 async fn a_single_server_is_updated_without_a_spare() {
-    let (mut stage, _extension) = ready(1, "InPlace", EVERYTHING).await;
-    let names = stage.names().await;
-    stage.change_plane(json!({"version": NEW})).await;
+    let (mut driver, _extension) = ready(1, "InPlace", EVERYTHING).await;
+    let names = driver.names().await;
+    driver.change_plane(json!({"version": NEW})).await;
     let mut most = 0;
     for _ in 0..40 {
-        rounds(&mut stage, 1, |_| false).await;
-        most = most.max(stage.servers().await.len());
-        if all_run(&stage, NEW) {
+        rounds(&mut driver, 1, |_| false).await;
+        most = most.max(driver.servers().await.len());
+        if all_run(&driver, NEW) {
             break;
         }
     }
-    assert!(all_run(&stage, NEW));
-    assert_eq!((most, stage.names().await), (1, names));
+    assert!(all_run(&driver, NEW));
+    assert_eq!((most, driver.names().await), (1, names));
 }
 
 /// S-38: what the extension does not cover is replaced under InPlace, and blocks with the list of fields under External.
 #[tokio::test]
 async fn what_is_not_covered_is_replaced_or_blocks() {
-    let (mut stage, extension) = ready(1, "InPlace", &["Machine"]).await;
-    let names = stage.names().await;
+    let (mut driver, extension) = ready(1, "InPlace", &["Machine"]).await;
+    let names = driver.names().await;
     let change = json!({"spec": {"version": NEW, "kthreesConfigSpec": {"postK3sCommands": ["echo after"]}}});
-    stage.patch_plane(change.clone()).await.expect("it is changed");
-    stage.until_settled(1, NEW).await;
-    assert_ne!(stage.names().await, names, "the server is replaced");
+    driver.patch_plane(change.clone()).await.expect("it is changed");
+    driver.until_settled(1, NEW).await;
+    assert_ne!(driver.names().await, names, "the server is replaced");
     assert!(extension.calls("CanUpdateMachine") >= 1);
     assert_eq!(extension.calls("UpdateMachine"), 0);
 
-    let (mut stage, extension) = ready(1, "External", &["Machine"]).await;
-    let names = stage.names().await;
-    stage.patch_plane(change).await.expect("it is changed");
-    rounds(&mut stage, 8, |_| false).await;
-    assert_eq!(stage.names().await, names, "nothing is replaced");
-    assert!(all_run(&stage, OLD), "and nothing is updated");
-    let told = stage.plane_condition("RollingOut").await;
+    let (mut driver, extension) = ready(1, "External", &["Machine"]).await;
+    let names = driver.names().await;
+    driver.patch_plane(change).await.expect("it is changed");
+    rounds(&mut driver, 8, |_| false).await;
+    assert_eq!(driver.names().await, names, "nothing is replaced");
+    assert!(all_run(&driver, OLD), "and nothing is updated");
+    let told = driver.plane_condition("RollingOut").await;
     let message = told["message"].as_str().unwrap_or_default().to_owned();
     assert!(
         message.contains("KThreesConfig /spec/postK3sCommands") && message.contains("External"),
@@ -200,37 +200,37 @@ async fn what_is_not_covered_is_replaced_or_blocks() {
     // Once the extension covers it, it goes on by itself.
     extension.script.lock().covers = EVERYTHING.iter().copied().collect();
     assert!(
-        rounds(&mut stage, 40, |stage| all_run(stage, NEW)).await,
+        rounds(&mut driver, 40, |driver| all_run(driver, NEW)).await,
         "{message}"
     );
-    assert_eq!(stage.names().await, names);
+    assert_eq!(driver.names().await, names);
 }
 
 /// S-38: no extension: External waits and says so, nothing is replaced; a failing one decides nothing either way.
 #[tokio::test]
 async fn without_an_answer_nothing_is_decided() {
-    let (mut stage, extension) = ready(1, "InPlace", EVERYTHING).await;
-    let names = stage.names().await;
+    let (mut driver, extension) = ready(1, "InPlace", EVERYTHING).await;
+    let names = driver.names().await;
     extension.script.lock().fails = Some("the disk is busy".into());
-    stage.change_plane(json!({"version": NEW})).await;
-    rounds(&mut stage, 6, |_| false).await;
-    assert_eq!(stage.names().await, names, "a failure is no refusal");
-    let told = stage.plane_condition("RollingOut").await;
+    driver.change_plane(json!({"version": NEW})).await;
+    rounds(&mut driver, 6, |_| false).await;
+    assert_eq!(driver.names().await, names, "a failure is no refusal");
+    let told = driver.plane_condition("RollingOut").await;
     assert!(told.to_string().contains("the disk is busy"), "{told}");
     extension.script.lock().fails = None;
-    assert!(rounds(&mut stage, 40, |stage| all_run(stage, NEW)).await);
-    assert_eq!(stage.names().await, names);
+    assert!(rounds(&mut driver, 40, |driver| all_run(driver, NEW)).await);
+    assert_eq!(driver.names().await, names);
 
-    let (mut stage, _extension) = ready(1, "External", EVERYTHING).await;
-    let names = stage.names().await;
-    extension_configs(&stage)
+    let (mut driver, _extension) = ready(1, "External", EVERYTHING).await;
+    let names = driver.names().await;
+    extension_configs(&driver)
         .delete("updates", &kube::api::DeleteParams::default())
         .await
         .expect("it is unregistered");
-    stage.change_plane(json!({"version": NEW})).await;
-    rounds(&mut stage, 6, |_| false).await;
-    assert_eq!(stage.names().await, names);
-    let told = stage.plane_condition("RollingOut").await;
+    driver.change_plane(json!({"version": NEW})).await;
+    rounds(&mut driver, 6, |_| false).await;
+    assert_eq!(driver.names().await, names);
+    let told = driver.plane_condition("RollingOut").await;
     assert!(
         told.to_string().contains("waits for an update extension"),
         "{told}"
@@ -241,16 +241,16 @@ async fn without_an_answer_nothing_is_decided() {
 /// never ends can be remediated.
 #[tokio::test]
 async fn an_interrupted_start_goes_on_and_a_stuck_update_is_remediated() {
-    let (mut stage, extension) = ready(3, "InPlace", EVERYTHING).await;
-    let names = stage.names().await;
-    stage.change_plane(json!({"version": NEW})).await;
+    let (mut driver, extension) = ready(3, "InPlace", EVERYTHING).await;
+    let names = driver.names().await;
+    driver.change_plane(json!({"version": NEW})).await;
     // As a process leaves it that stops after its first write.
     let mark = json!({"metadata": {"annotations": {UPDATE_IN_PROGRESS: ""}}});
-    change(&stage.machines(), &names[1], &mark).await;
-    stage.restart();
+    change(&driver.machines(), &names[1], &mark).await;
+    driver.restart();
     extension.script.lock().takes = usize::MAX;
-    rounds(&mut stage, 3, |_| false).await;
-    let machine = stage.machine(&names[1]).await;
+    rounds(&mut driver, 3, |_| false).await;
+    let machine = driver.machine(&names[1]).await;
     assert_eq!(machine.annotations()[PENDING_HOOKS], "UpdateMachine");
     assert_eq!(machine.data["spec"]["version"], NEW);
     assert_eq!(
@@ -260,28 +260,28 @@ async fn an_interrupted_start_goes_on_and_a_stuck_update_is_remediated() {
     );
     for name in [&names[0], &names[2]] {
         assert_eq!(
-            stage.machine(name).await.data["spec"]["version"],
+            driver.machine(name).await.data["spec"]["version"],
             OLD,
             "one at a time"
         );
     }
     // The update never ends, and the host is dead: the health check hands it over.
-    stage.model.lock().kill(&names[1]);
-    stage.core.settings.lock().health_check_after = Some(Duration::from_mins(2));
+    driver.model.lock().kill(&names[1]);
+    driver.core.settings.lock().health_check_after = Some(Duration::from_mins(2));
     for _ in 0..60 {
-        rounds(&mut stage, 1, |_| false).await;
-        if is_absent(&stage.machines(), &names[1]).await {
+        rounds(&mut driver, 1, |_| false).await;
+        if is_absent(&driver.machines(), &names[1]).await {
             break;
         }
     }
     assert!(
-        is_absent(&stage.machines(), &names[1]).await,
+        is_absent(&driver.machines(), &names[1]).await,
         "a stuck update is replaced"
     );
     extension.script.lock().takes = 0;
     assert!(
-        rounds(&mut stage, 80, |stage| all_run(stage, NEW)
-            && stage.settled(3, NEW))
+        rounds(&mut driver, 80, |driver| all_run(driver, NEW)
+            && driver.settled(3, NEW))
         .await
     );
 }

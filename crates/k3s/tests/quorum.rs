@@ -67,10 +67,12 @@ fn no_write_costs_quorum_over_random_schedules() {
 struct Count {
     schedules: u64,
     sizes: [u64; 3],
+    /// Those whose first servers another provider made.
+    taken_over: u64,
     converged: u64,
     /// Those that were without quorum until the hosts that faults took had their power back.
     power_came_back: u64,
-    /// Those whose quorum went with a host that joined again while nobody could ask: nothing brings it back.
+    /// Those of them whose quorum went with a host that joined again while nobody could ask: nothing brings it back.
     beyond_recovery: u64,
     verdicts: Verdicts,
     failures: Vec<String>,
@@ -82,6 +84,7 @@ impl Count {
         for (sum, size) in self.sizes.iter_mut().zip(other.sizes) {
             *sum += size;
         }
+        self.taken_over += other.taken_over;
         self.converged += other.converged;
         self.power_came_back += other.power_came_back;
         self.beyond_recovery += other.beyond_recovery;
@@ -98,8 +101,8 @@ impl std::fmt::Display for Count {
             "{} converged, {} of them after power came back; {} operations judged, {} unsafe by our doing; {} members \
              removed, {} of them living and to stay; quorum lost {} times: {} by faults alone, {} by a fault during a safe \
              change, {} by our doing; where no evidence could be had in time: {} unsafe writes and {} losses to a fault \
-             between answer and write, {} and {} to one whose lease was still fresh, {} losses to a host that joined again \
-             while nobody could ask, {} of them for good",
+             between answer and write, {} and {} to one whose lease was still fresh; of {} planes that another provider \
+             made, {} lost quorum to a host that joined again while nobody could ask, {} for good",
             self.converged,
             self.power_came_back,
             verdicts.writes,
@@ -114,6 +117,7 @@ impl std::fmt::Display for Count {
             verdicts.losses(Cause::Raced),
             verdicts.unsafe_writes(Cause::LeaseFresh),
             verdicts.losses(Cause::LeaseFresh),
+            self.taken_over,
             verdicts.losses(Cause::RejoinedUnasked),
             self.beyond_recovery,
         )
@@ -125,9 +129,18 @@ fn schedule(seed: u64, count: &mut Count) {
     let mut random = StdRng::seed_from_u64(seed);
     let size = random.random_range(0..3);
     let replicas = [1usize, 3, 5][size];
-    let mut world = World::settled(replicas);
+    // Servers that another provider made stay until they are replaced.
+    let taken_over = random.random_bool(0.1);
+    let mut world = if taken_over {
+        World::taken_over(replicas)
+    } else {
+        World::settled(replicas)
+    };
     world.counts_verdicts = true;
-    world.log.push(format!("seed {seed}, {replicas} servers"));
+    world.log.push(format!(
+        "seed {seed}, {replicas} servers, taken over: {taken_over}"
+    ));
+    count.taken_over += u64::from(taken_over);
     count.schedules += 1;
     count.sizes[size] += 1;
     run(&mut world, &mut random);
@@ -138,7 +151,7 @@ fn schedule(seed: u64, count: &mut Count) {
         + world.verdicts.living_removed;
     let settled = world.is_settled();
     count.converged += u64::from(settled);
-    let beyond_recovery = !settled && world.verdicts.losses(Cause::RejoinedUnasked) > 0;
+    let beyond_recovery = !settled && taken_over && world.verdicts.losses(Cause::RejoinedUnasked) > 0;
     count.beyond_recovery += u64::from(beyond_recovery);
     if !(settled || beyond_recovery) || ours > 0 {
         let last = {

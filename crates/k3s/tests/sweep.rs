@@ -23,13 +23,13 @@ use slipway_kit::{
 };
 
 use super::{
+    driver::{NEW, OLD},
+    environment::{Environment, NAMESPACE},
     extension::register,
-    stage::{NEW, OLD},
-    theatre::{NAMESPACE, Theatre},
 };
 
-/// Authorities of the user, made once: making them is not what is tested, and takes long.
-fn authorities() -> &'static Vec<Secret> {
+/// Cas of the user, made once: making them is not what is tested, and takes long.
+fn cas() -> &'static Vec<Secret> {
     static MADE: OnceLock<Vec<Secret>> = OnceLock::new();
     MADE.get_or_init(|| {
         [Purpose::ClusterCa, Purpose::ClientCa, Purpose::EtcdCa]
@@ -42,7 +42,7 @@ fn authorities() -> &'static Vec<Secret> {
                     AUTHORITY_LIFETIME,
                     Timestamp::UNIX_EPOCH,
                 )
-                .expect("an authority");
+                .expect("a CA");
                 key_pair_secret(NAMESPACE, "edge", purpose, None, &pair)
             })
             .collect()
@@ -50,7 +50,7 @@ fn authorities() -> &'static Vec<Secret> {
 }
 
 /// Whether the control plane says that it is what is asked for.
-fn is_done(theatre: &Theatre, objects: &[Value], servers: u64, version: &str) -> bool {
+fn is_done(environment: &Environment, objects: &[Value], servers: u64, version: &str) -> bool {
     let machines = of_kind(objects, "Machine")
         .filter(|machine| !machine["metadata"]["labels"]["cluster.x-k8s.io/control-plane"].is_null())
         .count() as u64;
@@ -66,63 +66,63 @@ fn is_done(theatre: &Theatre, objects: &[Value], servers: u64, version: &str) ->
         .all(|field| status[*field] == servers)
             && status["ready"] == true
     });
-    machines == servers && told && theatre.settled(usize::try_from(servers).unwrap_or_default(), version)
+    machines == servers && told && environment.settled(usize::try_from(servers).unwrap_or_default(), version)
 }
 
-async fn until_done(theatre: &Theatre, world: &World, what: &str, servers: u64, version: &str) {
+async fn until_done(environment: &Environment, world: &World, what: &str, servers: u64, version: &str) {
     world
-        .until(what, |objects| is_done(theatre, objects, servers, version))
+        .until(what, |objects| is_done(environment, objects, servers, version))
         .await;
 }
 
-/// Servers, with authorities that are the user's.
-async fn set_up(theatre: &Theatre, world: &World, servers: i32) {
-    theatre.set_up_namespace().await;
-    for secret in authorities() {
-        theatre
+/// Servers, with CAs that are the user's.
+async fn set_up(environment: &Environment, world: &World, servers: i32) {
+    environment.set_up_namespace().await;
+    for secret in cas() {
+        environment
             .secrets()
             .create(&PostParams::default(), secret)
             .await
-            .expect("an authority is stored");
+            .expect("a CA is stored");
     }
     world.begin();
-    theatre.set_up(servers, OLD).await;
+    environment.set_up(servers, OLD).await;
 }
 
-static ONE: Standing<Theatre> = Standing::after(|theatre, world| {
+static ONE: Standing<Environment> = Standing::after(|environment, world| {
     async move {
-        set_up(theatre, world, 1).await;
-        until_done(theatre, world, "created", 1, OLD).await;
+        set_up(environment, world, 1).await;
+        until_done(environment, world, "created", 1, OLD).await;
     }
     .boxed()
 });
-static THREE: Standing<Theatre> = Standing::after(|theatre, world| {
+static THREE: Standing<Environment> = Standing::after(|environment, world| {
     async move {
-        set_up(theatre, world, 3).await;
-        until_done(theatre, world, "created", 3, OLD).await;
+        set_up(environment, world, 3).await;
+        until_done(environment, world, "created", 3, OLD).await;
     }
     .boxed()
 });
 
-/// One server, with authorities that the controller makes.
-fn first<'a>(theatre: &'a Theatre, world: &'a World) -> BoxFuture<'a, ()> {
+/// One server, with CAs that the controller makes.
+fn first<'a>(environment: &'a Environment, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
-        theatre.set_up_namespace().await;
+        environment.set_up_namespace().await;
         world.begin();
-        theatre.set_up(1, OLD).await;
-        until_done(theatre, world, "created", 1, OLD).await;
+        environment.set_up(1, OLD).await;
+        until_done(environment, world, "created", 1, OLD).await;
     }
     .boxed()
 }
 
-fn three_and_a_worker<'a>(theatre: &'a Theatre, world: &'a World) -> BoxFuture<'a, ()> {
+fn three_and_a_worker<'a>(environment: &'a Environment, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
-        set_up(theatre, world, 3).await;
-        theatre.create_worker("worker", OLD).await;
-        until_done(theatre, world, "created", 3, OLD).await;
+        set_up(environment, world, 3).await;
+        environment.create_worker("worker", OLD).await;
+        until_done(environment, world, "created", 3, OLD).await;
         world
             .until("the worker joins", |_| {
-                theatre.model.lock().nodes.contains_key("worker")
+                environment.model.lock().nodes.contains_key("worker")
             })
             .await;
     }
@@ -130,71 +130,71 @@ fn three_and_a_worker<'a>(theatre: &'a Theatre, world: &'a World) -> BoxFuture<'
 }
 
 /// One server to three and back to one.
-fn scale<'a>(theatre: &'a Theatre, world: &'a World) -> BoxFuture<'a, ()> {
+fn scale<'a>(environment: &'a Environment, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         for replicas in [3, 1] {
             let patch = json!({"spec": {"replicas": replicas}});
-            theatre.patch_plane(patch).await.expect("it is scaled");
-            until_done(theatre, world, "scaled", replicas, OLD).await;
+            environment.patch_plane(patch).await.expect("it is scaled");
+            until_done(environment, world, "scaled", replicas, OLD).await;
         }
     }
     .boxed()
 }
 
 /// To the next minor version: a second joins, the first leaves.
-fn upgrade<'a>(theatre: &'a Theatre, world: &'a World) -> BoxFuture<'a, ()> {
+fn upgrade<'a>(environment: &'a Environment, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         let patch = json!({"spec": {"version": NEW}});
-        theatre.patch_plane(patch).await.expect("it is upgraded");
-        until_done(theatre, world, "upgraded", 1, NEW).await;
+        environment.patch_plane(patch).await.expect("it is upgraded");
+        until_done(environment, world, "upgraded", 1, NEW).await;
     }
     .boxed()
 }
 
 /// The same on the machine that is there.
-fn upgrade_in_place<'a>(theatre: &'a Theatre, world: &'a World) -> BoxFuture<'a, ()> {
+fn upgrade_in_place<'a>(environment: &'a Environment, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
-        register(theatre, "https://updates.local", "nobody looks at it").await;
+        register(environment, "https://updates.local", "nobody looks at it").await;
         let patch = json!({"spec": {"version": NEW, "rolloutStrategy": {"type": "InPlace"}}});
         let names = || async {
-            let servers = theatre.servers().await;
+            let servers = environment.servers().await;
             servers.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
         };
         let before = names().await;
-        theatre.patch_plane(patch).await.expect("it is upgraded");
-        until_done(theatre, world, "upgraded in place", 1, NEW).await;
+        environment.patch_plane(patch).await.expect("it is upgraded");
+        until_done(environment, world, "upgraded in place", 1, NEW).await;
         assert_eq!(names().await, before, "no machine is replaced");
     }
     .boxed()
 }
 
 /// One of three servers dies.
-fn heal<'a>(theatre: &'a Theatre, world: &'a World) -> BoxFuture<'a, ()> {
+fn heal<'a>(environment: &'a Environment, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
-        theatre.core.settings.lock().health_check_after = Some(Duration::from_mins(5));
+        environment.core.settings.lock().health_check_after = Some(Duration::from_mins(5));
         // Not the first one: which name that has differs between runs.
-        let first = theatre.book.lock().initialised.clone();
-        let victim = theatre
+        let first = environment.recorder.lock().initialised.clone();
+        let victim = environment
             .servers()
             .await
             .iter()
             .map(ResourceExt::name_any)
             .find(|name| !first.contains(name))
             .expect("a server that joined");
-        theatre.model.lock().kill(&victim);
+        environment.model.lock().kill(&victim);
         world
             .until("the dead one is gone", |objects| {
                 of_kind(objects, "Machine").all(|machine| machine["metadata"]["name"] != victim)
             })
             .await;
-        until_done(theatre, world, "healed", 3, OLD).await;
+        until_done(environment, world, "healed", 3, OLD).await;
     }
     .boxed()
 }
 
-fn delete<'a>(theatre: &'a Theatre, world: &'a World) -> BoxFuture<'a, ()> {
+fn delete<'a>(environment: &'a Environment, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
-        theatre
+        environment
             .planes()
             .delete("edge", &DeleteParams::default())
             .await
@@ -209,7 +209,7 @@ fn delete<'a>(theatre: &'a Theatre, world: &'a World) -> BoxFuture<'a, ()> {
     .boxed()
 }
 
-/// S-14, S-15: the first server, with authorities that are made.
+/// S-14, S-15: the first server, with CAs that are made.
 #[test]
 fn the_first_server_comes_up_whatever_fails() {
     Journey::new("k3s: the first server", first).assert_clean();
@@ -265,12 +265,12 @@ fn deletion_ends_the_same_whatever_fails() {
     Journey::from(&THREE, "k3s: three servers deleted", delete).assert_clean();
 }
 
-/// A controller that makes authorities again is caught: the sweep is not blind to what it guards.
+/// A controller that makes CAs again is caught: the sweep is not blind to what it guards.
 #[test]
 fn a_secret_made_anew_is_caught() {
-    let meddled: User<Theatre> = |theatre, world| {
+    let meddled: User<Environment> = |environment, world| {
         async move {
-            first(theatre, world).await;
+            first(environment, world).await;
             let patch = json!({"data": {"value": "YW5ldw=="}});
             Api::<Secret>::namespaced(world.server.client(), NAMESPACE)
                 .patch("edge-token", &PatchParams::default(), &Patch::Merge(&patch))
@@ -279,6 +279,6 @@ fn a_secret_made_anew_is_caught() {
         }
         .boxed()
     };
-    Journey::new("k3s: somebody makes the token anew", meddled)
-        .assert_caught("Secret edge-token was made anew");
+    Journey::new("k3s: somebody makes the token again", meddled)
+        .assert_caught("Secret edge-token was made again");
 }

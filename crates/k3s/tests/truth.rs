@@ -23,7 +23,7 @@ pub enum Cause {
     /// Neither servers nor kubelets could be asked, and the lease of a server that had just died was still fresh, or that
     /// of one that had just come back not yet renewed.
     LeaseFresh,
-    /// A host on its way out joined again, and until it was gone the cluster could not be asked.
+    /// A host on its way out that another provider made joined again, and until it was gone the cluster could not be asked.
     RejoinedUnasked,
     Ours,
 }
@@ -57,6 +57,32 @@ impl Verdicts {
 
     pub fn unsafe_writes(&self, cause: Cause) -> u64 {
         self.unsafe_writes.iter().filter(|found| **found == cause).count() as u64
+    }
+}
+
+/// A fault that strikes after the last answer and before the write, and the world before anything was asked.
+pub struct Strike {
+    pub host: String,
+    before: Box<World>,
+}
+
+impl Strike {
+    pub fn on(host: String, world: &mut World) -> Self {
+        let log = std::mem::take(&mut world.log);
+        let before = Box::new(world.clone());
+        world.log = log;
+        Self { host, before }
+    }
+
+    /// Whether an unsafe write is a matter of the moment: had the fault come before the answers, none would have been made.
+    fn is_race(&self) -> bool {
+        let mut earlier = self.before.clone();
+        earlier.strikes = None;
+        earlier.counts_verdicts = true;
+        earlier.verdicts = Verdicts::default();
+        earlier.fault(|model| model.kill(&self.host));
+        earlier.reconcile();
+        earlier.verdicts.unsafe_writes.is_empty() && earlier.verdicts.living_removed == 0
     }
 }
 
@@ -178,8 +204,8 @@ impl World {
         }
     }
 
-    /// Judges a write before it is made. `struck` is the host that a fault took after the last answer.
-    pub(super) fn judge_write(&mut self, action: &Action, struck: Option<&str>) {
+    /// Judges a write before it is made.
+    pub(super) fn judge_write(&mut self, action: &Action, struck: Option<&Strike>) {
         if !action.is_operation() {
             return;
         }
@@ -202,11 +228,14 @@ impl World {
                 && (taken_is_back
                     || (self.faulty.contains_key(&missing.host) && age(missing.since, now) <= LEASE_OVERDUE))
         };
-        let just_struck = |missing: &Missing| Some(missing.host.as_str()) == struck;
-        let cause = if self.unsafe_because(action, just_struck).is_none() {
+        let just_struck = |missing: &Missing| struck.is_some_and(|strike| strike.host == missing.host);
+        let is_race = || struck.is_some_and(Strike::is_race);
+        let cause = if self.unsafe_because(action, just_struck).is_none() && is_race() {
             Cause::Raced
         } else if self
-            .unsafe_because(action, |missing| just_struck(missing) || fresh(missing))
+            .unsafe_because(action, |missing| {
+                (lease_only && just_struck(missing)) || fresh(missing)
+            })
             .is_none()
         {
             Cause::LeaseFresh
@@ -284,7 +313,11 @@ impl World {
             }
         } else {
             match gone {
-                Some(member) if self.last_asked <= member.joined_at => Cause::RejoinedUnasked,
+                Some(member)
+                    if self.last_asked <= member.joined_at && self.of_another.contains(&member.host) =>
+                {
+                    Cause::RejoinedUnasked
+                }
                 _ => Cause::Ours,
             }
         };

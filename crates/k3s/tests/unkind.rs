@@ -260,15 +260,40 @@ fn nothing_is_restarted_in_the_grace_of_a_dead_node() {
     assert!(world.is_settled(), "{}", world.log.join("\n"));
 }
 
-/// S-36: k3s on a host whose member was removed starts again and joins anew before the host is gone. It is removed again:
+/// S-36: k3s on a host whose member was removed starts again and joins again before the host is gone. It is removed again:
 /// the one server that is left keeps its quorum.
 #[test]
 fn a_host_that_joins_again_on_its_way_out_takes_no_quorum_along() {
-    let mut world = World::settled(3);
+    let mut world = World::taken_over(3);
     world.model.timing.shutdown = Duration::from_secs(45);
     world.desired.replicas = 1;
     world.settle();
     assert!(world.is_settled(), "{}", world.log.join("\n"));
     let again = world.log.iter().filter(|line| line.contains("RemoveOrphan"));
     assert!(again.count() > 0, "{}", world.log.join("\n"));
+}
+
+/// S-36: a host that we told how to boot does not join again before it is gone, also while nobody can ask.
+#[test]
+fn a_host_of_ours_does_not_join_again_while_nobody_can_ask() {
+    let mut world = World::settled(3);
+    world.model.timing.shutdown = Duration::from_mins(4);
+    world.desired.replicas = 1;
+    let going = |world: &World| world.machines.values().any(|machine| machine.gone_at.is_some());
+    for _ in 0..40 {
+        while !going(&world) && !world.is_settled() {
+            world.step_by(SECONDS);
+        }
+        // From its release until it is gone nobody answers.
+        world.glitch = true;
+        while going(&world) {
+            world.step_by(SECONDS);
+        }
+        world.glitch = false;
+        if world.is_settled() {
+            break;
+        }
+    }
+    assert!(world.is_settled(), "{}", world.log.join("\n"));
+    assert!(world.model.has_quorum(), "{}", world.log.join("\n"));
 }

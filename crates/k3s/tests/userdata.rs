@@ -1,10 +1,10 @@
 //! Userdata against what cluster-api-k3s gives for the same spec, byte by byte, but for the listed fixes. The recorded
-//! outcomes are made anew with `go run . ../../../crates/k3s/tests/userdata` in benches/peers/k3s-userdata.
+//! outcomes are made again with `go run . ../../../crates/k3s/tests/userdata` in benches/peers/k3s-userdata.
 
 use serde::Deserialize;
 use slipway_k3s::{
     api::{AgentToken, Datastore, FileSource, KThreesConfigSpec, SecretKey},
-    bootstrap::render::{Authorities, Authority, Facts, Role, render},
+    bootstrap::render::{Ca, Cas, Facts, Role, render},
 };
 
 #[derive(Deserialize)]
@@ -22,8 +22,8 @@ struct Case {
     port: u16,
     token: String,
     version: String,
-    #[serde(default)]
-    authorities: std::collections::BTreeMap<String, Pair>,
+    #[serde(default, rename = "authorities")]
+    cas: std::collections::BTreeMap<String, Pair>,
 }
 
 impl Case {
@@ -36,23 +36,21 @@ impl Case {
     }
 
     fn facts(&self) -> Facts {
-        let authority = |name: &str| {
-            self.authorities
-                .get(name)
-                .map_or_else(Authority::default, |pair| Authority {
-                    certificate: pair.certificate.clone(),
-                    key: pair.key.clone(),
-                })
+        let ca = |name: &str| {
+            self.cas.get(name).map_or_else(Ca::default, |pair| Ca {
+                certificate: pair.certificate.clone(),
+                key: pair.key.clone(),
+            })
         };
         Facts {
             endpoint_host: self.host.clone(),
             endpoint_port: self.port,
             token: self.token.clone(),
             version: self.version.clone(),
-            authorities: Authorities {
-                server: authority("ca"),
-                client: authority("cca"),
-                etcd: Some(authority("etcd")),
+            cas: Cas {
+                server: ca("ca"),
+                client: ca("cca"),
+                etcd: Some(ca("etcd")),
             },
             file_contents: self
                 .spec
@@ -66,8 +64,26 @@ impl Case {
     }
 }
 
-/// The listed fix: the installer is downloaded to a file first, so that a failed download cannot report success.
-fn with_fixes(peer: &str) -> String {
+/// A server's k3s waits before it joins again, which cluster-api-k3s' does not.
+const DROP_IN: &str = concat!(
+    "-   path: /etc/systemd/system/k3s.service.d/10-removed-member.conf\n",
+    "    owner: root:root\n",
+    "    permissions: '0644'\n",
+    "    content: |\n",
+    "      [Service]\n",
+    "      ExecStartPre=/bin/sh -c 'test ! -e /var/lib/rancher/k3s/server/db/etcd/tombstone || sleep 600'\n",
+    "      \n",
+);
+
+/// The listed fixes: the installer is downloaded to a file first, so that a failed download cannot report success, and a server
+/// whose member was removed waits before it joins again.
+fn with_fixes(upstream: &str) -> String {
+    let config = "-   path: /etc/rancher/k3s/config.yaml\n";
+    let upstream = if upstream.contains("/manifests/etcd-proxy.yaml\n") {
+        upstream.replacen(config, &format!("{DROP_IN}{config}"), 1)
+    } else {
+        upstream.to_owned()
+    };
     let role = |line: &str| {
         if line.contains(" - agent") {
             "agent"
@@ -75,7 +91,8 @@ fn with_fixes(peer: &str) -> String {
             "server"
         }
     };
-    peer.split('\n')
+    upstream
+        .split('\n')
         .map(|line| {
             let Some(rest) = line.trim_start().strip_prefix("-  curl -sfL https://get.k3s.io |") else {
                 return line.to_owned();
@@ -105,11 +122,11 @@ fn userdata_equals_the_peers_but_for_the_listed_fixes() {
             .unwrap_or_else(|error| panic!("{}: {error}", case.name));
         let ours = render(&case.spec, &case.facts(), case.role())
             .unwrap_or_else(|error| panic!("{}: {error}", case.name));
-        let wanted = with_fixes(&golden);
-        if ours != wanted {
+        let expected = with_fixes(&golden);
+        if ours != expected {
             let difference = ours
                 .lines()
-                .zip(wanted.lines())
+                .zip(expected.lines())
                 .enumerate()
                 .find(|(_, (ours, peer))| ours != peer);
             panic!("{}: {difference:#?}\nours:\n{ours}", case.name);
@@ -177,7 +194,7 @@ fn an_external_datastore_starts_no_etcd() {
         ..Datastore::default()
     });
     facts.datastore_endpoint = Some("postgres://user:p{{w@db:5432/k3s".into());
-    facts.authorities.etcd = None;
+    facts.cas.etcd = None;
     let userdata = render(&spec, &facts, Role::Init).expect("it renders");
     assert!(!userdata.contains("cluster-init"));
     assert!(!userdata.contains("etcd-proxy"));

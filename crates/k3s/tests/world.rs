@@ -1,11 +1,15 @@
 //! A small world around the membership model: machines, the core controllers that provision, drain and delete them,
 //! health checks, and a controller that observes, plans and acts. Every write is judged (see `truth`).
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_k3s::{
     api::RolloutStrategyType,
+    bootstrap::rejoin,
     control_plane::{
         liveness::{Kubelet, Lease, Probe},
         observed::{
@@ -18,8 +22,9 @@ use slipway_k3s::{
 };
 use slipway_k3s_sim::{Model, model};
 
-use super::truth::{Cause, Verdicts};
+use super::truth::{Cause, Strike, Verdicts};
 
+#[derive(Clone)]
 pub struct Machine {
     pub created_at: Timestamp,
     pub deleted_at: Option<Timestamp>,
@@ -43,6 +48,7 @@ pub struct Machine {
     pub unhealthy_since: Option<Timestamp>,
 }
 
+#[derive(Clone)]
 pub struct World {
     pub model: Model,
     pub machines: BTreeMap<String, Machine>,
@@ -69,6 +75,10 @@ pub struct World {
     pub(super) returned: BTreeMap<String, Timestamp>,
     /// A host that loses its power between the last answer and the next operation.
     pub strikes: Option<String>,
+    /// Another provider makes the servers: nothing on their hosts keeps k3s from joining again at once.
+    made_by_another: bool,
+    /// The servers it made.
+    pub(super) of_another: BTreeSet<String>,
     pub verdicts: Verdicts,
     /// The worst unsafe write since the plane was last whole.
     pub(super) outstanding: Option<Cause>,
@@ -120,6 +130,8 @@ impl World {
             faulty: BTreeMap::new(),
             returned: BTreeMap::new(),
             strikes: None,
+            made_by_another: false,
+            of_another: BTreeSet::new(),
             verdicts: Verdicts::default(),
             outstanding: None,
             counts_verdicts: false,
@@ -135,7 +147,21 @@ impl World {
 
     /// A plane that has come up.
     pub fn settled(replicas: usize) -> Self {
+        Self::new(replicas).come_up()
+    }
+
+    /// A plane that another provider made.
+    pub fn taken_over(replicas: usize) -> Self {
         let mut world = Self::new(replicas);
+        world.made_by_another = true;
+        let mut world = world.come_up();
+        world.made_by_another = false;
+        world
+    }
+
+    fn come_up(self) -> Self {
+        let mut world = self;
+        let replicas = world.desired.replicas;
         world.settle();
         assert!(
             world.is_settled(),
@@ -332,6 +358,7 @@ impl World {
 
     /// Observes, plans and acts once; every write is judged.
     pub fn reconcile(&mut self) -> Plan {
+        let before = self.strikes.clone().map(|host| Strike::on(host, self));
         let observed = self.observed();
         let plan = plan(&observed, self.now());
         // A failure is no answer: it is asked again.
@@ -343,14 +370,15 @@ impl World {
             "S-2: more than one operation at a time: {plan}\n{}",
             self.log.join("\n")
         );
-        let struck = match operations {
-            0 => None,
-            _ => self.strikes.take(),
-        };
-        if let Some(host) = &struck {
-            self.log
-                .push(format!("{} {host} loses its power as we write", self.now()));
-            self.fault(|model| model.kill(host));
+        let struck = before.filter(|_| operations > 0);
+        if let Some(strike) = &struck {
+            self.strikes = None;
+            self.log.push(format!(
+                "{} {} loses its power as we write",
+                self.now(),
+                strike.host
+            ));
+            self.fault(|model| model.kill(&strike.host));
         }
         for action in plan.actions() {
             let voters = self.model.voters();
@@ -362,7 +390,7 @@ impl World {
             if self.log.last().is_none_or(|last| !last.ends_with(&told)) {
                 self.log.push(format!("{} {told}", self.now()));
             }
-            self.judge_write(action, struck.as_deref());
+            self.judge_write(action, struck.as_ref());
             self.act(action);
             self.judge_quorum(&told);
             assert!(
@@ -545,6 +573,11 @@ impl World {
                     && let Some(host) = self.model.hosts.get_mut(&name)
                 {
                     host.leaves_at = gone_at;
+                    if self.made_by_another {
+                        self.of_another.insert(name.clone());
+                    } else {
+                        host.rejoin_wait = rejoin::WAIT;
+                    }
                 }
             }
             let machine = self.machines.get_mut(&name).expect("just listed");

@@ -1,6 +1,6 @@
 //! What k3s makes of a host's userdata: what it finds in its configuration, and how it is installed. Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
@@ -8,6 +8,7 @@ use crate::userdata::{Instance, Unreadable, Userdata};
 
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const CONFIG_FOLDER: &str = "/etc/rancher/k3s/config.yaml.d/";
+const DROP_INS: &str = "/etc/systemd/system/k3s.service.d/";
 
 /// What all servers of a cluster must agree on; k3s compares it when one joins.
 const CRITICAL: &[&str] = &[
@@ -69,6 +70,22 @@ pub fn read(userdata: &str, instance: &Instance) -> Result<Bootstrap, Unreadable
         config: Config::read(&files)?,
         files,
     })
+}
+
+impl Bootstrap {
+    /// How long a start of k3s waits that finds its etcd member removed.
+    pub fn rejoin_wait(&self) -> Duration {
+        let drop_ins = self.files.iter().filter(|(path, _)| path.starts_with(DROP_INS));
+        let seconds = drop_ins
+            .filter_map(|(_, content)| std::str::from_utf8(content).ok())
+            .flat_map(str::lines)
+            .filter(|line| line.starts_with("ExecStartPre=") && line.contains("/tombstone "))
+            .filter_map(|line| {
+                let (_, after) = line.split_once("|| sleep ")?;
+                after.trim_end_matches('\'').parse().ok()
+            });
+        Duration::from_secs(seconds.max().unwrap_or(0))
+    }
 }
 
 /// What an install command makes of the host.

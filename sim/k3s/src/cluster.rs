@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    authority::{self, Authorities},
     carry::{take_back, to_show},
+    certificates::{self, Cas},
     cloud_config::{self, Bootstrap, Config, Role},
     model::{Model, Timing},
     node::Registration,
@@ -34,7 +34,7 @@ pub struct Machine {
     pub capacity: BTreeMap<String, String>,
 }
 
-/// Why k3s does not come up on a host; it stays down until it is booted anew.
+/// Why k3s does not come up on a host; it stays down until it is booted again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BootError {
     #[error(transparent)]
@@ -46,7 +46,7 @@ pub enum BootError {
     #[error("the userdata starts a cluster of its own, and this one runs already")]
     SecondCluster,
     #[error("{0}")]
-    Authority(&'static str),
+    Ca(&'static str),
     #[error("the userdata joins {0}, and this cluster answers at {1}")]
     WrongServer(String, String),
     #[error("the token is not this cluster's")]
@@ -61,7 +61,7 @@ pub enum BootError {
 struct Identity {
     token: String,
     agent_token: String,
-    authority: String,
+    ca: String,
     critical: BTreeMap<&'static str, String>,
     tls: Arc<rustls::ServerConfig>,
 }
@@ -216,10 +216,10 @@ impl Cluster {
     /// What a joining host is asked for; a cluster that does not answer yet is asked again later.
     fn check_join(&self, state: &State, bootstrap: &Bootstrap) -> Result<(), BootError> {
         let config = &bootstrap.config;
-        let wanted = format!("https://{}", self.endpoint);
+        let expected = format!("https://{}", self.endpoint);
         let server = config.server.clone().unwrap_or_default();
-        if server.trim_end_matches('/') != wanted {
-            return Err(BootError::WrongServer(server, wanted));
+        if server.trim_end_matches('/') != expected {
+            return Err(BootError::WrongServer(server, expected));
         }
         let Some(identity) = &state.identity else {
             return Ok(());
@@ -264,6 +264,8 @@ impl Cluster {
                 Role::Agent => state.model.join_worker(&node, &version),
             };
             if joined {
+                let wait = one.bootstrap.rejoin_wait();
+                state.model.delay_rejoin(&node, wait);
                 register(state, &one.machine, &one.bootstrap.config, node);
             } else {
                 still.push(one);
@@ -438,12 +440,12 @@ impl Cluster {
         state.identity.as_ref().is_some_and(|known| known.token == token)
     }
 
-    pub(crate) fn authority(&self) -> String {
+    pub(crate) fn ca(&self) -> String {
         let state = self.state.lock();
         state
             .identity
             .as_ref()
-            .map_or_else(String::new, |known| known.authority.clone())
+            .map_or_else(String::new, |known| known.ca.clone())
     }
 
     pub(crate) fn version(&self) -> String {
@@ -549,17 +551,17 @@ fn found(bootstrap: &Bootstrap) -> Result<Identity, BootError> {
         file("server-ca.key"),
         file("client-ca.crt"),
     );
-    let authorities = Authorities {
+    let cas = Cas {
         server_certificate: &certificate,
         server_key: &key,
         client_certificate: &clients,
     };
-    let tls = authority::tls(&authorities, &config.tls_names).map_err(BootError::Authority)?;
+    let tls = certificates::tls(&cas, &config.tls_names).map_err(BootError::Ca)?;
     let agent_token = config.agent_token.clone().unwrap_or_else(|| config.token.clone());
     Ok(Identity {
         token: config.token.clone(),
         agent_token,
-        authority: certificate,
+        ca: certificate,
         critical: config.critical.clone(),
         tls: Arc::new(tls),
     })

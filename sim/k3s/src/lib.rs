@@ -3,8 +3,8 @@
 //! as a load balancer would give it, and lets hosts join by reading their userdata as cloud-init and k3s would.
 
 mod admin;
-mod authority;
 mod carry;
+mod certificates;
 mod cloud_config;
 mod cluster;
 pub mod model;

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    authority,
+    certificates,
     cluster::{Backend, Cluster},
 };
 
@@ -54,7 +54,7 @@ async fn connection(cluster: Arc<Cluster>, stream: TcpStream, backend: Backend) 
         let certificates = stream.get_ref().1.peer_certificates();
         let client = certificates
             .and_then(<[_]>::first)
-            .and_then(authority::Identity::of);
+            .and_then(certificates::Identity::of);
         let service = service_fn(move |request| {
             let (cluster, client) = (Arc::clone(&cluster), client.clone());
             async move { Ok::<_, io::Error>(answer(&cluster, client.as_ref(), request).await) }
@@ -75,7 +75,7 @@ async fn connection(cluster: Arc<Cluster>, stream: TcpStream, backend: Backend) 
 
 async fn answer(
     cluster: &Cluster,
-    client: Option<&authority::Identity>,
+    client: Option<&certificates::Identity>,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let (parts, body) = request.into_parts();
@@ -92,7 +92,7 @@ async fn answer(
 
     match path.as_str() {
         "/ping" => return plain(StatusCode::OK, "pong"),
-        "/cacerts" => return whole(StatusCode::OK, "text/plain", cluster.authority()),
+        "/cacerts" => return whole(StatusCode::OK, "text/plain", cluster.ca()),
         "/db/info" => return supervisor(cluster, &parts.headers),
         "/healthz" | "/livez" | "/readyz" => {
             return match cluster.apiserver() {

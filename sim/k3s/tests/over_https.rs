@@ -17,7 +17,7 @@ use slipway_capi::secret::{
 };
 use slipway_k3s::{
     api::{AgentConfig, KThreesConfigSpec, ServerConfig},
-    bootstrap::render::{Authorities, Authority, Facts, Role, render},
+    bootstrap::render::{Ca, Cas, Facts, Role, render},
 };
 use slipway_k3s_sim::{BootError, Cluster, Machine, Simulator, Timing};
 
@@ -49,7 +49,7 @@ fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
 
-fn authority(purpose: Purpose) -> KeyPair {
+fn ca(purpose: Purpose) -> KeyPair {
     generate(
         purpose,
         "kubernetes",
@@ -57,7 +57,7 @@ fn authority(purpose: Purpose) -> KeyPair {
         AUTHORITY_LIFETIME,
         now(),
     )
-    .expect("an authority")
+    .expect("a CA")
 }
 
 impl World {
@@ -67,14 +67,14 @@ impl World {
         Self {
             cluster: simulator.cluster("fleet/edge").await.expect("a port is free"),
             simulator,
-            server: authority(Purpose::ClusterCa),
-            clients: authority(Purpose::ClientCa),
-            etcd: authority(Purpose::EtcdCa),
+            server: ca(Purpose::ClusterCa),
+            clients: ca(Purpose::ClientCa),
+            etcd: ca(Purpose::EtcdCa),
         }
     }
 
     fn facts(&self) -> Facts {
-        let pem = |pair: &KeyPair| Authority {
+        let pem = |pair: &KeyPair| Ca {
             certificate: pair.certificate.clone(),
             key: pair
                 .key
@@ -87,7 +87,7 @@ impl World {
             endpoint_port: self.cluster.endpoint.port(),
             token: TOKEN.into(),
             version: VERSION.into(),
-            authorities: Authorities {
+            cas: Cas {
                 server: pem(&self.server),
                 client: pem(&self.clients),
                 etcd: Some(pem(&self.etcd)),
@@ -133,15 +133,8 @@ impl World {
         config
     }
 
-    fn client_of(&self, authority: &KeyPair, group: &str) -> Client {
-        let pair = client_certificate(
-            authority,
-            "u",
-            &[group],
-            KeyAlgorithm::EcdsaP256,
-            CLIENT_LIFETIME,
-            now(),
-        );
+    fn client_of(&self, ca: &KeyPair, group: &str) -> Client {
+        let pair = client_certificate(ca, "u", &[group], KeyAlgorithm::EcdsaP256, CLIENT_LIFETIME, now());
         Client::try_from(self.config(Some(&pair.expect("a certificate")))).expect("a client")
     }
 
@@ -209,13 +202,13 @@ fn spec() -> KThreesConfigSpec {
     }
 }
 
-fn condition(node: &Node, wanted: &str) -> String {
+fn condition(node: &Node, expected: &str) -> String {
     let conditions = node
         .status
         .iter()
         .flat_map(|status| status.conditions.iter().flatten());
     conditions
-        .filter(|one| one.type_ == wanted)
+        .filter(|one| one.type_ == expected)
         .map(|one| one.status.clone())
         .collect()
 }
@@ -255,7 +248,7 @@ async fn only_those_who_may_are_answered() {
     assert_eq!(code(anonymous.list(&ListParams::default()).await), 403);
     let nobody: Api<Node> = Api::all(world.client_of(&world.clients, "nobody"));
     assert_eq!(code(nobody.list(&ListParams::default()).await), 403);
-    // Another authority's certificate does not even get through the handshake.
+    // Another CA's certificate does not even get through the handshake.
     let stranger: Api<Node> = Api::all(world.client_of(&world.etcd, "system:masters"));
     let refused = stranger.list(&ListParams::default()).await;
     assert!(
@@ -392,7 +385,7 @@ async fn with_its_last_server_a_cluster_is_new() {
     world.boot("a", Role::Init).expect("a boots");
     world.until_voter("a").await;
     world.cluster.destroy("a");
-    world.boot("b", Role::Init).expect("another may start it anew");
+    world.boot("b", Role::Init).expect("another may start it again");
     world.until_voter("b").await;
     let nodes = world.nodes().list(&ListParams::default()).await.expect("nodes");
     assert_eq!(nodes.items.len(), 1);

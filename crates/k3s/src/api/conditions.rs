@@ -61,7 +61,7 @@ pub const CERTIFICATES_AVAILABLE: &str = "CertificatesAvailable";
 pub const MACHINES_READY: &str = "MachinesReady";
 pub const AVAILABLE: &str = "Available";
 pub const MACHINES_SPEC_UP_TO_DATE: &str = "MachinesSpecUpToDate";
-/// Whether every control-plane machine of the cluster is ours; newer form only.
+/// Whether every control-plane machine of the cluster is ours; v1beta2 only.
 pub const MACHINES_OWNED: &str = "MachinesOwned";
 pub const RESIZED: &str = "Resized";
 pub const COMPONENTS_HEALTHY: &str = "ControlPlaneComponentsHealthy";

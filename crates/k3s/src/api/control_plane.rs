@@ -333,7 +333,7 @@ pub struct KThreesControlPlaneStatus {
     /// Number of machines that are available (v1beta2 contract).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
-    /// Number of wanted machines that are not ready (v1beta1 contract).
+    /// Number of desired machines that are not ready (v1beta1 contract).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable_replicas: Option<i32>,
     /// Whether the first server has answered (v1beta1 contract).

@@ -10,11 +10,11 @@ use kube::{CustomResourceExt, core::crd::merge_crds};
 use super::{VERSION, config, control_plane, v1beta1};
 
 fn merged(
-    newer: CustomResourceDefinition,
+    v1beta2: CustomResourceDefinition,
     older: Option<CustomResourceDefinition>,
 ) -> CustomResourceDefinition {
     let speaks_older = older.is_some();
-    let mut crds = vec![newer];
+    let mut crds = vec![v1beta2];
     crds.extend(older);
     let mut crd = merge_crds(crds, VERSION).expect("the versions agree on group, kind and scope");
     let labels = crd.metadata.labels.get_or_insert_default();

@@ -206,7 +206,7 @@ pub struct KThreesControlPlaneStatus {
     pub updated_replicas: Option<i32>,
     /// Number of machines that are ready.
     pub ready_replicas: Option<i32>,
-    /// Number of wanted machines that are not ready.
+    /// Number of desired machines that are not ready.
     pub unavailable_replicas: Option<i32>,
     /// Whether the first server has answered.
     pub initialized: Option<bool>,

@@ -56,7 +56,7 @@ impl Kind for Configs {
     type Error = Error;
 
     fn conditions(status: &mut KThreesConfigStatus) -> Option<&mut Vec<Condition>> {
-        Some(status::newer(status))
+        Some(status::v1beta2(status))
     }
 
     /// To the Cluster of its Machine or MachinePool. Core labels it, too, which saves reading the owner twice.

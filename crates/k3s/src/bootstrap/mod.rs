@@ -10,6 +10,7 @@ mod lock;
 mod observe;
 mod owner;
 pub mod plan;
+pub mod rejoin;
 pub mod render;
 mod status;
 pub mod yaml;

@@ -15,7 +15,7 @@ use super::{
     lock,
     owner::{Owner, find_owner},
     plan::{self, Decision, Lock, Situation},
-    render::{self, Authorities, Authority, Facts, Role},
+    render::{self, Ca, Cas, Facts, Role},
 };
 use crate::{
     api::{FileSource, KThreesConfig},
@@ -167,7 +167,7 @@ async fn gather(
             purposes.push(Purpose::EtcdCa);
         }
         let found = secret::store::lookup(&context.client, &namespace, &owner.cluster, &purposes).await?;
-        let mut authorities = Vec::new();
+        let mut cas = Vec::new();
         for purpose in &purposes {
             let Some(stored) = found.get(purpose) else {
                 return Ok(Gathered::Missing(format!(
@@ -177,14 +177,14 @@ async fn gather(
             };
             let pair = secret::read_key_pair(stored)?;
             if pair.key.is_none() {
-                // k3s would make an authority of its own beside the one without a key.
+                // k3s would make a CA of its own beside the one without a key.
                 return Ok(Gathered::Missing(format!(
                     "Secret {} has no key \"tls.key\": the first server signs with it, so put it there until the control \
                      plane is initialised",
                     purpose.secret_name(&owner.cluster)
                 )));
             }
-            authorities.push(Authority {
+            cas.push(Ca {
                 certificate: pair.certificate,
                 key: pair
                     .key
@@ -192,11 +192,11 @@ async fn gather(
                     .unwrap_or_default(),
             });
         }
-        let mut authorities = authorities.into_iter();
-        facts.authorities = Authorities {
-            server: authorities.next().unwrap_or_default(),
-            client: authorities.next().unwrap_or_default(),
-            etcd: authorities.next(),
+        let mut cas = cas.into_iter();
+        facts.cas = Cas {
+            server: cas.next().unwrap_or_default(),
+            client: cas.next().unwrap_or_default(),
+            etcd: cas.next(),
         };
     }
     Ok(Gathered::Facts(Box::new(facts)))

@@ -370,7 +370,7 @@ mod tests {
         );
     }
 
-    /// S-38, S-55, S-58: data that exists is never made anew, also after a move that lost the status.
+    /// S-38, S-55, S-58: data that exists is never made again, also after a move that lost the status.
     #[test]
     fn data_that_exists_stays() {
         let moved = Situation {

@@ -7,7 +7,7 @@ use std::{fmt::Write, sync::LazyLock};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use regex::Regex;
 
-use super::{etcd_proxy, k3s_config, yaml};
+use super::{etcd_proxy, k3s_config, rejoin, yaml};
 use crate::{
     api::{File, KThreesConfigSpec, config::Encoding},
     version::Version,
@@ -23,21 +23,21 @@ pub enum Role {
     Worker,
 }
 
-/// One authority's certificate and key, as PEM.
+/// One CA's certificate and key, as PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Authority {
+pub struct Ca {
     pub certificate: String,
     /// Empty where the user keeps the key away from the cluster.
     pub key: String,
 }
 
-/// The authorities the first server is given.
+/// The CAs the first server is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Authorities {
-    pub server: Authority,
-    pub client: Authority,
+pub struct Cas {
+    pub server: Ca,
+    pub client: Ca,
     /// Absent with an external datastore.
-    pub etcd: Option<Authority>,
+    pub etcd: Option<Ca>,
 }
 
 /// What a host must know of its cluster.
@@ -51,7 +51,7 @@ pub struct Facts {
     pub agent_token: Option<String>,
     /// The version to install.
     pub version: String,
-    pub authorities: Authorities,
+    pub cas: Cas,
     /// The external datastore's connection string.
     pub datastore_endpoint: Option<String>,
     /// The contents of `spec.files`, in order: what `contentFrom` named has been read.
@@ -69,7 +69,7 @@ pub enum Error {
     Files(usize, usize),
 }
 
-const AUTHORITY_FOLDER: &str = "/var/lib/rancher/k3s/server/tls";
+const CA_FOLDER: &str = "/var/lib/rancher/k3s/server/tls";
 const SENTINEL: &str =
     "mkdir -p /run/cluster-api && echo success > /run/cluster-api/bootstrap-success.complete";
 const INSTALL_SCRIPT_PATH: &str = "/opt/install.sh";
@@ -128,7 +128,7 @@ pub fn render(spec: &KThreesConfigSpec, facts: &Facts, role: Role) -> Result<Str
 
     let mut files = Vec::new();
     if role == Role::Init {
-        files.extend(authority_files(&facts.authorities));
+        files.extend(ca_files(&facts.cas));
     }
     files.extend(
         user_files
@@ -146,6 +146,7 @@ pub fn render(spec: &KThreesConfigSpec, facts: &Facts, role: Role) -> Result<Str
                 server.system_default_registry.as_deref(),
             ),
         ));
+        files.push(Written::ours(rejoin::PATH, "0644", rejoin::drop_in()));
     }
     files.push(Written::ours(k3s_config::PATH, "0640", config(spec, facts, role)));
 
@@ -183,27 +184,27 @@ fn config(spec: &KThreesConfigSpec, facts: &Facts, role: Role) -> String {
     .to_yaml()
 }
 
-fn authority_files(authorities: &Authorities) -> Vec<Written> {
+fn ca_files(cas: &Cas) -> Vec<Written> {
     let mut files = Vec::new();
-    let mut add = |name: &str, authority: &Authority| {
-        if !authority.certificate.is_empty() {
+    let mut add = |name: &str, ca: &Ca| {
+        if !ca.certificate.is_empty() {
             files.push(Written::ours(
-                format!("{AUTHORITY_FOLDER}/{name}.crt"),
+                format!("{CA_FOLDER}/{name}.crt"),
                 "0640",
-                authority.certificate.as_bytes(),
+                ca.certificate.as_bytes(),
             ));
         }
-        if !authority.key.is_empty() {
+        if !ca.key.is_empty() {
             files.push(Written::ours(
-                format!("{AUTHORITY_FOLDER}/{name}.key"),
+                format!("{CA_FOLDER}/{name}.key"),
                 "0600",
-                authority.key.as_bytes(),
+                ca.key.as_bytes(),
             ));
         }
     };
-    add("server-ca", &authorities.server);
-    add("client-ca", &authorities.client);
-    if let Some(etcd) = &authorities.etcd {
+    add("server-ca", &cas.server);
+    add("client-ca", &cas.client);
+    if let Some(etcd) = &cas.etcd {
         add("etcd/server-ca", etcd);
     }
     files

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Where the metav1 conditions are.
-pub(super) fn newer(status: &mut KThreesConfigStatus) -> &mut Vec<Condition> {
+pub(super) fn v1beta2(status: &mut KThreesConfigStatus) -> &mut Vec<Condition> {
     status
         .v1beta2
         .get_or_insert_with(V1Beta2Status::default)
@@ -121,7 +121,7 @@ impl Writer {
     }
 
     fn set_both(&mut self, report: &Report, severity: Severity) {
-        condition::set(newer(&mut self.status), report, self.generation, self.now);
+        condition::set(v1beta2(&mut self.status), report, self.generation, self.now);
         let mut older = conditions::to_legacy(self.status.conditions.as_deref().unwrap_or_default());
         let told = if report.status == Status::True {
             LegacyReport::good(&report.type_)
@@ -135,7 +135,7 @@ impl Writer {
     /// `Ready` says what `DataSecretAvailable` says.
     fn summarize(&mut self) {
         let Some(found) =
-            condition::find(newer(&mut self.status), conditions::DATA_SECRET_AVAILABLE).cloned()
+            condition::find(v1beta2(&mut self.status), conditions::DATA_SECRET_AVAILABLE).cloned()
         else {
             return;
         };

@@ -359,7 +359,7 @@ fn has_servers(status: &KThreesControlPlaneStatus) -> bool {
 }
 
 fn version_error(old: &KThreesControlPlane, new: &KThreesControlPlane, path: &Path) -> Option<FieldError> {
-    let wanted: Version = new.spec.version.parse().ok()?;
+    let desired: Version = new.spec.version.parse().ok()?;
     let status = old.status.clone().unwrap_or_default();
     let running: Vec<Version> = status
         .versions
@@ -372,21 +372,21 @@ fn version_error(old: &KThreesControlPlane, new: &KThreesControlPlane, path: &Pa
     // Going back to what some server still runs is the way out of an upgrade that does not work.
     if running
         .iter()
-        .any(|version| version.to_string() == wanted.to_string())
+        .any(|version| version.to_string() == desired.to_string())
     {
         return None;
     }
     let before: Version = old.spec.version.parse().ok()?;
     let lowest = running.into_iter().chain([before.clone()]).min()?;
     let invalid = |detail: String| Some(FieldError::invalid(path, new.spec.version.as_str(), detail));
-    if lowest.minors_to(&wanted) > 1 {
+    if lowest.minors_to(&desired) > 1 {
         return invalid(format!(
             "skips a minor version: servers run {lowest}, go to v{}.{} first",
             lowest.major,
             lowest.minor + 1
         ));
     }
-    if before.minors_to(&wanted) < 0 {
+    if before.minors_to(&desired) < 0 {
         return invalid(format!(
             "is a minor version below {before} and no server runs it: etcd and the apiserver cannot go back"
         ));

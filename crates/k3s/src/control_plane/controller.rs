@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +18,7 @@ use slipway_capi::{
     view::{Cluster, Machine},
 };
 use slipway_runtime::{
-    Class, Classified, ObjectKey, Outcome,
+    Class, Classified, Metrics, ObjectKey, Outcome,
     controller::{Context, Controller, Registration},
     workload::Connector,
 };
@@ -25,7 +26,7 @@ use slipway_runtime::{
 use super::{
     act::Executor,
     health,
-    kept::Kept,
+    last_read::LastRead,
     observe::{self, Known, Snapshot, Source},
     observed::InPlaceAnswer,
     plan::Action,
@@ -51,12 +52,38 @@ type Answers = (Option<i64>, BTreeMap<String, (Timestamp, InPlaceAnswer)>);
 
 #[derive(Default)]
 pub struct ControlPlanes {
+    memory: Arc<Memory>,
+    hooks: HookClient,
+}
+
+/// What outlives a reconcile, by control plane. It goes with its control plane.
+#[derive(Default)]
+struct Memory {
     workloads: Workloads,
     reads: Reads,
     answers: Mutex<HashMap<ObjectKey, Answers>>,
-    /// By control plane.
-    kept: Mutex<HashMap<ObjectKey, Kept>>,
-    hooks: HookClient,
+    last_reads: Mutex<HashMap<ObjectKey, LastRead>>,
+}
+
+impl Memory {
+    fn forget(&self, key: &ObjectKey) {
+        self.workloads.forget(key);
+        self.reads.forget(key);
+        self.answers.lock().remove(key);
+        self.last_reads.lock().remove(key);
+    }
+
+    fn count_held(self: &Arc<Self>, metrics: &Metrics) {
+        let count = |name: &str, count: fn(&Self) -> usize| {
+            let memory = Arc::clone(self);
+            metrics.count_held(name, move || count(&memory));
+        };
+        count("k3s_connections", |memory| memory.workloads.connected());
+        count("k3s_leases", |memory| memory.workloads.leases());
+        count("k3s_secrets", |memory| memory.reads.len());
+        count("k3s_update_answers", |memory| memory.answers.lock().len());
+        count("k3s_last_reads", |memory| memory.last_reads.lock().len());
+    }
 }
 
 pub type ControlPlaneReconciler = Frame<ControlPlanes>;
@@ -64,9 +91,13 @@ pub type ControlPlaneReconciler = Frame<ControlPlanes>;
 impl ControlPlanes {
     /// Connects to workload clusters by an injected connector.
     pub fn connecting_by(connector: Connector) -> Self {
-        Self {
+        let memory = Memory {
             workloads: Workloads::new(connector),
-            ..Self::default()
+            ..Memory::default()
+        };
+        Self {
+            memory: Arc::new(memory),
+            hooks: HookClient::default(),
         }
     }
 
@@ -84,7 +115,8 @@ pub fn registration() -> Registration {
 /// The same with injected clients.
 pub fn registration_of(kind: ControlPlanes) -> Registration {
     let secrets = ApiResource::erase::<Secret>(&());
-    Controller::new("kthreescontrolplane", ControlPlaneReconciler::new(kind))
+    let memory = Arc::clone(&kind.memory);
+    let inner = Controller::new("kthreescontrolplane", ControlPlaneReconciler::new(kind))
         .owns::<Machine>()
         // A change of them enqueues nobody; a reconcile reads them where the watch shows them.
         .watches::<KThreesConfig>(|_, _| Vec::new())
@@ -106,7 +138,14 @@ pub fn registration_of(kind: ControlPlanes) -> Registration {
                 .map(|owner| ObjectKey::new(secret.namespace.as_deref(), &owner.name))
                 .collect()
         })
-        .into_registration()
+        .into_registration();
+    Registration {
+        name: inner.name,
+        run: Arc::new(move |context: Context| {
+            memory.count_held(&context.metrics);
+            (inner.run)(context)
+        }),
+    }
 }
 
 impl Kind for ControlPlanes {
@@ -120,8 +159,8 @@ impl Kind for ControlPlanes {
     }
 
     fn conditions(status: &mut KThreesControlPlaneStatus) -> Option<&mut Vec<Condition>> {
-        let newer = status.v1beta2.get_or_insert_with(V1Beta2Status::default);
-        Some(newer.conditions.get_or_insert_default())
+        let v1beta2 = status.v1beta2.get_or_insert_with(V1Beta2Status::default);
+        Some(v1beta2.conditions.get_or_insert_default())
     }
 
     async fn observe(
@@ -132,18 +171,19 @@ impl Kind for ControlPlanes {
         let key = subject.key();
         let now = context.clock.now();
         let answers = self.answers(&key, subject.object.metadata.generation, now);
-        let kept = self
-            .kept
+        let last_read = self
+            .memory
+            .last_reads
             .lock()
             .remove(&key)
-            .filter(|kept| kept.stands(&subject.object, now));
-        if let Some(kept) = kept
+            .filter(|last_read| last_read.stands(&subject.object, now));
+        if let Some(last_read) = last_read
             && let Some(snapshot) = self
-                .read(Source::Watches(&kept), subject, &answers, context)
+                .read(Source::Watches(&last_read), subject, &answers, context)
                 .await?
         {
             return Ok(Snapshot {
-                kept: Some(kept),
+                last_read: Some(last_read),
                 ..snapshot
             });
         }
@@ -196,14 +236,14 @@ impl Kind for ControlPlanes {
             Action::AskInPlace { machine } => {
                 let answer = Box::pin(executor.ask_in_place(machine)).await?;
                 // A failure is no answer: the extension is asked again.
-                let mut answers = self.answers.lock();
+                let mut answers = self.memory.answers.lock();
                 let entry = answers.entry(subject.key()).or_default();
                 entry.0 = subject.object.metadata.generation;
                 entry.1.insert(machine.clone(), (context.clock.now(), answer));
             }
             Action::UpdateInPlace { machine } => {
                 Box::pin(executor.update_in_place(machine)).await?;
-                self.answers.lock().remove(&subject.key());
+                self.memory.answers.lock().remove(&subject.key());
             }
             action => Box::pin(executor.act(action)).await?,
         }
@@ -245,17 +285,14 @@ impl Kind for ControlPlanes {
                 )
         });
         if in_order {
-            let kept = observed.kept.take();
-            let kept = kept.unwrap_or_else(|| Kept::of(&observed));
-            self.kept.lock().insert(subject.key(), kept);
+            let last_read = observed.last_read.take();
+            let last_read = last_read.unwrap_or_else(|| LastRead::of(&observed));
+            self.memory.last_reads.lock().insert(subject.key(), last_read);
         }
     }
 
     fn forget(&self, key: &ObjectKey, _: &Context) {
-        self.workloads.forget(key);
-        self.reads.forget(key);
-        self.answers.lock().remove(key);
-        self.kept.lock().remove(key);
+        self.memory.forget(key);
     }
 }
 
@@ -271,8 +308,8 @@ impl ControlPlanes {
         Box::pin(observe::observe(
             source,
             known,
-            &self.workloads,
-            &self.reads,
+            &self.memory.workloads,
+            &self.memory.reads,
             context,
         ))
         .await
@@ -297,7 +334,7 @@ impl ControlPlanes {
         generation: Option<i64>,
         now: Timestamp,
     ) -> BTreeMap<String, InPlaceAnswer> {
-        let mut answers = self.answers.lock();
+        let mut answers = self.memory.answers.lock();
         let Some((asked_at, known)) = answers.get_mut(key) else {
             return BTreeMap::new();
         };

@@ -119,6 +119,10 @@ impl Leases {
         seen.0.retain(|node, _| watches.contains_key(node));
     }
 
+    pub fn len(&self) -> usize {
+        self.watches.lock().len()
+    }
+
     pub fn is_followed(&self, node: &str) -> bool {
         self.watches.lock().contains_key(node)
     }

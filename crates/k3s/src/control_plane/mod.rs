@@ -5,7 +5,7 @@ pub mod admit;
 pub mod controller;
 pub mod health;
 pub mod hook;
-mod kept;
+mod last_read;
 mod leases;
 pub mod liveness;
 pub mod observe;

@@ -18,7 +18,7 @@ pub struct Observed {
     pub deleting: bool,
     /// The first server has answered once.
     pub initialized: bool,
-    /// The authorities and the token that joining servers need, by what is wrong with them.
+    /// The CAs and the token that joining servers need, by what is wrong with them.
     pub missing_secrets: Vec<String>,
     pub remediation_in_progress: Option<RemediationRecord>,
     /// The servers, those being deleted included.

@@ -62,6 +62,7 @@ fn may_be_nodes(member: &Member, node: &Node, servers: &[Server], now: Timestamp
     !(left_behind && dead)
 }
 
+#[derive(Clone)]
 struct Entry {
     since: Timestamp,
     looked_at: Timestamp,
@@ -69,7 +70,7 @@ struct Entry {
 }
 
 /// Since when each member has been nobody's.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Ledger(HashMap<String, Entry>);
 
 impl Ledger {

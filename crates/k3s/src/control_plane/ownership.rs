@@ -8,7 +8,7 @@ use crate::version::Version;
 
 /// Machines near enough are taken over; others are refused with the reason.
 pub fn plan_adoption(observed: &Observed, plan: Draft) -> Draft {
-    let wanted: Option<Version> = observed.desired.version.parse().ok();
+    let desired: Option<Version> = observed.desired.version.parse().ok();
     let mut plan = plan;
     for machine in &observed.adoptable {
         if !machine.is_k3s {
@@ -24,7 +24,7 @@ pub fn plan_adoption(observed: &Observed, plan: Draft) -> Draft {
             .version
             .as_deref()
             .and_then(|version| version.parse().ok());
-        let near = match (&version, &wanted) {
+        let near = match (&version, &desired) {
             (Some(has), Some(wants)) => has.minors_to(wants).abs() <= 1,
             _ => false,
         };

@@ -83,14 +83,14 @@ pub fn check(observed: &Observed, now: Timestamp, change: Change<'_>) -> Result<
 
 /// The version a ClusterClass is about to bring, if it is another one than the present.
 pub fn awaited_topology_version(observed: &Observed) -> Option<&str> {
-    let wanted = observed.cluster.topology_version.as_deref()?;
+    let desired = observed.cluster.topology_version.as_deref()?;
     let step = observed
         .cluster
         .upgrade_step
         .as_deref()
         .filter(|step| !step.is_empty());
     let version = observed.desired.version.as_str();
-    (wanted != version && step != Some(version)).then(|| step.unwrap_or(wanted))
+    (desired != version && step != Some(version)).then(|| step.unwrap_or(desired))
 }
 
 fn whole_blockers(observed: &Observed, now: Timestamp, change: Change<'_>) -> Blockers {

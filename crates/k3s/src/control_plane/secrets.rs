@@ -24,7 +24,7 @@ const RENEWAL: Duration = Duration::from_hours(365 * 24 / 2);
 /// What there is of a cluster's secrets.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    pub authorities: BTreeMap<Purpose, Secret>,
+    pub cas: BTreeMap<Purpose, Secret>,
     /// The token of the servers and, where it is another one, that of the agents, by name.
     tokens: Vec<(String, Option<Secret>)>,
     pub kubeconfig: Option<Secret>,
@@ -37,7 +37,7 @@ pub struct Secrets {
 /// What connecting to the workload cluster needs.
 pub struct Access<'secrets> {
     pub kubeconfig: &'secrets Secret,
-    pub authority: &'secrets Secret,
+    pub ca: &'secrets Secret,
     pub token: &'secrets Secret,
 }
 
@@ -52,7 +52,7 @@ pub async fn read(
     let mut found = Secrets::default();
     for purpose in purposes(config.has_embedded_etcd()) {
         let secret = reads.secret(&key, &purpose.secret_name(cluster), context).await?;
-        found.authorities.extend(secret.map(|secret| (purpose, secret)));
+        found.cas.extend(secret.map(|secret| (purpose, secret)));
     }
     let mut tokens = vec![format!("{cluster}-token")];
     if config.server().agent_token == Some(AgentToken::Separate) {
@@ -82,27 +82,26 @@ impl Secrets {
     pub fn access(&self) -> Option<Access<'_>> {
         Some(Access {
             kubeconfig: self.kubeconfig.as_ref()?,
-            authority: self.authorities.get(&Purpose::ClusterCa)?,
+            ca: self.cas.get(&Purpose::ClusterCa)?,
             token: self.tokens.first()?.1.as_ref()?,
         })
     }
 
     /// What a joining server needs, is not there and is not made any more.
     pub fn missing(&self, cluster: &str, embedded_etcd: bool) -> Vec<String> {
-        let authorities = purposes(embedded_etcd)
+        let cas = purposes(embedded_etcd)
             .into_iter()
-            .filter(|purpose| !self.authorities.contains_key(purpose))
+            .filter(|purpose| !self.cas.contains_key(purpose))
             .map(|purpose| purpose.secret_name(cluster));
         let tokens = self.tokens.iter().filter(|(_, secret)| secret.is_none());
-        authorities
-            .chain(tokens.map(|(name, _)| name.clone()))
+        cas.chain(tokens.map(|(name, _)| name.clone()))
             .map(|name| format!("Secret {name}"))
             .collect()
     }
 
     fn all(&self) -> impl Iterator<Item = &Secret> {
         let tokens = self.tokens.iter().filter_map(|(_, secret)| secret.as_ref());
-        self.authorities.values().chain(tokens)
+        self.cas.values().chain(tokens)
     }
 
     /// One of them by name, as it was read.
@@ -131,12 +130,9 @@ pub fn plan(snapshot: &Snapshot) -> Vec<(Action, &'static str)> {
     let mut made = Vec::new();
     if !observed.initialized {
         for purpose in purposes(observed.desired.embedded_etcd) {
-            if !secrets.authorities.contains_key(&purpose) {
+            if !secrets.cas.contains_key(&purpose) {
                 made.push(purpose);
-                plan.push((
-                    Action::MakeAuthority { purpose },
-                    "the first server signs with it",
-                ));
+                plan.push((Action::MakeCa { purpose }, "the first server signs with it"));
             }
         }
         for (name, secret) in &secrets.tokens {
@@ -168,13 +164,13 @@ fn kubeconfig(snapshot: &Snapshot, made: &[Purpose]) -> Option<(Action, &'static
             }
         }
     };
-    let is_there = |purpose| made.contains(&purpose) || secrets.authorities.contains_key(&purpose);
+    let is_there = |purpose| made.contains(&purpose) || secrets.cas.contains_key(&purpose);
     // Without the key of the CA nobody but the user can make one.
     let signs = made.contains(&Purpose::ClientCa)
         || secrets
-            .authorities
+            .cas
             .get(&Purpose::ClientCa)
-            .and_then(|authority| secret::read_key_pair(authority).ok())
+            .and_then(|ca| secret::read_key_pair(ca).ok())
             .is_some_and(|pair| pair.key.is_some());
     let renew = secrets.kubeconfig.is_some();
     (is_there(Purpose::ClusterCa) && signs).then_some((Action::WriteKubeconfig { renew }, why))

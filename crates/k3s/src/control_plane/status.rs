@@ -29,41 +29,41 @@ use crate::{
 
 /// One condition in both forms.
 struct Told {
-    newer: Report,
-    older: Option<LegacyReport>,
+    v1beta2: Report,
+    v1beta1: Option<LegacyReport>,
 }
 
 fn good(type_: &str, reason: &str) -> Told {
     Told {
-        newer: Report::new(type_, Status::True, reason, ""),
-        older: Some(LegacyReport::good(type_)),
+        v1beta2: Report::new(type_, Status::True, reason, ""),
+        v1beta1: Some(LegacyReport::good(type_)),
     }
 }
 
 fn bad(type_: &str, severity: Severity, reason: &str, message: &str) -> Told {
     Told {
-        newer: Report::new(type_, Status::False, reason, message),
-        older: Some(LegacyReport::bad(type_, severity, reason, message)),
+        v1beta2: Report::new(type_, Status::False, reason, message),
+        v1beta1: Some(LegacyReport::bad(type_, severity, reason, message)),
     }
 }
 
 fn unknown(type_: &str, reason: &str, message: &str) -> Told {
     Told {
-        newer: Report::new(type_, Status::Unknown, reason, message),
-        older: Some(LegacyReport::unknown(type_, reason, message)),
+        v1beta2: Report::new(type_, Status::Unknown, reason, message),
+        v1beta1: Some(LegacyReport::unknown(type_, reason, message)),
     }
 }
 
 /// Of one form only.
-fn newer(type_: &str, status: bool, yes: &str, no: &str, message: &str) -> Told {
+fn v1beta2(type_: &str, status: bool, yes: &str, no: &str, message: &str) -> Told {
     let (status, reason) = if status {
         (Status::True, yes)
     } else {
         (Status::False, no)
     };
     Told {
-        newer: Report::new(type_, status, reason, message),
-        older: None,
+        v1beta2: Report::new(type_, status, reason, message),
+        v1beta1: None,
     }
 }
 
@@ -138,26 +138,30 @@ pub fn status(
     let mut stored = status
         .v1beta2
         .take()
-        .and_then(|newer| newer.conditions)
+        .and_then(|v1beta2| v1beta2.conditions)
         .unwrap_or_default();
-    let mut older = conditions::to_legacy(status.conditions.as_deref().unwrap_or_default());
-    for Told { newer, older: legacy } in &told {
-        condition::set(&mut stored, newer, generation, now);
+    let mut v1beta1 = conditions::to_legacy(status.conditions.as_deref().unwrap_or_default());
+    for Told {
+        v1beta2,
+        v1beta1: legacy,
+    } in &told
+    {
+        condition::set(&mut stored, v1beta2, generation, now);
         if let Some(legacy) = legacy {
-            legacy::set(&mut older, legacy, now);
+            legacy::set(&mut v1beta1, legacy, now);
         }
     }
-    let summary = summarize(&older);
-    legacy::set(&mut older, &summary, now);
+    let summary = summarize(&v1beta1);
+    legacy::set(&mut v1beta1, &summary, now);
     status.v1beta2 = Some(V1Beta2Status {
         conditions: Some(stored),
     });
-    status.conditions = Some(conditions::from_legacy(&older));
+    status.conditions = Some(conditions::from_legacy(&v1beta1));
     status
 }
 
-/// The older Ready: the worst of the six it always summed up.
-fn summarize(older: &[legacy::LegacyCondition]) -> LegacyReport {
+/// The v1beta1 Ready: the worst of the six it always summed up.
+fn summarize(v1beta1: &[legacy::LegacyCondition]) -> LegacyReport {
     let summed = [
         conditions::MACHINES_SPEC_UP_TO_DATE,
         conditions::RESIZED,
@@ -166,7 +170,7 @@ fn summarize(older: &[legacy::LegacyCondition]) -> LegacyReport {
         conditions::CERTIFICATES_AVAILABLE,
         conditions::TOKEN_AVAILABLE,
     ];
-    let worst = older
+    let worst = v1beta1
         .iter()
         .filter(|condition| summed.contains(&condition.type_.as_str()) && condition.status != "True")
         .min_by_key(|condition| (condition.status != "False", condition.severity));
@@ -305,7 +309,7 @@ fn conditions_of(
             ),
         )
     });
-    told.push(newer(
+    told.push(v1beta2(
         names::condition::ROLLING_OUT,
         !outdated.is_empty(),
         names::reason::ROLLING_OUT,
@@ -316,7 +320,7 @@ fn conditions_of(
             format!("{}{}", outdated.join("; "), waiting_suffix(&waiting))
         },
     ));
-    told.push(newer(
+    told.push(v1beta2(
         names::condition::MACHINES_UP_TO_DATE,
         outdated.is_empty(),
         names::reason::UP_TO_DATE,
@@ -365,7 +369,7 @@ fn conditions_of(
         } else {
             String::new()
         };
-        newer(type_, active, yes, no, &message)
+        v1beta2(type_, active, yes, no, &message)
     };
     told.push(scaling(true));
     told.push(scaling(false));
@@ -390,7 +394,7 @@ fn conditions_of(
             && !plan
                 .actions()
                 .any(|action| matches!(action, Action::Adopt { .. })));
-    told.push(newer(
+    told.push(v1beta2(
         conditions::MACHINES_OWNED,
         !refused,
         "Owned",
@@ -406,7 +410,7 @@ fn conditions_of(
         .filter(|server| server.health_check.ours_to_remediate)
         .map(|server| server.name.as_str())
         .collect();
-    told.push(newer(
+    told.push(v1beta2(
         names::condition::REMEDIATING,
         !remediating.is_empty(),
         names::reason::REMEDIATING,
@@ -417,7 +421,7 @@ fn conditions_of(
             format!("{}{}", remediating.join(", "), waiting_suffix(&waiting))
         },
     ));
-    told.push(newer(
+    told.push(v1beta2(
         names::condition::DELETING,
         observed.deleting,
         names::reason::DELETING,

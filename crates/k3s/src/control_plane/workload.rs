@@ -92,14 +92,14 @@ pub struct Workloads {
 fn dial(
     key: &ObjectKey,
     kubeconfig: &Secret,
-    authority: &Secret,
+    ca: &Secret,
     token: &str,
     clients: &Clients,
 ) -> Result<Ways, Error> {
     let access = kubeconfig::access(kubeconfig)?;
     let supervisor = access
         .clone()
-        .trusting(&secret::read_key_pair(authority)?.certificate)
+        .trusting(&secret::read_key_pair(ca)?.certificate)
         .map_err(|refused| Error::Unusable {
             doing: "connecting to the supervisor of the workload cluster".to_owned(),
             problem: refused.to_string(),
@@ -133,12 +133,26 @@ impl Workloads {
         self.connections.lock().remove(key);
     }
 
+    /// How many clusters are connected.
+    pub fn connected(&self) -> usize {
+        self.connections.lock().len()
+    }
+
+    /// How many leases are watched.
+    pub fn leases(&self) -> usize {
+        let connections = self.connections.lock();
+        connections
+            .values()
+            .map(|connection| connection.leases.len())
+            .sum()
+    }
+
     /// The connection of a control plane; a new one where the kubeconfig has changed.
     pub fn connect(
         &self,
         key: &ObjectKey,
         secret: &Secret,
-        authority: &Secret,
+        ca: &Secret,
         token: &str,
         context: &Context,
     ) -> Result<Arc<Connection>, Error> {
@@ -149,7 +163,7 @@ impl Workloads {
             return Ok(Arc::clone(connection));
         }
         let clients = Clients::of(context).connecting_by(self.connector.clone());
-        let ways = dial(key, secret, authority, token, &clients)?;
+        let ways = dial(key, secret, ca, token, &clients)?;
         let stop = CancellationToken::new();
         let seen = Arc::new(Mutex::new(Seen::default()));
         let caller = Caller {

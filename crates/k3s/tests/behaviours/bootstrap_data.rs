@@ -6,17 +6,17 @@ use slipway_k3s::api::KThreesConfig;
 
 use super::base64_of;
 use crate::{
-    stage::{NEW, Stage},
-    theatre::{NAMESPACE, create, is_absent},
+    driver::{Driver, NEW},
+    environment::{NAMESPACE, create, is_absent},
 };
 
 /// S-24: the config of a machine pool gets the version of the pool's template, and its data is made once the control
 /// plane is there.
 #[tokio::test(start_paused = true)]
 async fn a_machine_pool_gets_its_bootstrap_data() {
-    let mut stage = Stage::standing(1, NEW).await;
+    let mut driver = Driver::standing(1, NEW).await;
     let pool = create(
-        &stage.dynamic("cluster.x-k8s.io", "v1beta2", "MachinePool"),
+        &driver.dynamic("cluster.x-k8s.io", "v1beta2", "MachinePool"),
         json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool",
             "metadata": {"name": "pool", "namespace": NAMESPACE},
             "spec": {"clusterName": "edge", "template": {"spec": {"clusterName": "edge", "version": "v1.34.0+k3s1",
@@ -30,20 +30,20 @@ async fn a_machine_pool_gets_its_bootstrap_data() {
                 "uid": pool.metadata.uid, "controller": true}]},
         "spec": {"agentConfig": {"nodeLabels": ["tier=pool"]}}}))
     .expect("a config");
-    stage
+    driver
         .configs()
         .create(&PostParams::default(), &config)
         .await
         .expect("it is created");
-    stage.rounds(2).await;
-    let secret = stage.secrets().get("pool").await.expect("the data");
+    driver.rounds(2).await;
+    let secret = driver.secrets().get("pool").await.expect("the data");
     let userdata = String::from_utf8(secret.data.expect("data")["value"].0.clone()).expect("text");
     assert!(
         userdata.contains("INSTALL_K3S_VERSION=v1.34.0+k3s1"),
         "{userdata}"
     );
     assert!(userdata.contains("- tier=pool") && userdata.contains("k3s-install.sh agent"));
-    let status = stage
+    let status = driver
         .configs()
         .get("pool")
         .await
@@ -54,60 +54,60 @@ async fn a_machine_pool_gets_its_bootstrap_data() {
 }
 
 /// S-53: an external datastore: its connection string reaches the servers from the secret, no authority of etcd is made,
-/// and an even number of servers heals without a look at etcd.
+/// and an even number of servers heals without a read of etcd.
 #[tokio::test(start_paused = true)]
 async fn an_external_datastore_is_used_and_healed() {
     let spec = json!({"kthreesConfigSpec": {"serverConfig": {"datastore": {
         "endpointFrom": {"secret": {"name": "database", "key": "url"}}, "caFile": "/etc/database.crt"}}}});
-    let mut stage = Stage::with(2, NEW, spec).await;
-    stage.rounds(3).await;
-    assert!(stage.model.lock().hosts.is_empty(), "the secret is waited for");
+    let mut driver = Driver::with(2, NEW, spec).await;
+    driver.rounds(3).await;
+    assert!(driver.model.lock().hosts.is_empty(), "the secret is waited for");
     let secret = serde_json::from_value(json!({"metadata": {"name": "database"},
         "data": {"url": base64_of("postgres://fleet:hunter2@10.0.0.9/k3s")}}))
     .expect("a secret");
-    stage
+    driver
         .secrets()
         .create(&PostParams::default(), &secret)
         .await
         .expect("it is created");
     for _ in 0..40 {
-        stage.round().await;
-        if stage.model.lock().nodes.len() == 2 {
+        driver.round().await;
+        if driver.model.lock().nodes.len() == 2 {
             break;
         }
     }
-    stage.rounds(3).await;
-    let names = stage.names().await;
+    driver.rounds(3).await;
+    let names = driver.names().await;
     assert_eq!(names.len(), 2);
-    let userdata = stage.userdata_of(&names[0]);
+    let userdata = driver.userdata_of(&names[0]);
     assert!(
         userdata.contains("datastore-endpoint: postgres://fleet:hunter2@10.0.0.9/k3s")
             && userdata.contains("datastore-cafile: /etc/database.crt"),
         "{userdata}"
     );
-    assert!(is_absent(&stage.secrets(), "edge-etcd").await);
-    let plane = serde_json::to_string(&stage.planes().get("edge").await.expect("it")).unwrap_or_default();
+    assert!(is_absent(&driver.secrets(), "edge-etcd").await);
+    let plane = serde_json::to_string(&driver.planes().get("edge").await.expect("it")).unwrap_or_default();
     assert!(
         !plane.contains("hunter2"),
         "the password is nowhere in the status"
     );
-    let keeper = stage.model.lock().members[0].host.clone();
+    let keeper = driver.model.lock().members[0].host.clone();
     let victim = names
         .iter()
         .find(|name| **name != keeper)
         .expect("the other")
         .clone();
-    stage.model.lock().kill(&victim);
-    stage.rounds(5).await;
-    stage.hand_over(&victim).await;
+    driver.model.lock().kill(&victim);
+    driver.rounds(5).await;
+    driver.hand_over(&victim).await;
     for _ in 0..30 {
-        stage.round().await;
-        let names = stage.names().await;
-        if names.len() == 2 && !names.contains(&victim) && stage.model.lock().nodes.len() == 2 {
+        driver.round().await;
+        let names = driver.names().await;
+        if names.len() == 2 && !names.contains(&victim) && driver.model.lock().nodes.len() == 2 {
             break;
         }
     }
-    let names = stage.names().await;
+    let names = driver.names().await;
     assert!(
         names.len() == 2 && !names.contains(&victim),
         "the dead one is replaced: {names:?}"

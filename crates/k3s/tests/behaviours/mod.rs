@@ -1,4 +1,4 @@
-//! Behaviours shown with both controllers at work on the stage, beyond the journeys of `component`.
+//! Behaviours shown with both controllers at work on the driver, beyond the journeys of `component`.
 
 mod bootstrap_data;
 mod changes;

@@ -5,22 +5,22 @@ use serde_json::json;
 use slipway_kit::clusterctl::put_down;
 
 use crate::{
-    stage::{NEW, OLD, Stage},
-    theatre::{NAMESPACE, all, change, create, is_absent, patch_status},
+    driver::{Driver, NEW, OLD},
+    environment::{NAMESPACE, all, change, create, is_absent, patch_status},
 };
 
 /// S-55: what `clusterctl move` carries, specs without status under new uids, is enough to go on: no machine is replaced,
 /// nothing is initialised again, no secret is made.
 #[tokio::test(start_paused = true)]
 async fn a_moved_cluster_goes_on_where_it_was() {
-    let stage = Stage::standing(3, OLD).await;
-    let names = stage.names().await;
+    let driver = Driver::standing(3, OLD).await;
+    let names = driver.names().await;
     let pause = |paused: bool| json!({"spec": {"paused": paused}});
-    change(&stage.clusters(), "edge", &pause(true)).await;
-    let objects = stage.management.objects();
+    change(&driver.clusters(), "edge", &pause(true)).await;
+    let objects = driver.management.objects();
 
-    let mut target = Stage::empty();
-    target.take_over(&stage);
+    let mut target = Driver::empty();
+    target.take_over(&driver);
     target.set_up_namespace().await;
     // Owners come before what they own, as clusterctl orders them.
     let order = [
@@ -50,7 +50,7 @@ async fn a_moved_cluster_goes_on_where_it_was() {
     target.rounds(12).await;
     assert_eq!(target.names().await, names, "no machine is replaced");
     assert!(
-        target.book.lock().initialised.is_empty(),
+        target.recorder.lock().initialised.is_empty(),
         "nothing is initialised again"
     );
     assert_eq!(target.secret_contents().await, before);
@@ -72,30 +72,34 @@ async fn a_moved_cluster_goes_on_where_it_was() {
 /// S-57: machines that lost their owner are adopted; machines of another owner are refused with a condition.
 #[tokio::test(start_paused = true)]
 async fn machines_are_adopted_and_mixed_ownership_is_refused() {
-    let mut stage = Stage::standing(3, NEW).await;
-    let names = stage.names().await;
+    let mut driver = Driver::standing(3, NEW).await;
+    let names = driver.names().await;
     for name in &names {
         let patch = json!({"metadata": {"ownerReferences": null}});
-        change(&stage.machines(), name, &patch).await;
+        change(&driver.machines(), name, &patch).await;
     }
-    stage.rounds(4).await;
-    assert_eq!(stage.names().await, names, "none is replaced");
-    for machine in stage.servers().await {
+    driver.rounds(4).await;
+    assert_eq!(driver.names().await, names, "none is replaced");
+    for machine in driver.servers().await {
         let owner = machine.owner_references().first().cloned().expect("an owner");
         assert_eq!(
             (owner.kind.as_str(), owner.controller),
             ("KThreesControlPlane", Some(true))
         );
     }
-    assert_eq!(stage.plane_condition("MachinesOwned").await["status"], "True");
+    assert_eq!(driver.plane_condition("MachinesOwned").await["status"], "True");
 
     let foreign = json!({"metadata": {"ownerReferences": [{"apiVersion": "controlplane.cluster.x-k8s.io/v1beta2",
         "kind": "KubeadmControlPlane", "name": "other", "uid": "another", "controller": true}]}});
-    change(&stage.machines(), &names[0], &foreign).await;
-    stage.change_plane(json!({"version": "v1.34.2+k3s1"})).await;
-    stage.rounds(8).await;
-    assert_eq!(stage.names().await, names, "nothing is done beside another owner");
-    let told = stage.plane_condition("MachinesOwned").await;
+    change(&driver.machines(), &names[0], &foreign).await;
+    driver.change_plane(json!({"version": "v1.34.2+k3s1"})).await;
+    driver.rounds(8).await;
+    assert_eq!(
+        driver.names().await,
+        names,
+        "nothing is done beside another owner"
+    );
+    let told = driver.plane_condition("MachinesOwned").await;
     assert_eq!(told["reason"], "MixedOwnership", "{told}");
     assert!(
         told["message"].as_str().unwrap_or_default().contains(&names[0]),
@@ -106,9 +110,9 @@ async fn machines_are_adopted_and_mixed_ownership_is_refused() {
 /// S-57: a machine too far away in version is refused, and the condition says which.
 #[tokio::test(start_paused = true)]
 async fn a_machine_of_a_distant_version_is_not_adopted() {
-    let mut stage = Stage::new(1, NEW).await;
+    let mut driver = Driver::new(1, NEW).await;
     let orphan = create(
-        &stage.machines(),
+        &driver.machines(),
         json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
             "metadata": {"name": "orphan", "namespace": NAMESPACE, "labels": {
                 "cluster.x-k8s.io/cluster-name": "edge", "cluster.x-k8s.io/control-plane": ""}},
@@ -116,13 +120,13 @@ async fn a_machine_of_a_distant_version_is_not_adopted() {
                 "apiGroup": "bootstrap.cluster.x-k8s.io", "kind": "KThreesConfig", "name": "orphan"}}}}),
     )
     .await;
-    stage.rounds(4).await;
+    driver.rounds(4).await;
     assert_eq!(
-        stage.names().await,
+        driver.names().await,
         vec![orphan.name_any()],
         "and none is made beside it"
     );
-    let told = stage.plane_condition("MachinesOwned").await;
+    let told = driver.plane_condition("MachinesOwned").await;
     assert_eq!(told["reason"], "AdoptionRefused");
     assert!(
         told["message"].as_str().unwrap_or_default().contains("orphan"),
@@ -133,20 +137,20 @@ async fn a_machine_of_a_distant_version_is_not_adopted() {
 /// A control plane whose Cluster is gone keeps no finalizer: core does not finish its Machines any more.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_gone_keeps_no_finalizer() {
-    let stage = Stage::standing(1, NEW).await;
+    let driver = Driver::standing(1, NEW).await;
     let patch = json!({"metadata": {"finalizers": null}});
-    change(&stage.clusters(), "edge", &patch).await;
+    change(&driver.clusters(), "edge", &patch).await;
     let parameters = DeleteParams::default();
-    stage
+    driver
         .clusters()
         .delete("edge", &parameters)
         .await
         .expect("the Cluster goes");
-    stage
+    driver
         .planes()
         .delete("edge", &parameters)
         .await
         .expect("the control plane goes");
-    stage.look().await;
-    assert!(is_absent(&stage.planes(), "edge").await);
+    driver.reconcile_all().await;
+    assert!(is_absent(&driver.planes(), "edge").await);
 }

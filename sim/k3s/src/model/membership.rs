@@ -1,6 +1,8 @@
 //! How hosts come and go: servers join etcd, nodes register, hosts die, return, are upgraded and destroyed.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
 
 use super::{ADDRESS_ANNOTATION, ETCD_ROLE, Host, MEMBER_ANNOTATION, Member, Model, Node, signed};
 
@@ -18,6 +20,7 @@ impl Model {
                 silent_since: None,
                 leaves_at: None,
                 rejoins_at: None,
+                rejoin_wait: Duration::ZERO,
                 first: false,
                 alarm: false,
                 server,
@@ -204,7 +207,20 @@ impl Model {
         self.keep_leader();
     }
 
-    /// k3s on a host whose member was removed has been started again and joins anew.
+    /// The platform makes k3s on a host wait before it joins again.
+    pub fn delay_rejoin(&mut self, host: &str, wait: Duration) {
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.rejoin_wait = wait;
+        }
+    }
+
+    /// When k3s on a host joins again whose member is removed now.
+    pub(super) fn rejoins_at(&self, host: &str) -> Option<Timestamp> {
+        let wait = self.hosts.get(host)?.rejoin_wait;
+        self.now.saturating_add(signed(self.timing.rejoin + wait)).ok()
+    }
+
+    /// k3s on a host whose member was removed has been started again and joins again.
     pub(super) fn rejoin(&mut self, host: &str) {
         let again = self.now.saturating_add(signed(super::CONNECTED)).ok();
         let may = self.may_join();

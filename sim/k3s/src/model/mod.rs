@@ -27,7 +27,7 @@ pub const LEASE: Duration = Duration::from_secs(10);
 pub const ANNOTATIONS: Duration = Duration::from_secs(3);
 /// How long a host keeps running after it was told to go.
 pub const SHUTDOWN: Duration = Duration::from_secs(30);
-/// How long it takes k3s on a host whose member was removed to end, be started again and join anew.
+/// How long it takes k3s on a host whose member was removed to end, be started again and join again.
 pub const REJOIN: Duration = Duration::from_secs(20);
 /// How long etcd wants a member to be connected before it counts on it.
 const CONNECTED: Duration = Duration::from_secs(5);
@@ -89,8 +89,10 @@ pub struct Host {
     pub silent_since: Option<Timestamp>,
     /// It was told to go, and is gone then.
     pub leaves_at: Option<Timestamp>,
-    /// Its member was removed while it ran: k3s ends, is started again, and joins anew then.
+    /// Its member was removed while it ran: k3s ends, is started again, and joins again then.
     pub rejoins_at: Option<Timestamp>,
+    /// How long a start of k3s waits on it that finds its member removed.
+    pub rejoin_wait: Duration,
     /// It started the cluster: its k3s knows no other server to join.
     pub first: bool,
     /// etcd has raised NOSPACE on it.

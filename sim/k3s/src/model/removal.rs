@@ -1,8 +1,6 @@
 //! How members leave: the removal controller, and the deletion of a node.
 
-use super::{
-    ADDRESS_ANNOTATION, ETCD_ROLE, MEMBER_ANNOTATION, Model, REMOVE_ANNOTATION, REMOVED_ANNOTATION, signed,
-};
+use super::{ADDRESS_ANNOTATION, ETCD_ROLE, MEMBER_ANNOTATION, Model, REMOVE_ANNOTATION, REMOVED_ANNOTATION};
 
 enum Removal {
     Done,
@@ -145,7 +143,7 @@ impl Model {
             }
         }
         self.members.remove(index);
-        let rejoins = self.now.saturating_add(signed(self.timing.rejoin)).ok();
+        let rejoins = self.rejoins_at(&member.host);
         if let Some(host) = self.hosts.get_mut(&member.host)
             && !host.first
         {

@@ -114,12 +114,18 @@ impl Model {
             return;
         }
         let (now, stall) = (self.now, signed(self.timing.learner_stall));
-        let rejoins = now.saturating_add(signed(self.timing.rejoin)).ok();
         let stalled =
             |member: &super::Member| member.learner && now.duration_since(member.last_progress) > stall;
-        for member in self.members.iter().filter(|member| stalled(member)) {
+        let evicted: Vec<String> = self
+            .members
+            .iter()
+            .filter(|member| stalled(member))
+            .map(|member| member.host.clone())
+            .collect();
+        for host in evicted {
             // k3s finds out that its member is gone when it is back, and joins again.
-            if let Some(host) = self.hosts.get_mut(&member.host) {
+            let rejoins = self.rejoins_at(&host);
+            if let Some(host) = self.hosts.get_mut(&host) {
                 host.rejoins_at = rejoins;
             }
         }

@@ -230,15 +230,15 @@ pub fn propagated(machines: &MachineTemplate) -> BTreeMap<&'static str, Value> {
     fields
 }
 
-/// The limits on deleting a machine, in the shape of the newer Machine; the newer fields win.
+/// The limits on deleting a machine, in the shape of the v1beta2 Machine; the v1beta2 fields win.
 fn deletion(machines: &MachineTemplate) -> Option<Value> {
-    let newer = machines
+    let v1beta2 = machines
         .spec
         .as_ref()
         .and_then(|spec| spec.deletion.clone())
         .unwrap_or_default();
-    let seconds = |newer: Option<i32>, older: &Option<String>| {
-        newer.or_else(|| {
+    let seconds = |v1beta2: Option<i32>, older: &Option<String>| {
+        v1beta2.or_else(|| {
             older
                 .as_deref()
                 .and_then(duration::parse)
@@ -248,19 +248,19 @@ fn deletion(machines: &MachineTemplate) -> Option<Value> {
     let fields = [
         (
             "nodeDrainTimeoutSeconds",
-            seconds(newer.node_drain_timeout_seconds, &machines.node_drain_timeout),
+            seconds(v1beta2.node_drain_timeout_seconds, &machines.node_drain_timeout),
         ),
         (
             "nodeVolumeDetachTimeoutSeconds",
             seconds(
-                newer.node_volume_detach_timeout_seconds,
+                v1beta2.node_volume_detach_timeout_seconds,
                 &machines.node_volume_detach_timeout,
             ),
         ),
         (
             "nodeDeletionTimeoutSeconds",
             seconds(
-                newer.node_deletion_timeout_seconds,
+                v1beta2.node_deletion_timeout_seconds,
                 &machines.node_deletion_timeout,
             ),
         ),

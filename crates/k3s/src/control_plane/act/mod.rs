@@ -188,7 +188,7 @@ impl Executor<'_> {
                 self.annotate_self(INITIALIZED_ANNOTATION, Some("true".into()))
                     .await
             }
-            Action::MakeAuthority { purpose } => self.make_authority(*purpose).await,
+            Action::MakeCa { purpose } => self.make_ca(*purpose).await,
             Action::MakeToken { secret } => self.make_token(secret).await,
             Action::TakeOverSecret { secret } => self.take_over_secret(secret).await,
             Action::WriteKubeconfig { .. } => self.write_kubeconfig().await,

@@ -28,7 +28,7 @@ impl Executor<'_> {
         })
     }
 
-    pub(super) async fn make_authority(&mut self, purpose: Purpose) -> Result<(), Error> {
+    pub(super) async fn make_ca(&mut self, purpose: Purpose) -> Result<(), Error> {
         let pair = certificate::generate(
             purpose,
             "kubernetes",
@@ -44,7 +44,7 @@ impl Executor<'_> {
             &pair,
         );
         let stored = store::create(&self.context.client, &made).await?;
-        self.snapshot.secrets.authorities.insert(purpose, stored);
+        self.snapshot.secrets.cas.insert(purpose, stored);
         Ok(())
     }
 
@@ -83,10 +83,10 @@ impl Executor<'_> {
 
     pub(super) async fn write_kubeconfig(&self) -> Result<(), Error> {
         let snapshot = &self.snapshot;
-        let (name, authorities) = (&snapshot.cluster_name, &snapshot.secrets.authorities);
+        let (name, cas) = (&snapshot.cluster_name, &snapshot.secrets.cas);
         let (Some(server), Some(client), Some(cluster)) = (
-            authorities.get(&Purpose::ClusterCa),
-            authorities.get(&Purpose::ClientCa),
+            cas.get(&Purpose::ClusterCa),
+            cas.get(&Purpose::ClientCa),
             &snapshot.cluster,
         ) else {
             return Ok(());

@@ -18,7 +18,7 @@ use crate::api::{KThreesConfig, KThreesControlPlane};
 /// InfraMachines are not watched, and the watches do not show who owns a field: so often the apiserver is asked all the same.
 const STANDS: Duration = Duration::from_mins(10);
 
-pub struct Kept {
+pub struct LastRead {
     generation: Option<i64>,
     read_at: Timestamp,
     servers: BTreeMap<String, Server>,
@@ -26,11 +26,11 @@ pub struct Kept {
 
 struct Server {
     version: Option<u64>,
-    marks: u64,
+    metadata_hash: u64,
     infra_machine: Option<(ApiResource, DynamicObject)>,
 }
 
-impl Kept {
+impl LastRead {
     pub fn of(snapshot: &Snapshot) -> Self {
         let servers = snapshot.machines.iter().map(|(name, machine)| {
             let infra_machine = snapshot.infra_machines.get(name).map(|(resource, found)| {
@@ -41,7 +41,7 @@ impl Kept {
             });
             let server = Server {
                 version: version(machine),
-                marks: marks(machine, snapshot.configs.get(name)),
+                metadata_hash: metadata_hash(machine, snapshot.configs.get(name)),
                 infra_machine,
             };
             (name.clone(), server)
@@ -72,8 +72,9 @@ impl Kept {
     ) -> bool {
         machines.len() == self.servers.len()
             && machines.iter().all(|(name, machine)| {
-                self.servers.get(name).is_some_and(|kept| {
-                    version(machine) >= kept.version && marks(machine, configs.get(name)) == kept.marks
+                self.servers.get(name).is_some_and(|read| {
+                    version(machine) >= read.version
+                        && metadata_hash(machine, configs.get(name)) == read.metadata_hash
                 })
             })
     }
@@ -84,7 +85,7 @@ fn version(machine: &Machine) -> Option<u64> {
 }
 
 /// What decides whether something is to be carried over to a server: all but its status.
-fn marks(machine: &Machine, config: Option<&KThreesConfig>) -> u64 {
+fn metadata_hash(machine: &Machine, config: Option<&KThreesConfig>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for metadata in [Some(&machine.metadata), config.map(|config| &config.metadata)] {
         of_metadata(metadata).hash(&mut hasher);
@@ -132,19 +133,19 @@ mod tests {
     fn watches_are_enough_only_while_they_show_what_was_read_or_a_newer_status() {
         let labels = json!({"pool": "servers"});
         let read = machine("9", &labels, "Provisioning");
-        let kept = Kept {
+        let last_read = LastRead {
             generation: Some(1),
             read_at: Timestamp::UNIX_EPOCH,
             servers: BTreeMap::from([(
                 "a".to_owned(),
                 Server {
                     version: version(&read),
-                    marks: marks(&read, None),
+                    metadata_hash: metadata_hash(&read, None),
                     infra_machine: None,
                 },
             )]),
         };
-        let holds = |machines: &[(&str, Machine)]| kept.is_shown(&shown(machines), &BTreeMap::new());
+        let holds = |machines: &[(&str, Machine)]| last_read.is_shown(&shown(machines), &BTreeMap::new());
         assert!(holds(&[("a", read.clone())]));
         assert!(
             holds(&[("a", machine("10", &labels, "Running"))]),

@@ -1,4 +1,4 @@
-//! What a user makes and looks at: the kinds by name, and a cluster with its control plane, templates and workers.
+//! What a user makes and reads: the kinds by name, and a cluster with its control plane, templates and workers.
 
 use k8s_openapi::{
     api::core::v1::{Namespace, Secret},
@@ -13,12 +13,12 @@ use slipway_k3s::api::{KThreesConfig, KThreesControlPlane};
 use slipway_kit::core::kinds::{CORE, INFRASTRUCTURE};
 
 use super::{
-    NAMESPACE, Theatre,
+    Environment, NAMESPACE,
     kinds::foreign_crds,
     objects::{create, merge, patch_status},
 };
 
-impl Theatre {
+impl Environment {
     pub fn dynamic(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         Api::namespaced_with(self.management.client(), NAMESPACE, &resource)
@@ -32,7 +32,7 @@ impl Theatre {
         self.dynamic(CORE, "v1beta2", "Cluster")
     }
 
-    pub fn hosts(&self) -> Api<DynamicObject> {
+    pub fn infra_machines(&self) -> Api<DynamicObject> {
         self.dynamic(INFRASTRUCTURE, "v1beta1", "HostMachine")
     }
 

@@ -1,4 +1,4 @@
-//! The theatre as the sweep's journeys have it: controllers, invariants, and the end that counts.
+//! The environment as the sweep's journeys have it: controllers, invariants, and the end that counts.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -19,7 +19,7 @@ use slipway_k3s::{
 use slipway_kit::journey::Surroundings;
 use slipway_runtime::{Clock, controller::Registration};
 
-use super::{Scene, Theatre};
+use super::{Environment, State};
 use crate::extension::{EVERYTHING, patches};
 
 /// An update extension that can do everything; the way to it is counted, and fails where the faults say so.
@@ -42,19 +42,19 @@ fn extension(faults: &Faults) -> HookClient {
     }))
 }
 
-impl Surroundings for Theatre {
-    type State = Scene;
+impl Surroundings for Environment {
+    type State = State;
 
     fn new(server: &Apiserver, clock: Clock) -> Self {
-        Theatre::new(server.clone(), clock)
+        Environment::new(server.clone(), clock)
     }
 
-    fn resume(server: &Apiserver, clock: Clock, scene: &Scene) -> Self {
-        Theatre::resume(server.clone(), clock, scene)
+    fn resume(server: &Apiserver, clock: Clock, state: &State) -> Self {
+        Environment::resume(server.clone(), clock, state)
     }
 
-    fn state(&self) -> Scene {
-        self.scene()
+    fn state(&self) -> State {
+        self.state()
     }
 
     fn controllers(self: &Arc<Self>, faults: &Faults) -> Vec<Registration> {
@@ -66,10 +66,10 @@ impl Surroundings for Theatre {
     }
 
     fn play(self: &Arc<Self>) -> BoxFuture<'static, ()> {
-        let theatre = Arc::clone(self);
+        let environment = Arc::clone(self);
         async move {
             loop {
-                theatre.step().await;
+                environment.step().await;
                 tokio::time::sleep(Duration::from_secs(5)).await;
             }
         }
@@ -102,7 +102,7 @@ impl Surroundings for Theatre {
             "objects": ends,
             "etcd": [model.voters(), model.healthy_voters(), model.members.len()],
             "hosts": hosts,
-            "violations": self.book.lock().violations,
+            "violations": self.recorder.lock().violations,
         })
     }
 }
@@ -125,7 +125,7 @@ fn plain(mut object: Value) -> String {
         }
         if let Some(conditions) = status
             .get_mut("v1beta2")
-            .and_then(|newer| newer["conditions"].as_array_mut())
+            .and_then(|v1beta2| v1beta2["conditions"].as_array_mut())
         {
             conditions.sort_by_key(|condition| condition["type"].to_string());
         }

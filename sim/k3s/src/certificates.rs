@@ -1,4 +1,4 @@
-//! The certificates of a cluster: what its servers show, signed by the authority their userdata brought, and whom
+//! The certificates of a cluster: what its servers show, signed by the CA their userdata brought, and whom
 //! they believe.
 
 use std::sync::Arc;
@@ -32,18 +32,18 @@ impl Identity {
     }
 }
 
-/// The authorities of a cluster, as PEM.
-pub struct Authorities<'a> {
+/// The CAs of a cluster, as PEM.
+pub struct Cas<'a> {
     pub server_certificate: &'a str,
     pub server_key: &'a str,
     pub client_certificate: &'a str,
 }
 
-/// What the servers speak TLS with; clients may show a certificate, and it must then be the client authority's.
+/// What the servers speak TLS with; clients may show a certificate, and it must then be the client CA's.
 /// Says what is wrong without quoting a key.
-pub fn tls(authorities: &Authorities<'_>, names: &[String]) -> Result<ServerConfig, &'static str> {
-    let key = KeyPair::from_pem(authorities.server_key).map_err(|_| "the key of server-ca cannot be read")?;
-    let issuer = Issuer::from_ca_cert_pem(authorities.server_certificate, key)
+pub fn tls(cas: &Cas<'_>, names: &[String]) -> Result<ServerConfig, &'static str> {
+    let key = KeyPair::from_pem(cas.server_key).map_err(|_| "the key of server-ca cannot be read")?;
+    let issuer = Issuer::from_ca_cert_pem(cas.server_certificate, key)
         .map_err(|_| "the certificate of server-ca cannot be read")?;
     let mut all: Vec<String> = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"]
         .map(str::to_owned)
@@ -68,12 +68,12 @@ pub fn tls(authorities: &Authorities<'_>, names: &[String]) -> Result<ServerConf
     };
     let mut chain = vec![certificate.der().clone()];
     chain.extend(read(
-        authorities.server_certificate,
+        cas.server_certificate,
         "the certificate of server-ca cannot be read",
     )?);
     let mut clients = RootCertStore::empty();
     for certificate in read(
-        authorities.client_certificate,
+        cas.client_certificate,
         "the certificate of client-ca cannot be read",
     )? {
         clients

@@ -1,5 +1,5 @@
-//! A stage for both controllers, driven by hand in virtual time: each round time passes, core and hosts do their part,
-//! and both controllers look at everything.
+//! Drives both controllers by hand in virtual time: each round time passes, core and hosts do their part, and both
+//! controllers reconcile everything.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -19,59 +19,57 @@ use slipway_runtime::{
     controller::{Context, Reconciler},
 };
 
-use super::theatre::{Theatre, all, condition_of, set_condition};
+use super::environment::{Environment, all, condition_of, set_condition};
 
 /// Two minor versions that follow each other, between which k3s changed a server's labels.
 pub const OLD: &str = "v1.33.4+k3s1";
 pub const NEW: &str = "v1.34.1+k3s1";
 
-pub struct Stage {
-    theatre: Theatre,
+pub struct Driver {
+    environment: Environment,
     pub context: Context,
     pub control_plane: ControlPlaneReconciler,
     /// Time is moved by hand between rounds and runs by itself within one: for tests with sockets.
     pub real_time: bool,
 }
 
-impl Deref for Stage {
-    type Target = Theatre;
+impl Deref for Driver {
+    type Target = Environment;
 
-    fn deref(&self) -> &Theatre {
-        &self.theatre
+    fn deref(&self) -> &Environment {
+        &self.environment
     }
 }
 
-impl Stage {
+impl Driver {
     pub async fn new(replicas: i32, version: &str) -> Self {
         Self::with(replicas, version, json!({})).await
     }
 
     /// With a spec merged over the usual one.
     pub async fn with(replicas: i32, version: &str, more: Value) -> Self {
-        let stage = Self::empty();
-        stage.set_up_with(replicas, version, &more).await;
-        stage
+        let driver = Self::empty();
+        driver.set_up_with(replicas, version, &more).await;
+        driver
     }
 
     /// With servers that are up.
     pub async fn standing(replicas: i32, version: &str) -> Self {
-        let mut stage = Self::new(replicas, version).await;
+        let mut driver = Self::new(replicas, version).await;
         let servers = usize::try_from(replicas).expect("a number of servers");
-        stage.until_settled(servers, version).await;
-        stage
+        driver.until_settled(servers, version).await;
+        driver
     }
 
     /// Before the user has made anything.
     pub fn empty() -> Self {
         let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time"));
-        let theatre = Theatre::new(Apiserver::new(clock), clock);
-        let mut context = Context::for_tests(theatre.management.client(), 7);
+        let environment = Environment::new(Apiserver::new(clock), clock);
+        let mut context = Context::for_tests(environment.management.client(), 7);
         context.clock = clock;
-        // A host that joins again on its way out is seen by reconciles that come seconds apart; rounds do not.
-        theatre.model.lock().timing.rejoin = Duration::from_hours(1);
-        let connector = theatre.connector(&Faults::none());
+        let connector = environment.connector(&Faults::none());
         Self {
-            theatre,
+            environment,
             context,
             control_plane: ControlPlaneReconciler::new(ControlPlanes::connecting_by(connector)),
             real_time: false,
@@ -80,14 +78,14 @@ impl Stage {
 
     /// Another process takes over: nothing in memory is left.
     pub fn restart(&mut self) {
-        let connector = self.theatre.connector(&Faults::none());
+        let connector = self.environment.connector(&Faults::none());
         self.control_plane = ControlPlaneReconciler::new(ControlPlanes::connecting_by(connector));
     }
 
     /// The same workload cluster, seen from here.
     pub fn take_over(&mut self, other: &Self) {
-        self.theatre.take_over(&other.theatre);
-        self.context.clock = other.theatre.clock;
+        self.environment.take_over(&other.environment);
+        self.context.clock = other.environment.clock;
         self.restart();
     }
 
@@ -101,20 +99,20 @@ impl Stage {
         }
     }
 
-    /// One round: time passes, core and hosts do their part, both controllers look at everything.
+    /// One round: time passes, core and hosts do their part, both controllers reconcile everything.
     pub async fn round(&mut self) {
         self.pass(Duration::from_secs(15)).await;
         self.step().await;
         // The watch takes the changes in.
         self.pass(Duration::from_millis(200)).await;
         tokio::time::sleep(Duration::from_millis(30)).await;
-        self.look().await;
-        let violations = self.book.lock().violations.clone();
+        self.reconcile_all().await;
+        let violations = self.recorder.lock().violations.clone();
         assert!(violations.is_empty(), "{violations:?}");
     }
 
-    /// Both controllers look at everything.
-    pub async fn look(&self) {
+    /// Both controllers reconcile everything.
+    pub async fn reconcile_all(&self) {
         let configs = self
             .configs()
             .list(&ListParams::default())
@@ -172,7 +170,7 @@ impl Stage {
         self.servers().await.iter().map(ResourceExt::name_any).collect()
     }
 
-    /// A condition of the control plane in its newer form, or null.
+    /// A condition of the control plane of the v1beta2 contract, or null.
     pub async fn plane_condition(&self, type_: &str) -> Value {
         let plane = self.planes().get("edge").await.expect("the control plane");
         let status = serde_json::to_value(plane.status).unwrap_or_default();
@@ -209,7 +207,7 @@ impl Stage {
 
     /// What a host booted with.
     pub fn userdata_of(&self, host: &str) -> String {
-        self.book.lock().userdata[host].clone()
+        self.recorder.lock().userdata[host].clone()
     }
 
     pub async fn machine(&self, name: &str) -> DynamicObject {

@@ -1,7 +1,7 @@
 //! The hosts and the simulated K3s on them: a host boots by its userdata, the model's nodes are shown in the workload
 //! cluster, and what the controller wrote onto them is brought back.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -19,12 +19,12 @@ use slipway_k3s_sim::{Model, Node, model};
 use slipway_kit::core::Hosts;
 use slipway_runtime::Clock;
 
-use super::{Book, Theatre, note, objects::patch_status};
+use super::{Environment, Recorder, note, objects::patch_status};
 
 /// The hosts behind the machines, each with a K3s of the model.
 pub(super) struct K3sHosts {
     pub model: Arc<Mutex<Model>>,
-    pub book: Arc<Mutex<Book>>,
+    pub recorder: Arc<Mutex<Recorder>>,
     pub clock: Clock,
 }
 
@@ -62,7 +62,7 @@ impl Hosts for K3sHosts {
         let mut model = self.model.lock();
         if userdata.contains("k3s-install.sh agent") {
             if model.join_worker(name, &version) {
-                self.book
+                self.recorder
                     .lock()
                     .userdata
                     .insert(name.to_owned(), userdata.to_owned());
@@ -84,26 +84,29 @@ impl Hosts for K3sHosts {
                 node.labels
                     .insert("node-role.kubernetes.io/control-plane".into(), "true".into());
             }
-            self.book
+            self.recorder
                 .lock()
                 .userdata
                 .insert(name.to_owned(), userdata.to_owned());
             return;
         }
         if userdata.contains("cluster-init: true") {
-            self.book.lock().initialised.push(name.to_owned());
+            self.recorder.lock().initialised.push(name.to_owned());
             if !model.members.is_empty() {
                 drop(model);
                 self.violation(format!("S-15: {name} would initialise a second cluster"));
                 return;
             }
             model.initialize(name, &version);
-            self.book
+            self.recorder
                 .lock()
                 .userdata
                 .insert(name.to_owned(), userdata.to_owned());
         } else if model.join(name, &version) {
-            self.book
+            if userdata.contains("/db/etcd/tombstone || sleep 600") {
+                model.delay_rejoin(name, Duration::from_mins(10));
+            }
+            self.recorder
                 .lock()
                 .userdata
                 .insert(name.to_owned(), userdata.to_owned());
@@ -113,11 +116,11 @@ impl Hosts for K3sHosts {
 
 impl K3sHosts {
     fn violation(&self, what: String) {
-        note(&self.book, self.clock, what);
+        note(&self.recorder, self.clock, what);
     }
 }
 
-impl Theatre {
+impl Environment {
     /// Shows those of the model's nodes that changed in the workload cluster.
     pub(super) async fn copy_nodes(&self) {
         let (revision, nodes): (u64, BTreeMap<String, Value>) = {
@@ -129,7 +132,7 @@ impl Theatre {
             });
             (model.revision, nodes.collect())
         };
-        let (_, copied) = std::mem::replace(&mut self.book.lock().copied, (revision, nodes.clone()));
+        let (_, copied) = std::mem::replace(&mut self.recorder.lock().copied, (revision, nodes.clone()));
         let api: Api<CoreNode> = Api::all(self.workload.client());
         for name in copied.keys().filter(|name| !nodes.contains_key(*name)) {
             let _ = api.delete(name, &DeleteParams::default()).await;
@@ -176,11 +179,11 @@ impl Theatre {
     /// Says where the machines are once their node is known, as the platform does.
     pub(super) async fn tell_addresses(&self) {
         let hosts: BTreeMap<String, String> = {
-            let (model, book) = (self.model.lock(), self.book.lock());
+            let (model, recorder) = (self.model.lock(), self.recorder.lock());
             model
                 .hosts
                 .iter()
-                .filter(|(name, _)| !book.addressed.contains(*name))
+                .filter(|(name, _)| !recorder.addressed.contains(*name))
                 .map(|(name, host)| (name.clone(), host.address.clone()))
                 .collect()
         };
@@ -194,7 +197,7 @@ impl Theatre {
             {
                 let addresses = json!({"addresses": [{"type": "InternalIP", "address": address}]});
                 patch_status(&self.machines(), &name, addresses).await;
-                self.book.lock().addressed.insert(name);
+                self.recorder.lock().addressed.insert(name);
             }
         }
     }
@@ -208,7 +211,7 @@ impl Theatre {
                 .filter_map(|(name, node)| Some((name.clone(), node.lease?)))
                 .collect()
         };
-        let before = std::mem::replace(&mut self.book.lock().leases, leases.clone());
+        let before = std::mem::replace(&mut self.recorder.lock().leases, leases.clone());
         if before.is_empty() && !leases.is_empty() {
             let namespace: Namespace =
                 serde_json::from_value(json!({"metadata": {"name": "kube-node-lease"}}))
@@ -236,10 +239,10 @@ impl Theatre {
         let api: Api<CoreNode> = Api::all(self.workload.client());
         let nodes = api.list(&ListParams::default()).await.expect("nodes").items;
         let shown: Vec<String> = {
-            let book = self.book.lock();
+            let recorder = self.recorder.lock();
             let requested =
                 |node: &Value| !node["metadata"]["annotations"][model::REMOVE_ANNOTATION].is_null();
-            let copied = book.copied.1.iter();
+            let copied = recorder.copied.1.iter();
             copied
                 .filter(|(_, node)| requested(node))
                 .map(|(name, _)| name.clone())

@@ -1,11 +1,11 @@
 //! What surrounds both controllers: an apiserver in memory for the management cluster and one for the workload cluster,
 //! the simulated K3s behind it, and the kit's core over its hosts. What must never happen is noted where it happens.
 
-mod doors;
+mod clients;
 mod kinds;
 mod objects;
 mod servers;
-mod setting;
+mod setup;
 mod surroundings;
 
 use std::{
@@ -29,23 +29,23 @@ use self::{kinds::kinds, servers::K3sHosts};
 
 pub const NAMESPACE: &str = "fleet";
 
-/// What happened on the stage, beside the objects.
+/// What happened around the controllers, beside the objects.
 #[derive(Clone, Default)]
-pub struct Book {
+pub struct Recorder {
     /// What must never happen, and did.
     pub violations: Vec<String>,
     /// Hosts that were told to initialise a cluster.
     pub initialised: Vec<String>,
     /// Userdata by host, as it booted with it.
     pub userdata: BTreeMap<String, String>,
-    /// The workload cluster's front door is shut.
+    /// The workload cluster's endpoint answers nobody.
     pub unreachable: bool,
     /// Watches of the workload cluster are opened and then say nothing.
     pub mute: bool,
     /// Requests to the workload cluster.
     pub workload_requests: usize,
-    /// What the parts were last played on.
-    played: Option<Cue>,
+    /// What core and the hosts last acted on.
+    acted_on: Option<Inputs>,
     /// The nodes as the workload cluster was last shown them, and the model's revision then.
     copied: (u64, BTreeMap<String, Value>),
     /// Machines whose address was told.
@@ -60,7 +60,7 @@ pub struct Book {
 
 /// What core and the hosts act on: where it is the same, they have nothing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Cue {
+struct Inputs {
     management: u64,
     nodes: Vec<(String, bool)>,
     hosts: usize,
@@ -73,28 +73,28 @@ struct Cue {
     due: Vec<String>,
 }
 
-/// A theatre as it stood at one moment.
+/// An environment as it was at one moment.
 #[derive(Clone)]
-pub struct Scene {
+pub struct State {
     pub management: Snapshot,
     workload: Snapshot,
     model: Model,
-    book: Book,
+    recorder: Recorder,
     settings: Settings,
 }
 
 /// Everything around the controllers. Clones share it.
 #[derive(Clone)]
-pub struct Theatre {
+pub struct Environment {
     pub management: Apiserver,
     pub workload: Apiserver,
     pub model: Arc<Mutex<Model>>,
-    pub book: Arc<Mutex<Book>>,
+    pub recorder: Arc<Mutex<Recorder>>,
     pub core: FakeCore,
     pub clock: Clock,
 }
 
-impl Theatre {
+impl Environment {
     pub fn new(management: Apiserver, clock: Clock) -> Self {
         management.install_kinds(kinds());
         let workload = Apiserver::new(clock);
@@ -106,12 +106,12 @@ impl Theatre {
         management: Apiserver,
         workload: Apiserver,
         model: Arc<Mutex<Model>>,
-        book: Arc<Mutex<Book>>,
+        recorder: Arc<Mutex<Recorder>>,
         clock: Clock,
     ) -> Self {
         let hosts = K3sHosts {
             model: Arc::clone(&model),
-            book: Arc::clone(&book),
+            recorder: Arc::clone(&recorder),
             clock,
         };
         Self {
@@ -119,47 +119,61 @@ impl Theatre {
             management,
             workload,
             model,
-            book,
+            recorder,
             clock,
         }
     }
 
-    /// The workload cluster of another theatre, seen from here.
+    /// The workload cluster of another environment, seen from here.
     pub fn take_over(&mut self, other: &Self) {
         *self = Self::of(
             self.management.clone(),
             other.workload.clone(),
             Arc::clone(&other.model),
-            Arc::clone(&self.book),
+            Arc::clone(&self.recorder),
             other.clock,
         );
     }
 
-    pub fn scene(&self) -> Scene {
-        Scene {
+    pub fn state(&self) -> State {
+        State {
             management: self.management.snapshot(),
             workload: self.workload.snapshot(),
             model: self.model.lock().clone(),
-            book: self.book.lock().clone(),
+            recorder: self.recorder.lock().clone(),
             settings: self.core.settings.lock().clone(),
         }
     }
 
-    /// A theatre that goes on from a scene, with a clock that starts when it was taken.
-    pub fn resume(management: Apiserver, clock: Clock, scene: &Scene) -> Self {
-        management.restore(&scene.management);
+    /// An environment that goes on from a state, with a clock that starts when it was taken.
+    pub fn resume(management: Apiserver, clock: Clock, state: &State) -> Self {
+        management.restore(&state.management);
         let workload = Apiserver::new(clock);
-        workload.restore(&scene.workload);
-        let model = Arc::new(Mutex::new(scene.model.clone()));
-        let book = Arc::new(Mutex::new(scene.book.clone()));
-        let theatre = Self::of(management, workload, model, book, clock);
-        *theatre.core.settings.lock() = scene.settings.clone();
-        theatre
+        workload.restore(&state.workload);
+        let model = Arc::new(Mutex::new(state.model.clone()));
+        let recorder = Arc::new(Mutex::new(state.recorder.clone()));
+        let environment = Self::of(management, workload, model, recorder, clock);
+        *environment.core.settings.lock() = state.settings.clone();
+        environment
     }
 
     /// One step: the model's time catches up, core and hosts do their part, and what both sides wrote is exchanged.
     /// Where nothing moved since the last one, nothing is done.
     pub async fn step(&self) {
+        self.pass_time();
+        // Both are read before anything is done: what others write meanwhile is for the next step.
+        let (workload, inputs) = (self.workload.version(), self.inputs());
+        let mut moved = self.take_changes(workload).await;
+        if self.recorder.lock().acted_on.as_ref() != Some(&inputs) {
+            self.core.reconcile().await;
+            self.recorder.lock().acted_on = Some(inputs);
+            moved = true;
+        }
+        self.show_changes(moved).await;
+    }
+
+    /// The model's time catches up.
+    fn pass_time(&self) {
         let lost = {
             let mut model = self.model.lock();
             let had = model.has_quorum();
@@ -167,23 +181,25 @@ impl Theatre {
             model.advance(Duration::try_from(passed).unwrap_or_default());
             had && !model.has_quorum() && model.voters() > 0
         };
-        if lost && self.is_wanted() {
+        if lost && self.is_desired() {
             self.violation("S-1: a host went, or a learner was promoted, and quorum is lost");
         }
-        // Both are read before anything is done: what others write meanwhile is for the next step.
-        let (workload, cue) = (self.workload.version(), self.cue());
-        let mut moved = self.book.lock().taken != workload;
+    }
+
+    /// Takes what was written to the workload cluster by this version of it, if that is news.
+    async fn take_changes(&self, workload: u64) -> bool {
+        let moved = self.recorder.lock().taken != workload;
         if moved {
             self.take_annotations().await;
-            self.book.lock().taken = workload;
+            self.recorder.lock().taken = workload;
         }
-        if self.book.lock().played.as_ref() != Some(&cue) {
-            self.core.reconcile().await;
-            self.book.lock().played = Some(cue);
-            moved = true;
-        }
+        moved
+    }
+
+    /// Shows in both clusters what has changed in the model.
+    async fn show_changes(&self, moved: bool) {
         let revision = self.model.lock().revision;
-        if moved || self.book.lock().copied.0 != revision {
+        if moved || self.recorder.lock().copied.0 != revision {
             self.copy_nodes().await;
         }
         self.copy_leases().await;
@@ -191,7 +207,7 @@ impl Theatre {
     }
 
     /// Whether the control plane is there to stay.
-    fn is_wanted(&self) -> bool {
+    fn is_desired(&self) -> bool {
         self.management.look(|objects| {
             objects.iter().any(|object| {
                 object["kind"] == "KThreesControlPlane" && object["metadata"]["deletionTimestamp"].is_null()
@@ -199,9 +215,9 @@ impl Theatre {
         })
     }
 
-    fn cue(&self) -> Cue {
+    fn inputs(&self) -> Inputs {
         let (model, settings) = (self.model.lock(), self.core.settings.lock());
-        Cue {
+        Inputs {
             management: self.management.version(),
             nodes: model
                 .nodes
@@ -223,7 +239,7 @@ impl Theatre {
     }
 
     fn violation(&self, what: impl Into<String>) {
-        note(&self.book, self.clock, what);
+        note(&self.recorder, self.clock, what);
     }
 
     /// Core's last writes of an update in place.
@@ -237,30 +253,30 @@ impl Theatre {
     /// What holds of the objects at all times: secrets stay what the first host was told, and there is never more than
     /// one server too many.
     pub fn check(&self, objects: &[Value]) -> Result<(), String> {
-        let mut book = self.book.lock();
-        if let Some(violation) = book.violations.first() {
+        let mut recorder = self.recorder.lock();
+        if let Some(violation) = recorder.violations.first() {
             return Err(violation.clone());
         }
         let of = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == kind);
-        if !book.initialised.is_empty() {
+        if !recorder.initialised.is_empty() {
             for secret in of("Secret") {
                 let name = secret["metadata"]["name"].as_str().unwrap_or_default();
                 if !["edge-ca", "edge-cca", "edge-etcd", "edge-token"].contains(&name) {
                     continue;
                 }
-                let first = book
+                let first = recorder
                     .secrets
                     .entry(name.to_owned())
                     .or_insert_with(|| secret["data"].clone());
                 if *first != secret["data"] {
                     return Err(format!(
-                        "Secret {name} was made anew after a host had been told the first one"
+                        "Secret {name} was made again after a host had been told the first one"
                     ));
                 }
             }
         }
-        if book.initialised.iter().collect::<BTreeSet<_>>().len() > 1 {
-            return Err(format!("two hosts initialised: {:?}", book.initialised));
+        if recorder.initialised.iter().collect::<BTreeSet<_>>().len() > 1 {
+            return Err(format!("two hosts initialised: {:?}", recorder.initialised));
         }
         for plane in of("KThreesControlPlane") {
             let replicas = plane["spec"]["replicas"].as_u64().unwrap_or(1);
@@ -272,7 +288,7 @@ impl Theatre {
                 .count() as u64;
             // Somebody may have scaled down since.
             if servers > replicas.max(3) + 1 {
-                return Err(format!("{servers} servers where {replicas} are wanted"));
+                return Err(format!("{servers} servers where {replicas} are desired"));
             }
         }
         Ok(())
@@ -291,7 +307,7 @@ impl Theatre {
 }
 
 /// Notes what must never happen.
-fn note(book: &Mutex<Book>, clock: Clock, what: impl Into<String>) {
+fn note(recorder: &Mutex<Recorder>, clock: Clock, what: impl Into<String>) {
     let what = format!("{}: {}", clock.now(), what.into());
-    book.lock().violations.push(what);
+    recorder.lock().violations.push(what);
 }

@@ -8,49 +8,55 @@ use slipway_apiserver_sim::faults::{Fate, Faults};
 use slipway_k3s_sim::model;
 use slipway_runtime::workload::Connector;
 
-use super::Theatre;
+use super::Environment;
 
-impl Theatre {
+impl Environment {
     /// How the controllers reach the workload cluster: through its apiserver in memory and the simulated supervisor, both
-    /// counted, and both failing where the faults or the book say so.
+    /// counted, and both failing where the faults or the recorder say so.
     pub fn connector(&self, faults: &Faults) -> Connector {
-        let (theatre, faults) = (self.clone(), faults.clone());
+        let (environment, faults) = (self.clone(), faults.clone());
         Arc::new(move |_, config| {
             let host = config.cluster_url.host().unwrap_or_default();
             // Only the supervisor knows users by a password; at a host's address is one server.
             Ok(if config.auth_info.password.is_some() {
-                theatre.supervisor(faults.clone())
-            } else if theatre.model.lock().hosts.values().any(|one| one.address == host) {
-                theatre.server_at(host, faults.clone())
+                environment.supervisor(faults.clone())
+            } else if environment
+                .model
+                .lock()
+                .hosts
+                .values()
+                .any(|one| one.address == host)
+            {
+                environment.server_at(host, faults.clone())
             } else {
-                theatre.guarded(theatre.workload.client_with(faults.clone()))
+                environment.guarded(environment.workload.client_with(faults.clone()))
             })
         })
     }
 
     fn is_down(&self) -> bool {
-        let mut book = self.book.lock();
-        book.workload_requests += 1;
-        book.unreachable || !self.model.lock().has_quorum()
+        let mut recorder = self.recorder.lock();
+        recorder.workload_requests += 1;
+        recorder.unreachable || !self.model.lock().has_quorum()
     }
 
-    /// The same client, behind a door that shuts when the plane is down.
+    /// The same client, refused while the plane is down.
     fn guarded(&self, client: kube::Client) -> kube::Client {
-        let theatre = self.clone();
+        let environment = self.clone();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (theatre, client) = (theatre.clone(), client.clone());
+            let (environment, client) = (environment.clone(), client.clone());
             async move {
-                if theatre.is_down() {
+                if environment.is_down() {
                     return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
                 }
                 let is_watch = request
                     .uri()
                     .query()
                     .is_some_and(|query| query.contains("watch=true"));
-                if is_watch && theatre.book.lock().mute {
+                if is_watch && environment.recorder.lock().mute {
                     return std::future::pending().await;
                 }
-                if let Some(answer) = theatre.kubelet(request.uri().path()) {
+                if let Some(answer) = environment.kubelet(request.uri().path()) {
                     return Ok(answer);
                 }
                 client.send(request).await.map_err(std::io::Error::other)
@@ -75,9 +81,9 @@ impl Theatre {
 
     /// `/readyz` of the server at an address.
     fn server_at(&self, address: &str, faults: Faults) -> kube::Client {
-        let (theatre, address) = (self.clone(), address.to_owned());
+        let (environment, address) = (self.clone(), address.to_owned());
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (theatre, faults, address) = (theatre.clone(), faults.clone(), address.clone());
+            let (environment, faults, address) = (environment.clone(), faults.clone(), address.clone());
             async move {
                 assert_eq!(request.uri().path(), "/readyz");
                 let refused = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
@@ -86,10 +92,10 @@ impl Theatre {
                     Fate::Refuse(_) | Fate::Lose | Fate::LoseAnswer => return refused(),
                     Fate::Hang | Fate::HangAnswer => std::future::pending().await,
                 }
-                if theatre.book.lock().unreachable {
+                if environment.recorder.lock().unreachable {
                     return refused();
                 }
-                let model = theatre.model.lock();
+                let model = environment.model.lock();
                 let mut hosts = model.hosts.iter();
                 let Some((name, _)) = hosts.find(|(_, host)| host.address == address && host.is_connected())
                 else {
@@ -118,13 +124,13 @@ impl Theatre {
 
     /// `/db/info`, as the supervisor answers it.
     fn supervisor(&self, faults: Faults) -> kube::Client {
-        let theatre = self.clone();
+        let environment = self.clone();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (theatre, faults) = (theatre.clone(), faults.clone());
+            let (environment, faults) = (environment.clone(), faults.clone());
             async move {
                 assert_eq!(request.uri().path(), "/db/info");
                 let refused = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
-                if theatre.is_down() {
+                if environment.is_down() {
                     return refused();
                 }
                 match faults.external("get /db/info", false).await {
@@ -132,7 +138,7 @@ impl Theatre {
                     Fate::Refuse(_) | Fate::Lose | Fate::LoseAnswer => return refused(),
                     Fate::Hang | Fate::HangAnswer => std::future::pending().await,
                 }
-                let members: Vec<Value> = theatre
+                let members: Vec<Value> = environment
                     .model
                     .lock()
                     .members
