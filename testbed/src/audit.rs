@@ -149,26 +149,26 @@ impl AuditLog {
         Ok(Mark(complete(&fs::read_to_string(&self.path)?).len()))
     }
 
-    /// Everything in the log after a mark (or all of it) that `wanted` accepts, oldest first.
+    /// Everything in the log after a mark (or all of it) that `desired` accepts, oldest first.
     pub fn requests(
         &self,
         since: Option<Mark>,
-        wanted: impl Fn(&Request) -> bool,
+        desired: impl Fn(&Request) -> bool,
     ) -> io::Result<Vec<Request>> {
         let text = fs::read_to_string(&self.path)?;
         complete(&text)
             .get(since.map_or(0, |mark| mark.0)..)
-            .ok_or_else(|| io::Error::other("the audit log is shorter than at the mark: it was begun anew"))?
+            .ok_or_else(|| io::Error::other("the audit log is shorter than at the mark: it was begun again"))?
             .lines()
             .filter(|line| !line.is_empty())
             .map(|line| serde_json::from_str::<Request>(line).map_err(io::Error::other))
-            .filter(|request| request.as_ref().map_or(true, &wanted))
+            .filter(|request| request.as_ref().map_or(true, &desired))
             .collect()
     }
 
-    /// Every write so far that `wanted` accepts, oldest first.
-    pub fn writes(&self, wanted: impl Fn(&Request) -> bool) -> io::Result<Vec<Request>> {
-        self.requests(None, |request| request.is_write() && wanted(request))
+    /// Every write so far that `desired` accepts, oldest first.
+    pub fn writes(&self, desired: impl Fn(&Request) -> bool) -> io::Result<Vec<Request>> {
+        self.requests(None, |request| request.is_write() && desired(request))
     }
 
     /// What a user wrote after a mark, but for leases: at rest that is nothing. The API server answers a request only
@@ -232,7 +232,7 @@ mod tests {
         assert!(log.requests(Some(mark), |_| true).unwrap().is_empty());
         file.as_file().set_len(0).unwrap();
         let error = log.requests(Some(mark), |_| true).unwrap_err();
-        assert!(error.to_string().contains("begun anew"), "{error}");
+        assert!(error.to_string().contains("begun again"), "{error}");
     }
 
     #[test]

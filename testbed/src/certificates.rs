@@ -1,4 +1,4 @@
-//! The certificates of one cluster: an authority, what it signs for servers, and what it signs for people.
+//! The certificates of one cluster: a CA, what it signs for servers, and what it signs for people.
 
 use std::{fs, io, path::Path};
 
@@ -16,12 +16,12 @@ pub struct Pair {
 
 /// Signs for one cluster.
 #[derive(Clone)]
-pub struct Authority {
+pub struct Ca {
     pair: Pair,
 }
 
-impl Authority {
-    pub fn new(name: &str) -> Result<Authority, rcgen::Error> {
+impl Ca {
+    pub fn new(name: &str) -> Result<Ca, rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name = named(name, None);
@@ -32,7 +32,7 @@ impl Authority {
             KeyUsagePurpose::CrlSign,
         ];
         let certificate = parameters.self_signed(&key)?;
-        Ok(Authority {
+        Ok(Ca {
             pair: Pair {
                 certificate: certificate.pem(),
                 key: key.serialize_pem(),
@@ -40,8 +40,8 @@ impl Authority {
         })
     }
 
-    pub fn from_pair(pair: Pair) -> Authority {
-        Authority { pair }
+    pub fn from_pair(pair: Pair) -> Ca {
+        Ca { pair }
     }
 
     pub fn pair(&self) -> &Pair {

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::{Cluster, install::FIELD_MANAGER};
 
-/// How cert-manager is told which certificate's authority an object trusts.
+/// How cert-manager is told which certificate's CA an object trusts.
 const INJECT: &str = "cert-manager.io/inject-ca-from";
 
 /// Kinds that name somebody to call.
@@ -188,14 +188,14 @@ async fn the_deployment(client: &Client, namespace: &str) -> Result<DynamicObjec
     Ok(deployment)
 }
 
-/// What cert-manager does: a Secret for each Certificate, and its authority in whatever asks for it.
+/// What cert-manager does: a Secret for each Certificate, and its CA in whatever asks for it.
 async fn certify(cluster: &Cluster, client: &Client, namespace: &str) -> Result<(), InstalledError> {
-    let authority = &cluster.authority().pair().certificate;
+    let ca = &cluster.ca().pair().certificate;
     for certificate in list(client, "cert-manager.io/v1", "Certificate", Some(namespace)).await? {
         let name = certificate.name_any();
         let spec = &certificate.data["spec"];
         let pair = cluster
-            .authority()
+            .ca()
             .server_called(texts(&spec["dnsNames"]))
             .map_err(|source| InstalledError::Sign {
                 name: name.clone(),
@@ -208,7 +208,7 @@ async fn certify(cluster: &Cluster, client: &Client, namespace: &str) -> Result<
             "metadata": {"name": secret, "annotations": {"cert-manager.io/certificate-name": name}},
             "type": "kubernetes.io/tls",
             "data": {
-                "ca.crt": BASE64_STANDARD.encode(authority),
+                "ca.crt": BASE64_STANDARD.encode(ca),
                 "tls.crt": BASE64_STANDARD.encode(&pair.certificate),
                 "tls.key": BASE64_STANDARD.encode(&pair.key),
             },
@@ -223,11 +223,11 @@ async fn certify(cluster: &Cluster, client: &Client, namespace: &str) -> Result<
             )
             .await
             .map_err(|source| kubernetes(&doing, source))?;
-        let wanted = format!("{namespace}/{name}");
+        let desired = format!("{namespace}/{name}");
         each_caller(client, |object| {
-            (object.annotations().get(INJECT) == Some(&wanted)).then(|| {
+            (object.annotations().get(INJECT) == Some(&desired)).then(|| {
                 patched(object, |config| {
-                    config["caBundle"] = json!(BASE64_STANDARD.encode(authority));
+                    config["caBundle"] = json!(BASE64_STANDARD.encode(ca));
                 })
             })
         })

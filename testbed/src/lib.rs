@@ -12,17 +12,17 @@ pub mod install;
 pub mod installed;
 pub mod inventory;
 pub mod parts;
-pub mod peers;
 mod ports;
 mod process;
 pub mod rights;
 pub mod shared;
 pub mod tools;
+pub mod upstream;
 pub mod wait;
 
 pub use cluster::{
     Builder, Cluster, CommandError, Description, ManagementCluster, StartError, WorkloadCluster,
 };
-pub use parts::{BuiltPeer, Manifest, Part, Parts, PartsError, Peer};
+pub use parts::{BuiltUpstream, Manifest, Part, Parts, PartsError, Upstream};
 pub use process::{Process, Program};
 pub use shared::shared;

@@ -119,11 +119,11 @@ fn main() -> ExitCode {
 }
 
 fn build_parts(name: Option<&str>) -> Result<()> {
-    let wanted = match name {
+    let desired = match name {
         Some(name) => vec![Part::named(name)?],
         None => Part::ALL.to_vec(),
     };
-    let parts = parts::Builder::new()?.build(&wanted)?;
+    let parts = parts::Builder::new()?.build(&desired)?;
     println!("{}", parts.directory().display());
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::{
 
 const AREA: &str = "AKS: changes of what exists";
 
-struct Change {
+struct Edit {
     what: &'static str,
     kind: &'static str,
     name: &'static str,
@@ -19,15 +19,15 @@ struct Change {
     undo: &'static str,
 }
 
-fn changes() -> Vec<Change> {
-    let plane = |what, spec, undo| Change {
+fn changes() -> Vec<Edit> {
+    let plane = |what, spec, undo| Edit {
         what,
         kind: PLANE,
         name: "fleet",
         spec,
         undo,
     };
-    let pool = |what, spec, undo| Change {
+    let pool = |what, spec, undo| Edit {
         what,
         kind: POOL,
         name: "system",

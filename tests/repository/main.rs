@@ -2,6 +2,7 @@
 
 mod book;
 mod conditions;
+mod retired_words;
 mod unused_dependencies;
 mod versions;
 mod who_may_know_whom;

@@ -157,8 +157,8 @@ async fn aks_clusters_live_side_by_side() -> Result<()> {
         ("quick start", Box::pin(aks_templates::quick_start(&world))),
         ("topology", Box::pin(aks_templates::topology(&world))),
         (
-            "templates of the peer",
-            Box::pin(aks_templates::of_the_peer(&world)),
+            "templates of upstream",
+            Box::pin(aks_templates::of_upstream(&world)),
         ),
     ])
     .await?;

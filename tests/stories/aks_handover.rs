@@ -25,18 +25,18 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_kit::manager::{Manager, free_port};
 use slipway_testbed::{
-    Peer, install,
-    peers::{self, RunningPeer},
+    Upstream, install,
     rights::{self, Right},
+    upstream::{self, RunningUpstream},
     wait::{until, until_gone},
 };
 
 use crate::{
     aks_manager::{self, ACCOUNT, BINARY, NAMESPACE, declared_roles},
-    aks_world::{is_ready, peer},
+    aks_world::{capz, is_ready},
     clusterctl_repository::{CORE_VERSION, Repository, called_as_now},
-    peer_world::{PeerWorld, SUBSCRIPTION},
     support::add_fake_host,
+    upstream_world::{SUBSCRIPTION, UpstreamWorld},
 };
 
 /// The cluster that changes hands, and its namespace and resource group.
@@ -49,12 +49,12 @@ const LEFT_BINDING: &str = "capz-manager-rolebinding";
 const POOLS: [&str; 2] = ["system", "user"];
 
 pub struct Handover {
-    pub world: PeerWorld,
+    pub world: UpstreamWorld,
     repository: Repository,
     folder: PathBuf,
 }
 
-/// What is in Azure and in the cluster, in so much detail that something made anew would show.
+/// What is in Azure and in the cluster, in so much detail that something made again would show.
 #[derive(Debug, PartialEq)]
 pub struct Standing {
     /// By id, with all that Azure tells of it.
@@ -83,7 +83,7 @@ fn stand_in(name: &str) -> Value {
 impl Handover {
     pub async fn start(folder: &Path) -> Result<Self> {
         let world =
-            PeerWorld::start("takeover", |builder| builder.kwok().audit_everything_of(ACCOUNT)).await?;
+            UpstreamWorld::start("takeover", |builder| builder.kwok().audit_everything_of(ACCOUNT)).await?;
         add_fake_host(&world.management).await?;
         let repository = Repository::for_cluster(&world.management, &folder.join("theirs")).await?;
         Ok(Self {
@@ -102,22 +102,25 @@ impl Handover {
         Ok(self.world.management.clusterctl(arguments).await?)
     }
 
-    /// Both peers, in the inventory and with the labels that `clusterctl init` gives to all of a package.
-    pub async fn install_theirs(&self) -> Result<[RunningPeer; 2]> {
+    /// Both of them, in the inventory and with the labels that `clusterctl init` gives to all of a package.
+    pub async fn install_theirs(&self) -> Result<[RunningUpstream; 2]> {
         let running = [
-            self.world.peer(Peer::Aso).await?,
-            self.world.peer(Peer::Capz).await?,
+            self.world.upstream(Upstream::Aso).await?,
+            self.world.upstream(Upstream::Capz).await?,
         ];
         let management = &self.world.management;
         let mut components = vec![stand_in("azureserviceoperator-controller-manager")];
-        for (peer, configuration) in [
-            (Peer::Capz, "capz-validating-webhook-configuration"),
-            (Peer::Aso, "azureserviceoperator-validating-webhook-configuration"),
+        for (upstream, configuration) in [
+            (Upstream::Capz, "capz-validating-webhook-configuration"),
+            (
+                Upstream::Aso,
+                "azureserviceoperator-validating-webhook-configuration",
+            ),
         ] {
-            let objects = peers::built(peer, management.parts()).await?.objects()?;
+            let objects = upstream::built(upstream, management.parts()).await?.objects()?;
             components.extend(called_as_now(management, objects, configuration).await?);
         }
-        let metadata = std::fs::read_to_string(peer()?.join("metadata.yaml"))?;
+        let metadata = std::fs::read_to_string(capz()?.join("metadata.yaml"))?;
         let mut metadata = install::parse(&metadata)?.pop().context("metadata")?;
         metadata["kind"] = json!("Metadata");
         let provider =
@@ -151,7 +154,7 @@ impl Handover {
 
     /// `clusterctl delete --infrastructure azure`: their pods end with their Deployments. It leaves their cluster roles, one
     /// of which collects its rules from others.
-    pub async fn remove_theirs(&self, running: [RunningPeer; 2]) -> Result<()> {
+    pub async fn remove_theirs(&self, running: [RunningUpstream; 2]) -> Result<()> {
         self.clusterctl(&["delete", "--infrastructure", "azure"]).await?;
         let client = self.world.management.client();
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
@@ -161,7 +164,7 @@ impl Handover {
         ] {
             until_gone(&deployments, name).await?;
         }
-        running.into_iter().for_each(RunningPeer::stop);
+        running.into_iter().for_each(RunningUpstream::stop);
         let left = Api::<ClusterRole>::all(client.clone())
             .get(LEFT_ROLES[0])
             .await

@@ -12,7 +12,7 @@ use crate::{
 };
 
 const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
-/// By the kubeconfig of the cluster, and by a token with the authority of the cluster.
+/// By the kubeconfig of the cluster, and by a token with the CA of the cluster.
 const WAYS: [(&str, usize); 2] = [("byofile", 2), ("byotoken", 1)];
 
 fn join(fleet: &Fleet<'_>, way: &str) -> Value {

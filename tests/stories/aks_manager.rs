@@ -56,8 +56,8 @@ pub async fn start_installed(cluster: &Cluster, azure: &Server, metrics: SocketA
 
 /// The manager is told how Kubernetes is found; this adds how Azure is.
 fn reaching(azure: &Server, setup: Setup) -> Result<Setup> {
-    let (authority, token) = (setup.folder.join("azure.pem"), setup.folder.join("token"));
-    std::fs::write(&authority, azure.authority.certificate_pem())?;
+    let (ca, token) = (setup.folder.join("azure.pem"), setup.folder.join("token"));
+    std::fs::write(&ca, azure.ca.certificate_pem())?;
     // What a service account's projected token would be.
     std::fs::write(&token, "a.projected.token")?;
     let endpoint = format!("https://{}/", azure.ports.https);
@@ -65,7 +65,7 @@ fn reaching(azure: &Server, setup: Setup) -> Result<Setup> {
         .with([
             format!("--azure-resource-manager-endpoint={endpoint}"),
             format!("--azure-authority-host={endpoint}"),
-            format!("--azure-certificate-authorities={}", authority.display()),
+            format!("--azure-certificate-authorities={}", ca.display()),
             // The simulated Azure is sixty times as fast as the recorded one, so it is looked at as much sooner.
             "--reconciler-requeue=500ms".into(),
             "-v=4".into(),

@@ -53,7 +53,7 @@ async fn change_all_that_may(fleet: &Fleet<'_>) -> Result<()> {
         let patch = json!({"spec": {"upgradeSettings": {"maxSurge": share}}}).to_string();
         json!({"asoManagedClustersAgentPoolPatches": [patch]})
     };
-    for (spec, field, wanted) in [
+    for (spec, field, desired) in [
         (
             json!({"nodeLabels": {"tier": "gold"}}),
             "/nodeLabels/tier",
@@ -102,7 +102,7 @@ async fn change_all_that_may(fleet: &Fleet<'_>) -> Result<()> {
         fleet.change_pool("scalework", spec.clone()).await?;
         fleet
             .until_pool("scalework", |pool| {
-                pool.pointer(field).unwrap_or(&Value::Null) == &wanted
+                pool.pointer(field).unwrap_or(&Value::Null) == &desired
             })
             .await
             .with_context(|| spec.to_string())?;

@@ -56,7 +56,7 @@ async fn a_running_installation_hands_its_clusters_over() -> Result<()> {
     );
     ensure!(
         handover.standing().await? == before,
-        "nothing is changed or made anew"
+        "nothing is changed or made again"
     );
     let nothing = handover
         .world
@@ -84,7 +84,7 @@ async fn a_running_installation_hands_its_clusters_over() -> Result<()> {
     Ok(())
 }
 
-/// A cluster with two pools and an extension, made by the peers.
+/// A cluster with two pools and an extension, made by upstream.
 async fn made_by_them(handover: &Handover) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME}});
     install::install(&handover.world.management.client(), &[namespace]).await?;

@@ -1,5 +1,5 @@
 //! Scenarios about templates: our flavors as the real clusterctl renders them from the repository that ships, and those
-//! that the peer publishes, read from its module. All become ready.
+//! that upstream publishes, read from its module. All become ready.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use slipway_testbed::{install, wait::until};
 
 use crate::{
     aks_manager::BINARY,
-    aks_world::{AZURE, CLIENT, CORE, Fleet, NEXT, SUBSCRIPTION, TENANT, VERSION, World, is_ready, peer},
+    aks_world::{AZURE, CLIENT, CORE, Fleet, NEXT, SUBSCRIPTION, TENANT, VERSION, World, capz, is_ready},
 };
 
 /// The repository that `slipway manifests --repository` writes, and a configuration with the variables of the templates.
@@ -195,11 +195,11 @@ async fn pool_called(fleet: &Fleet<'_>, name: &str) -> Result<String> {
         .with_context(|| format!("a pool called {name}"))
 }
 
-/// The peer's `aks`, `aks-clusterclass` and `aks-topology`, as it publishes them.
-pub async fn of_the_peer(world: &World) -> Result<()> {
+/// CAPZ's `aks`, `aks-clusterclass` and `aks-topology`, as it publishes them.
+pub async fn of_upstream(world: &World) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let config = repository(folder.path(), &[("CLUSTER_CLASS_NAME", "theirs")])?;
-    let templates = peer()?.join("templates");
+    let templates = capz()?.join("templates");
     let file = |flavor: &str| {
         let path = templates.join(format!("cluster-template-{flavor}.yaml"));
         path.display().to_string()

@@ -11,7 +11,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use slipway_azure_sim::{Authority, Options, Server, Settings, Simulator, Speed};
+use slipway_azure_sim::{Ca, Options, Server, Settings, Simulator, Speed};
 use slipway_kit::manager::Manager;
 use slipway_testbed::{
     Cluster, ManagementCluster, WorkloadCluster, install,
@@ -62,7 +62,7 @@ impl World {
             speed: Speed::Times(60.0),
             ..Settings::default()
         });
-        let azure = Server::start(simulator, Authority::new()?, Options::default()).await?;
+        let azure = Server::start(simulator, Ca::new()?, Options::default()).await?;
         let (management, workload) = tokio::try_join!(
             // Classes name a bootstrap template of kubeadm's.
             management("aks", true),
@@ -159,8 +159,8 @@ impl World {
     }
 }
 
-/// The pinned module of the peer.
-pub fn peer() -> Result<PathBuf> {
+/// The pinned module of CAPZ.
+pub fn capz() -> Result<PathBuf> {
     const MODULE: &str = "sigs.k8s.io/cluster-api-provider-azure";
     let output = Command::new("go")
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../parts/capz"))

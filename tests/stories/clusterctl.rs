@@ -403,12 +403,12 @@ async fn described(management: &Management, namespace: &str) -> Result<()> {
             "--show-conditions=all",
         ])
         .await?;
-    for wanted in [
+    for desired in [
         format!("Cluster {namespace}/north"),
         format!("Fleet {namespace}/north"),
         "Afloat".to_owned(),
     ] {
-        assert!(text.contains(&wanted), "{wanted}:\n{text}");
+        assert!(text.contains(&desired), "{desired}:\n{text}");
     }
     Ok(())
 }

@@ -134,8 +134,8 @@ pub async fn called_as_now(
         .match_indices('/')
         .nth(2)
         .map_or(url.len(), |(index, _)| index);
-    let authority = config.ca_bundle.context("its authority is known")?;
-    install::point_at(&mut components, &url[..end], &String::from_utf8(authority.0)?);
+    let ca = config.ca_bundle.context("its CA is known")?;
+    install::point_at(&mut components, &url[..end], &String::from_utf8(ca.0)?);
     Ok(components)
 }
 

@@ -44,11 +44,11 @@ fn chart() -> Result<String> {
 }
 
 fn is_wanted() -> bool {
-    let wanted = env::var_os("SLIPWAY_TEST_FULL").is_some();
-    if !wanted {
+    let desired = env::var_os("SLIPWAY_TEST_FULL").is_some();
+    if !desired {
         println!("report: the chart was not given to Helm; `cargo xtask package chart` does it");
     }
-    wanted
+    desired
 }
 
 fn render(values: &Value) -> Result<Vec<Value>> {
@@ -338,9 +338,9 @@ async fn managers_are_available(cluster: &Cluster, rendered: &[Value]) -> Result
         .filter_map(|deployment| deployment.metadata.name.as_deref())
         .collect();
     names.sort_unstable();
-    let mut wanted = names_of(rendered, "Deployment");
-    wanted.sort_unstable();
-    assert_eq!(names, wanted);
+    let mut desired = names_of(rendered, "Deployment");
+    desired.sort_unstable();
+    assert_eq!(names, desired);
     for deployment in &found {
         let status = deployment.status.as_ref();
         assert!(

@@ -395,15 +395,15 @@ impl Fleet {
 }
 
 /// Whether a condition holds, in the new form wherever an object keeps it.
-pub fn is_true(object: &DynamicObject, wanted: &str) -> bool {
-    condition(object, wanted).is_some_and(|one| one["status"] == "True")
+pub fn is_true(object: &DynamicObject, desired: &str) -> bool {
+    condition(object, desired).is_some_and(|one| one["status"] == "True")
 }
 
-pub fn condition<'a>(object: &'a DynamicObject, wanted: &str) -> Option<&'a Value> {
+pub fn condition<'a>(object: &'a DynamicObject, desired: &str) -> Option<&'a Value> {
     let status = &object.data["status"];
     let newer = match status["v1beta2"]["conditions"].as_array() {
         Some(newer) => newer,
         None => status["conditions"].as_array()?,
     };
-    newer.iter().find(|one| one["type"] == wanted)
+    newer.iter().find(|one| one["type"] == desired)
 }

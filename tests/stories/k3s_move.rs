@@ -159,9 +159,9 @@ async fn install_inventory(cluster: &Cluster) -> Result<()> {
 async fn secrets_of(fleet: &Fleet) -> Result<Canaries> {
     let mut canaries = Canaries::default();
     canaries.add("the join token", fleet.secret("token", "value").await?.trim_end());
-    for authority in ["ca", "cca", "etcd"] {
-        let key = fleet.secret(authority, "tls.key").await?;
-        canaries.add(&format!("the key of authority {authority}"), &key);
+    for ca in ["ca", "cca", "etcd"] {
+        let key = fleet.secret(ca, "tls.key").await?;
+        canaries.add(&format!("the key of the CA {ca}"), &key);
     }
     let kubeconfig = kube::config::Kubeconfig::from_yaml(&fleet.secret("kubeconfig", "value").await?)?;
     let kubeconfig = serde_json::to_value(kubeconfig)?;

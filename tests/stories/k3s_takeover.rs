@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use slipway_testbed::{
-    Cluster, ManagementCluster, Peer,
-    peers::{self, RunningPeer},
+    Cluster, ManagementCluster, Upstream,
+    upstream::{self, RunningUpstream},
     wait::until,
 };
 
@@ -19,7 +19,7 @@ use crate::{
     k3s_manager::{K3sManager, USER},
 };
 
-/// The last minor whose servers have the role label that the peer looks for.
+/// The last minor whose servers have the role label that upstream looks for.
 const VERSION: &str = "v1.33.4+k3s1";
 const NEXT: &str = "v1.34.3+k3s1";
 const WORKERS: usize = 2;
@@ -39,8 +39,8 @@ async fn a_running_installation_hands_its_clusters_over() -> Result<()> {
     let tier = Simulated::with_config(cloud);
     let fleet = Fleet::start(Arc::clone(&management), "k3s-takeover", tier).await?;
     made_by_them(&fleet).await?;
-    for peer in theirs {
-        peer.stop();
+    for upstream in theirs {
+        upstream.stop();
     }
     let before = Standing::of(&fleet).await?;
     ensure!(before.machines.len() == 1 + WORKERS, "{:?}", before.machines);
@@ -82,16 +82,16 @@ async fn a_running_installation_hands_its_clusters_over() -> Result<()> {
     Ok(())
 }
 
-async fn start_theirs(management: &Cluster) -> Result<Vec<RunningPeer>> {
+async fn start_theirs(management: &Cluster) -> Result<Vec<RunningUpstream>> {
     let mut running = Vec::new();
-    for peer in [Peer::K3sBootstrap, Peer::K3sControlPlane] {
-        let built = peers::built(peer, management.parts()).await?;
-        running.push(management.start_peer(&built, None, &[]).await?);
+    for upstream in [Upstream::K3sBootstrap, Upstream::K3sControlPlane] {
+        let built = upstream::built(upstream, management.parts()).await?;
+        running.push(management.start_upstream(&built, None, &[]).await?);
     }
     Ok(running)
 }
 
-/// A server and two workers. The peer asks etcd through a pod that the simulator does not have, so it gets no second
+/// A server and two workers. upstream asks etcd through a pod that the simulator does not have, so it gets no second
 /// server.
 async fn made_by_them(fleet: &Fleet) -> Result<()> {
     fleet.create(1, WORKERS, VERSION).await?;

@@ -163,7 +163,7 @@ async fn until_agent(fleet: &Fleet, machine: &str, status: &str) -> Result<()> {
     Ok(())
 }
 
-/// One server and a worker, from userdata that a real k3s reads: the first one starts a cluster with the authorities
+/// One server and a worker, from userdata that a real k3s reads: the first one starts a cluster with the CAs
 /// and the token it was given, the worker joins once it is there (S-17), the kubeconfig its users get is trusted, the
 /// success is reported once k3s runs (S-18), and deleting leaves nothing (S-60).
 #[tokio::test]

@@ -68,7 +68,7 @@ async fn a_control_plane_initializes_scales_and_goes() -> Result<()> {
     let workload = WorkloadCluster::builder().name("kubeadm").kwok().start().await?;
     let namespace = management.namespace("kubeadm").await?;
     let hosts = Hosts::start(&management, &namespace, &workload).await?;
-    hosts.give_authorities("edge").await?;
+    hosts.give_cas("edge").await?;
     let client = management.client();
     apply(&client, &namespace, &manifests()).await?;
 

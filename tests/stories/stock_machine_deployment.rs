@@ -11,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_testbed::{
-    hosts::{Failure, Hosts, Stage},
+    hosts::{Failure, HostPhase, Hosts},
     shared,
     wait::{until, until_gone},
 };
@@ -66,7 +66,7 @@ async fn machines_become_ready_nodes_and_go_again() -> Result<()> {
     let cluster = namespace.clone();
     let hosts = Hosts::start(&management, &namespace, &workload).await?;
     hosts.give_kubeconfig(&cluster).await?;
-    hosts.delay(Stage::Join, Duration::from_millis(300));
+    hosts.delay(HostPhase::Join, Duration::from_millis(300));
     let client = management.client();
     apply(&client, &namespace, &manifests(&cluster, 2)).await?;
 

@@ -3,8 +3,8 @@
 //! whose reconcile panics or hangs, and objects that cannot be read, harm nobody else. A killed leader is replaced. At
 //! rest nothing is written, no right is declared without need, and no secret is told.
 
+mod environment;
 mod refusals;
-mod stage;
 
 use std::{pin::pin, time::Duration};
 
@@ -25,8 +25,8 @@ use slipway_testbed::{
 };
 use slipway_tests::toy;
 
-pub use self::stage::BINARY;
-use self::stage::{Replaceable, USER, in_logs, planted_in, rights_are_those_needed, setup};
+pub use self::environment::BINARY;
+use self::environment::{Replaceable, USER, in_logs, planted_in, rights_are_those_needed, setup};
 use crate::support::{apply, is_true, objects};
 
 const CORE: &str = "cluster.x-k8s.io/v1beta2";

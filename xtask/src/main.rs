@@ -25,7 +25,7 @@ enum Chore {
     Up(up::Arguments),
     /// Run every test, and end with a plain count.
     Test(test::Arguments),
-    /// Measure side by side with a peer.
+    /// Measure side by side with what it replaces.
     Bench(bench::Arguments),
     /// Build the real parts (Kubernetes, etcd, Cluster API, clusterctl, kwok) into the per-user cache.
     Parts(parts::Arguments),

@@ -16,7 +16,7 @@ use crate::shared_clusters::SharedClusters;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Run everything: long fuzzing, full sweeps, live peers.
+    /// Run everything: long fuzzing, full sweeps, live upstreams.
     #[arg(long)]
     full: bool,
     /// Only tests of these packages.
@@ -204,7 +204,7 @@ fn run_program(
     if arguments.full {
         command.env("SLIPWAY_TEST_FULL", "1");
     }
-    // What passing tests print is captured unless told otherwise; their report lines are wanted.
+    // What passing tests print is captured unless told otherwise; their report lines are shown.
     command.arg("--show-output");
     if let Some(filter) = &arguments.filter {
         command.arg(filter);

@@ -4,9 +4,9 @@
 //! standard output is one JSON object.
 
 mod fleet;
+mod measured;
 mod report;
 mod run;
-mod stage;
 mod watch;
 
 use std::path::PathBuf;

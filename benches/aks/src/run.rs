@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use slipway_azure_sim::{Authority, Options, Server, Settings, Simulator, Speed};
+use slipway_azure_sim::{Ca, Options, Server, Settings, Simulator, Speed};
 use slipway_kit::manager::measure;
-use slipway_testbed::{Cluster, ManagementCluster, Peer, WorkloadCluster, audit::Mark};
+use slipway_testbed::{Cluster, ManagementCluster, Upstream, WorkloadCluster, audit::Mark};
 use tokio::time::Instant;
 
 use super::{
     Arguments, fleet,
+    measured::{self, Measured},
     report::{Counts, Rest, Sample, Side},
-    stage::{self, Stage},
     watch::Watch,
 };
 
@@ -35,15 +35,15 @@ pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<S
     });
     let builder = ManagementCluster::builder()
         .name("bench-aks")
-        .audit_everything_of(stage::USER)
-        .audit_everything_of(Peer::Aso.name())
-        .audit_everything_of(Peer::Capz.name());
+        .audit_everything_of(measured::USER)
+        .audit_everything_of(Upstream::Aso.name())
+        .audit_everything_of(Upstream::Capz.name());
     let cluster = match side {
         Side::Slipway => builder.cluster_api().start().await?,
         // It watches kubeadm's bootstrap kinds too.
         Side::Capz => builder.kubeadm().start().await?,
     };
-    // The peer is not ready before it has written into the cluster that AKS gave it, so there is one behind all of
+    // CAPZ is not ready before it has written into the cluster that AKS gave it, so there is one behind all of
     // them when both are compared.
     let workload = if arguments.capz {
         let workload = WorkloadCluster::builder()
@@ -57,20 +57,20 @@ pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<S
     } else {
         None
     };
-    let azure = Server::start(simulator, Authority::new()?, Options::default()).await?;
+    let azure = Server::start(simulator, Ca::new()?, Options::default()).await?;
     let folder = tempfile::tempdir()?;
     let ca = folder.path().join("ca.pem");
-    std::fs::write(&ca, azure.authority.certificate_pem())?;
-    let mut stage = match side {
-        Side::Slipway => stage::slipway(arguments, &cluster, &azure, &ca).await?,
-        Side::Capz => stage::capz(arguments, &cluster, &azure, &ca).await?,
+    std::fs::write(&ca, azure.ca.certificate_pem())?;
+    let mut processes = match side {
+        Side::Slipway => measured::slipway(arguments, &cluster, &azure, &ca).await?,
+        Side::Capz => measured::capz(arguments, &cluster, &azure, &ca).await?,
     };
     let measured = tokio::time::timeout(
         HANG_GUARD,
-        measure(arguments, &cluster, &azure, &mut stage, clusters),
+        measure(arguments, &cluster, &azure, &mut processes, clusters),
     )
     .await;
-    stage.stop();
+    processes.stop();
     let sample = match measured {
         Ok(Ok(sample)) => sample,
         Ok(Err(error)) => {
@@ -102,37 +102,37 @@ async fn measure(
     arguments: &Arguments,
     cluster: &Cluster,
     azure: &Server,
-    stage: &mut Stage,
+    measured: &mut Measured,
     clusters: usize,
 ) -> Result<Sample> {
     let client = cluster.client();
     let planes = Watch::start(fleet::api(&client, "AzureManagedControlPlane"));
     let pools = Watch::start(fleet::api(&client, "AzureManagedMachinePool"));
     let mark = cluster.audit().mark()?;
-    let cpu_before = cpu_seconds(stage)?;
+    let cpu_before = cpu_seconds(measured)?;
     azure.simulator().azure().forget_requests();
     let started = Instant::now();
-    let wanted = clusters * arguments.pools;
+    let desired = clusters * arguments.pools;
     let ready = async {
         planes.all_ready(clusters).await;
-        pools.all_ready(wanted).await;
+        pools.all_ready(desired).await;
     };
     let created = fleet::create(&client, clusters, arguments.pools);
     tokio::select! {
         ended = async { created.await?; ready.await; Ok::<(), anyhow::Error>(()) } => ended?,
-        ended = watched(stage, &planes, &pools, clusters) => ended?,
+        ended = watched(measured, &planes, &pools, clusters) => ended?,
     }
     let seconds_to_ready = started.elapsed().as_secs_f64();
-    let cpu = cpu_seconds(stage)? - cpu_before;
-    let users = stage.users();
+    let cpu = cpu_seconds(measured)? - cpu_before;
+    let users = measured.users();
     let kube_requests = by_verb(cluster, mark, &users)?;
     let (arm_requests, ..) = arm(azure);
-    let at_rest = rest(arguments, cluster, azure, stage).await?;
+    let at_rest = rest(arguments, cluster, azure, measured).await?;
     let mut rss_mb = 0.0;
-    for id in stage.ids() {
+    for id in measured.ids() {
         rss_mb += measure::memory(id)?.peak;
     }
-    if planes.count() < clusters || pools.count() < wanted {
+    if planes.count() < clusters || pools.count() < desired {
         bail!("not everything stayed ready");
     }
     Ok(Sample {
@@ -146,12 +146,12 @@ async fn measure(
 }
 
 /// Says how far it is, and ends only if somebody has ended or nothing moves any more.
-async fn watched(stage: &mut Stage, planes: &Watch, pools: &Watch, clusters: usize) -> Result<()> {
+async fn watched(measured: &mut Measured, planes: &Watch, pools: &Watch, clusters: usize) -> Result<()> {
     let (mut before, mut since) = (0, Instant::now());
     let mut said = Instant::now();
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        stage.check()?;
+        measured.check()?;
         let now = planes.count() + pools.count();
         if now != before {
             (before, since) = (now, Instant::now());
@@ -176,11 +176,16 @@ async fn watched(stage: &mut Stage, planes: &Watch, pools: &Watch, clusters: usi
 
 /// Watches one period of doing nothing. It begins a tenth of a period after a list was read, so that exactly one list of
 /// each type falls into it, however many objects there are.
-async fn rest(arguments: &Arguments, cluster: &Cluster, azure: &Server, stage: &mut Stage) -> Result<Rest> {
+async fn rest(
+    arguments: &Arguments,
+    cluster: &Cluster,
+    azure: &Server,
+    measured: &mut Measured,
+) -> Result<Rest> {
     let period = Duration::from_secs(arguments.period);
-    // What follows readiness (nodes, a last look) is over by then.
+    // What follows readiness (nodes, a last reconcile) is over by then.
     tokio::time::sleep(period).await;
-    if matches!(stage, Stage::Slipway(_)) {
+    if matches!(measured, Measured::Slipway(_)) {
         let lists = || {
             let azure = azure.simulator().azure();
             azure
@@ -200,15 +205,15 @@ async fn rest(arguments: &Arguments, cluster: &Cluster, azure: &Server, stage: &
         }
         tokio::time::sleep(period / 10).await;
     }
-    stage.check()?;
+    measured.check()?;
     let mark = cluster.audit().mark()?;
-    let cpu_before = cpu_seconds(stage)?;
+    let cpu_before = cpu_seconds(measured)?;
     azure.simulator().azure().forget_requests();
     tokio::time::sleep(period).await;
-    stage.check()?;
-    let cpu = cpu_seconds(stage)? - cpu_before;
+    measured.check()?;
+    let cpu = cpu_seconds(measured)? - cpu_before;
     let (arm_by_method, arm_writes, arm_reads, arm_list_pages) = arm(azure);
-    let users = stage.users();
+    let users = measured.users();
     let mut kube_writes = 0;
     for user in &users {
         let writes = cluster.audit().writes_at_rest(user, mark)?;
@@ -218,7 +223,7 @@ async fn rest(arguments: &Arguments, cluster: &Cluster, azure: &Server, stage: &
         kube_writes += writes.len();
     }
     let mut rss_mb = 0.0;
-    for id in stage.ids() {
+    for id in measured.ids() {
         rss_mb += measure::memory(id)?.now;
     }
     Ok(Rest {
@@ -234,8 +239,8 @@ async fn rest(arguments: &Arguments, cluster: &Cluster, azure: &Server, stage: &
     })
 }
 
-fn cpu_seconds(stage: &Stage) -> Result<f64> {
-    stage.ids().into_iter().map(measure::cpu_seconds).sum()
+fn cpu_seconds(measured: &Measured) -> Result<f64> {
+    measured.ids().into_iter().map(measure::cpu_seconds).sum()
 }
 
 fn by_verb(cluster: &Cluster, mark: Mark, users: &[String]) -> Result<Counts> {

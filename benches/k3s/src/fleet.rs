@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::Arguments;
 
 pub const NAMESPACE: &str = "default";
-/// The last minor whose servers have the role label that the peer looks for.
+/// The last minor whose servers have the role label that cluster-api-k3s looks for.
 const VERSION: &str = "v1.33.4+k3s1";
 
 const CORE: &str = "cluster.x-k8s.io";
@@ -67,7 +67,7 @@ async fn one(client: &Client, name: String, arguments: &Arguments) -> Result<()>
     Ok(())
 }
 
-/// One cluster. What the peer's webhooks would fill in is written out, because they do not run here.
+/// One cluster. What cluster-api-k3s's webhooks would fill in is written out, because they do not run here.
 fn manifests(name: &str, arguments: &Arguments) -> [Value; 6] {
     let hosts = format!("{HOSTS}/v1beta1");
     let core = format!("{CORE}/v1beta2");
@@ -107,7 +107,7 @@ fn manifests(name: &str, arguments: &Arguments) -> [Value; 6] {
     ]
 }
 
-/// What the control planes and their machines say is not so, and how many say it; most often first.
+/// Which conditions of the control planes and their machines are not met, and how many say it; most often first.
 pub async fn what_is_missing(client: &Client) -> Result<Vec<(String, usize)>> {
     let machines = objects(client, CORE, "v1beta1", "Machine");
     let servers = ListParams::default().labels("cluster.x-k8s.io/control-plane");

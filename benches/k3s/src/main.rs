@@ -41,13 +41,13 @@ pub struct Arguments {
     rest_seconds: u64,
     /// A side that gets no further for so long is measured as it is then.
     #[arg(long, default_value_t = 300)]
-    patience_seconds: u64,
+    timeout_seconds: u64,
     /// Our manager.
     #[arg(long)]
     slipway: Option<PathBuf>,
     /// Measure cluster-api-k3s too.
     #[arg(long)]
-    peer: bool,
+    upstream: bool,
 }
 
 /// Who the managers are, for the audit log.
@@ -124,7 +124,7 @@ async fn measure(
     let watch = progress::Watch::start(&client, arguments);
     let started = Instant::now();
     fleet::create(&client, arguments).await?;
-    let patience = Duration::from_secs(arguments.patience_seconds);
+    let timeout = Duration::from_secs(arguments.timeout_seconds);
     let mut changed = started;
     let mut reached = watch.reached();
     let mut told = started;
@@ -144,7 +144,7 @@ async fn measure(
             told = Instant::now();
             eprintln!("{:>5.0} s: {reached}", started.elapsed().as_secs_f64());
         }
-        if changed.elapsed() > patience {
+        if changed.elapsed() > timeout {
             eprintln!("{:>5.0} s: no further", started.elapsed().as_secs_f64());
             break;
         }
@@ -165,7 +165,7 @@ async fn measure(
     };
     Ok(Sample {
         clusters: arguments.clusters,
-        wanted: (
+        desired: (
             arguments.clusters * arguments.servers,
             arguments.clusters * arguments.workers,
         ),

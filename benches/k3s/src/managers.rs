@@ -11,7 +11,7 @@ use slipway_kit::manager::{
     Manager, Setup, free_port,
     measure::{self, Memory},
 };
-use slipway_testbed::{Cluster, Part, Peer, Process, Program, install, parts::BuiltPeer, peers};
+use slipway_testbed::{Cluster, Part, Process, Program, Upstream, install, parts::BuiltUpstream, upstream};
 
 use super::{Arguments, USER};
 
@@ -20,17 +20,17 @@ const CORE_AGENT: &str = "cluster-api";
 
 pub enum Side {
     Slipway(PathBuf),
-    Peer,
+    Upstream,
 }
 
 impl Side {
     pub fn of(arguments: &Arguments) -> Result<Vec<Side>> {
         let mut sides: Vec<Side> = arguments.slipway.clone().map(Side::Slipway).into_iter().collect();
-        if arguments.peer {
-            sides.push(Side::Peer);
+        if arguments.upstream {
+            sides.push(Side::Upstream);
         }
         if sides.is_empty() {
-            bail!("there is nobody to measure: name --slipway or --peer");
+            bail!("there is nobody to measure: name --slipway or --upstream");
         }
         Ok(sides)
     }
@@ -38,7 +38,7 @@ impl Side {
     pub fn name(&self) -> &'static str {
         match self {
             Side::Slipway(_) => "slipway",
-            Side::Peer => "cluster_api_k3s",
+            Side::Upstream => "cluster_api_k3s",
         }
     }
 
@@ -57,16 +57,16 @@ impl Side {
                 setup.install(cluster).await?;
                 managers.ours = Some(setup.start("slipway").await?);
             }
-            Side::Peer => {
+            Side::Upstream => {
                 fs::create_dir_all(&folder)?;
                 let kubeconfig = folder.join("kubeconfig");
                 fs::write(&kubeconfig, cluster.kubeconfig_as(USER, Some("system:masters")))?;
-                for peer in [Peer::K3sBootstrap, Peer::K3sControlPlane] {
-                    let built = peers::built(peer, cluster.parts()).await?;
+                for upstream in [Upstream::K3sBootstrap, Upstream::K3sControlPlane] {
+                    let built = upstream::built(upstream, cluster.parts()).await?;
                     install::install(&cluster.client(), &built.objects()?).await?;
-                    let program = peer_program(&built, &kubeconfig)?;
+                    let program = upstream_program(&built, &kubeconfig)?;
                     let process = Process::start(&cluster.parts().binary(Part::Launch), &folder, program);
-                    let process = process.with_context(|| format!("starting {}", peer.name()))?;
+                    let process = process.with_context(|| format!("starting {}", upstream.name()))?;
                     managers.theirs.push(process);
                 }
             }
@@ -75,10 +75,10 @@ impl Side {
     }
 }
 
-/// One manager of the peer.
-fn peer_program(built: &BuiltPeer, kubeconfig: &Path) -> Result<Program> {
+/// One manager of cluster-api-k3s.
+fn upstream_program(built: &BuiltUpstream, kubeconfig: &Path) -> Result<Program> {
     Ok(Program {
-        name: built.peer.name().to_owned(),
+        name: built.upstream.name().to_owned(),
         path: built.binary(),
         arguments: vec![format!("--metrics-addr=127.0.0.1:{}", free_port()?)],
         environment: BTreeMap::from([

@@ -48,7 +48,7 @@ type Ready = Arc<Mutex<HashMap<String, usize>>>;
 pub struct Watch {
     planes: Ready,
     pools: Ready,
-    wanted: (usize, usize),
+    desired: (usize, usize),
     _tasks: JoinSet<()>,
 }
 
@@ -61,19 +61,19 @@ impl Watch {
         Self {
             planes,
             pools,
-            wanted: (arguments.servers, arguments.workers),
+            desired: (arguments.servers, arguments.workers),
             _tasks: tasks,
         }
     }
 
     pub fn reached(&self) -> Reached {
-        let sum = |ready: &Ready, wanted: usize| {
+        let sum = |ready: &Ready, desired: usize| {
             let ready = ready.lock().expect("no panic while held");
-            let whole = ready.values().filter(|count| **count >= wanted).count();
+            let whole = ready.values().filter(|count| **count >= desired).count();
             (ready.values().sum(), whole)
         };
-        let (servers, whole_planes) = sum(&self.planes, self.wanted.0);
-        let (workers, whole_pools) = sum(&self.pools, self.wanted.1);
+        let (servers, whole_planes) = sum(&self.planes, self.desired.0);
+        let (workers, whole_pools) = sum(&self.pools, self.desired.1);
         Reached {
             servers,
             whole_planes,

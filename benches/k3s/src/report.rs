@@ -13,7 +13,7 @@ use super::{
 pub struct Sample {
     pub clusters: usize,
     /// Servers and workers.
-    pub wanted: (usize, usize),
+    pub desired: (usize, usize),
     pub reached: Reached,
     /// From the first manifest to the last ready machine; none if it never came.
     pub seconds_to_ready: Option<f64>,
@@ -49,7 +49,7 @@ impl Sample {
     /// How far it came.
     fn outcome(&self) -> String {
         let Some(seconds) = self.seconds_to_ready else {
-            let (servers, workers) = self.wanted;
+            let (servers, workers) = self.desired;
             let mut told = format!(
                 "came as far as {} of {servers} servers and {} of {workers} workers, with {} of {} control planes whole",
                 self.reached.servers, self.reached.workers, self.reached.whole_planes, self.clusters

@@ -32,7 +32,7 @@ impl Reconciler for Buoys {
         let is_there =
             child.is_some_and(|child| child.data.as_ref() == Some(&data) && is_controlled_by(&child, &buoy));
         if !is_there {
-            context.apply("race", &wanted(&buoy, data)).await?;
+            context.apply("race", &desired(&buoy, data)).await?;
         }
         context
             .patch_status(buoy.as_ref(), &status(&buoy, context))
@@ -46,7 +46,7 @@ fn is_controlled_by(child: &ConfigMap, buoy: &Buoy) -> bool {
     owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == buoy.meta().uid.as_ref())
 }
 
-fn wanted(buoy: &Buoy, data: BTreeMap<String, String>) -> ConfigMap {
+fn desired(buoy: &Buoy, data: BTreeMap<String, String>) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
             name: buoy.metadata.name.clone(),
@@ -73,7 +73,7 @@ fn status(buoy: &Buoy, context: &Context) -> BuoyStatus {
             type_: "Ready".to_owned(),
             status: "True".to_owned(),
             reason: "Applied".to_owned(),
-            message: "the ConfigMap is as wanted".to_owned(),
+            message: "the ConfigMap is as desired".to_owned(),
             observed_generation: buoy.metadata.generation,
             last_transition_time: since.map_or_else(
                 || Time(context.clock.now()),

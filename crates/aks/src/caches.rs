@@ -1,4 +1,4 @@
-//! The objects of a Cluster as the caches show them, and which of them a change of another brings back.
+//! The objects of a Cluster as the caches show them, and which of them a change of another enqueues.
 
 use std::sync::{Arc, OnceLock};
 

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde_json::Value;
 use slipway_azure::{
-    diff::{Change, Difference, Record},
+    diff::{Difference, Edit, Record},
     engine::throttled,
     ownership::Foreign,
     reconcile::{
@@ -18,7 +18,7 @@ use slipway_azure::{
 use slipway_capi::frame::{Attempt, Entry, Failure, Plan, Progress, Wait};
 use slipway_runtime::{Class, Classified, Outcome};
 
-use crate::{api::NewerConditions, render::RenderError, status};
+use crate::{api::V1Beta2Conditions, render::RenderError, status};
 
 /// The desired state of one resource in Azure, and where it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -239,8 +239,8 @@ pub fn is_going(state: &ResourceState, unknown: Option<&Unknown>) -> bool {
 }
 
 /// Whether a condition already has this reason: what is recorded once has been.
-pub fn has_reason(conditions: Option<&NewerConditions>, type_: &str, reason: &str) -> bool {
-    let mut all = conditions.iter().flat_map(|newer| &newer.conditions);
+pub fn has_reason(conditions: Option<&V1Beta2Conditions>, type_: &str, reason: &str) -> bool {
+    let mut all = conditions.iter().flat_map(|v1beta2| &v1beta2.conditions);
     all.any(|one| one.type_ == type_ && one.reason == reason)
 }
 
@@ -317,7 +317,7 @@ pub fn changing<'a, A>(entry: &'a mut Entry<A>, differences: &[Difference]) -> &
     for difference in differences {
         let explanation = difference.explanation.as_str();
         let (from, to) = match difference.change {
-            Change::Add => (
+            Edit::Add => (
                 "nothing",
                 if explanation.is_empty() {
                     "set"
@@ -325,7 +325,7 @@ pub fn changing<'a, A>(entry: &'a mut Entry<A>, differences: &[Difference]) -> &
                     explanation
                 },
             ),
-            Change::Remove => (
+            Edit::Remove => (
                 if explanation.is_empty() {
                     "set"
                 } else {
@@ -333,7 +333,7 @@ pub fn changing<'a, A>(entry: &'a mut Entry<A>, differences: &[Difference]) -> &
                 },
                 "nothing",
             ),
-            Change::Update => explanation
+            Edit::Update => explanation
                 .split_once(" to ")
                 .unwrap_or(("another", "the desired")),
         };

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::json;
 use slipway_azure::{metrics::AzureMetrics, setup, workload::nodes::Nodes};
 use slipway_runtime::{
-    Lent, Package, PackageKind, Provider, Rule, controller::Registration, provider::ForeignFlag,
+    Package, PackageKind, Provider, RoleGrant, Rule, controller::Registration, provider::ForeignFlag,
 };
 
 use crate::{
@@ -24,7 +24,7 @@ const DETACH: &[&str] = &["list", "patch", "delete"];
 
 /// kubeadm's bootstrap provider asks a cluster's control plane for its version, for nodes that are not AKS's own. Its roles
 /// name kubeadm's control planes alone; core's name every kind of the group.
-const KUBEADM: Lent = Lent {
+const KUBEADM: RoleGrant = RoleGrant {
     name: "kubeadm-bootstrap",
     namespace: "capi-kubeadm-bootstrap-system",
     rules: &[Rule::new(GROUP, &["azuremanagedcontrolplanes"], Rule::READ)],
@@ -143,7 +143,7 @@ pub fn provider() -> Provider {
     with(&Access::default(), &Nodes::default())
 }
 
-/// The controllers alone, with doors of one's own to Azure and to workload clusters.
+/// The controllers alone, with clients of one's own for Azure and for workload clusters.
 pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
     vec![
         cluster::registration(),
@@ -152,12 +152,12 @@ pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
     ]
 }
 
-/// The same with doors of one's own to Azure and to workload clusters.
+/// The same with clients of one's own for Azure and for workload clusters.
 pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     let mut package = Package::new(PackageKind::Infrastructure, "azure");
     package.name_prefix = Some("capz");
     package.cluster_role = Some("slipway");
-    package.lent = vec![KUBEADM];
+    package.role_grants = vec![KUBEADM];
     package.crds = crds();
     package.rbac = RBAC.to_vec();
     package.admission = admission();

@@ -1,4 +1,4 @@
-//! Our custom resources against those of the peer that `parts/capz/go.mod` pins, leaf by leaf: a manifest that applied
+//! Our custom resources against those of CAPZ that `parts/capz/go.mod` pins, leaf by leaf: a manifest that applied
 //! there must apply here. Every difference is listed below with its reason; an unlisted one fails.
 
 use std::{path::PathBuf, process::Command};
@@ -31,7 +31,7 @@ const DIFFERENCES: &[Listed] = &[
     ),
 ];
 
-pub fn peer() -> PathBuf {
+pub fn capz() -> PathBuf {
     let output = Command::new("go")
         .args(["mod", "download", "-json", MODULE])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../parts/capz"))
@@ -48,8 +48,8 @@ pub fn peer() -> PathBuf {
     directory.into()
 }
 
-fn peer_crd(plural: &str) -> Value {
-    let path = peer()
+fn capz_crd(plural: &str) -> Value {
+    let path = capz()
         .join("config/crd/bases")
         .join(format!("infrastructure.cluster.x-k8s.io_{plural}.yaml"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -58,11 +58,11 @@ fn peer_crd(plural: &str) -> Value {
 }
 
 #[test]
-fn every_leaf_of_the_peers_definitions_is_ours_too() {
+fn every_leaf_of_the_definitions_of_capz_is_ours_too() {
     let mut comparison = Comparison::default();
     for crd in crds() {
         let ours = json!(crd);
-        comparison.compare(&ours, &peer_crd(&crd.spec.names.plural), DIFFERENCES);
+        comparison.compare(&ours, &capz_crd(&crd.spec.names.plural), DIFFERENCES);
         assert_eq!(ours["metadata"]["labels"]["cluster.x-k8s.io/v1beta1"], "v1beta1");
         assert_eq!(ours["metadata"]["labels"]["cluster.x-k8s.io/v1beta2"], "v1beta1");
     }

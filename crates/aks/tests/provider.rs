@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slipway_aks::provider::provider;
 use slipway_render::{Bundle, Release};
 
-use crate::drop_in::peer;
+use crate::drop_in::capz;
 
 #[test]
 fn the_provider_brings_its_kinds_and_a_webhook_for_each() {
@@ -59,8 +59,8 @@ fn rendered(kind: &str) -> BTreeMap<String, Value> {
 /// clusterctl leaves a package's cluster roles behind. A role that is applied over one that collects its rules from others
 /// goes on collecting, and a binding that is applied over another cannot change whose role it binds.
 #[test]
-fn no_cluster_role_is_called_as_one_that_the_peer_leaves_behind() {
-    let folder = peer().join("config/rbac");
+fn no_cluster_role_is_called_as_one_that_capz_leaves_behind() {
+    let folder = capz().join("config/rbac");
     let read = |file: &str| -> Value {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         serde_saphyr::from_str(&text).unwrap()

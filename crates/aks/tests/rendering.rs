@@ -104,7 +104,7 @@ fn versions_are_never_fought() {
         assert_eq!(body["spec"]["kubernetesVersion"], expected);
     }
     let system = class(json!({}));
-    for (wanted, running, expected) in [
+    for (desired, running, expected) in [
         (Some("v1.30.1"), None, json!("1.30.1")),
         (Some("v1.30.1"), Some("1.31.0"), json!("1.31.0")),
         (None, Some("1.30.0"), json!("1.30.0")),
@@ -112,7 +112,7 @@ fn versions_are_never_fought() {
     ] {
         let existing = running.map(|version| json!({"properties": {"orchestratorVersion": version}}));
         let pool = PoolFacts {
-            version: wanted,
+            version: desired,
             existing: existing.as_ref(),
             ..pool(&system, "pool")
         };

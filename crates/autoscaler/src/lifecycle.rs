@@ -131,7 +131,7 @@ pub struct Progress {
     pub change: NodeChange,
     /// Why the claim is given up and deleted.
     pub give_up: Option<String>,
-    /// When a deadline passes that nothing else would bring back to mind.
+    /// When a deadline passes for which nothing else would requeue.
     pub revisit: Option<Timestamp>,
 }
 

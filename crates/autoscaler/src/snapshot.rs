@@ -29,15 +29,15 @@ pub struct ConvertError {
 
 /// Objects of one kind, by uid, with the version they were converted at.
 #[derive(Debug)]
-struct Kept<T>(HashMap<String, (String, T)>);
+struct ByVersion<T>(HashMap<String, (String, T)>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for ByVersion<T> {
     fn default() -> Self {
-        Kept(HashMap::new())
+        ByVersion(HashMap::new())
     }
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> ByVersion<T> {
     fn put(
         &mut self,
         key: String,
@@ -69,19 +69,19 @@ impl<T: Clone> Kept<T> {
 /// The cluster.
 #[derive(Debug, Default)]
 pub struct Store {
-    pods: Kept<Pod>,
-    nodes: Kept<Node>,
-    node_pools: Kept<NodePool>,
-    node_claims: Kept<NodeClaim>,
-    daemon_sets: Kept<DaemonSet>,
-    namespaces: Kept<Namespace>,
-    services: Kept<Service>,
-    controllers: Kept<Controller>,
-    claims: Kept<PersistentVolumeClaim>,
-    volumes: Kept<PersistentVolume>,
-    storage_classes: Kept<StorageClass>,
-    csi_nodes: Kept<CsiNode>,
-    budgets: Kept<PodDisruptionBudget>,
+    pods: ByVersion<Pod>,
+    nodes: ByVersion<Node>,
+    node_pools: ByVersion<NodePool>,
+    node_claims: ByVersion<NodeClaim>,
+    daemon_sets: ByVersion<DaemonSet>,
+    namespaces: ByVersion<Namespace>,
+    services: ByVersion<Service>,
+    controllers: ByVersion<Controller>,
+    claims: ByVersion<PersistentVolumeClaim>,
+    volumes: ByVersion<PersistentVolume>,
+    storage_classes: ByVersion<StorageClass>,
+    csi_nodes: ByVersion<CsiNode>,
+    budgets: ByVersion<PodDisruptionBudget>,
 }
 
 /// Packing reads Kubernetes' own JSON, so an object becomes its own by way of it.

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 use slipway_autoscaler::{
-    accounting::{self, Account, Claim, ClaimState, Group, Machine, Step, account},
+    accounting::{self, Account, Action, Claim, ClaimState, Group, Machine, account},
     instances::Reference,
 };
 
@@ -260,7 +260,7 @@ impl World {
     }
 
     /// Writes, unless the object has changed since the view was taken.
-    fn write(&mut self, view: &World, step: &Step) -> bool {
+    fn write(&mut self, view: &World, step: &Action) -> bool {
         let seen = |name: &str| {
             view.machines
                 .iter()
@@ -268,20 +268,20 @@ impl World {
                 .map(|machine| machine.version)
         };
         let named = match step {
-            Step::Bind { machine, .. }
-            | Step::Release { machine }
-            | Step::Mark { machine, .. }
-            | Step::Delete { machine } => Some(machine.clone()),
-            Step::Scale { .. } | Step::Note { .. } => None,
+            Action::Bind { machine, .. }
+            | Action::Release { machine }
+            | Action::Mark { machine, .. }
+            | Action::Delete { machine } => Some(machine.clone()),
+            Action::Scale { .. } | Action::Note { .. } => None,
         };
-        if let Step::Note { claim: uid } = step {
+        if let Action::Note { claim: uid } = step {
             for claim in self.claims.iter_mut().filter(|claim| claim.uid == *uid) {
                 claim.gave_back = true;
             }
             return true;
         }
         let Some(name) = named else {
-            let Step::Scale { to, .. } = step else {
+            let Action::Scale { to, .. } = step else {
                 return false;
             };
             if self.version != view.version {
@@ -292,7 +292,7 @@ impl World {
             self.version += 1;
             return true;
         };
-        if let Step::Delete { .. } = step {
+        if let Action::Delete { .. } = step {
             self.judge_delete(&name);
             self.delete(&name);
             return true;
@@ -305,13 +305,13 @@ impl World {
         }
         machine.version += 1;
         match step {
-            Step::Bind { claim, .. } => machine.claim = Some(claim.clone()),
-            Step::Release { .. } => machine.claim = None,
-            Step::Mark { claim, .. } => {
+            Action::Bind { claim, .. } => machine.claim = Some(claim.clone()),
+            Action::Release { .. } => machine.claim = None,
+            Action::Mark { claim, .. } => {
                 machine.deleted_with = Some(claim.clone());
                 machine.is_preferred = true;
             }
-            Step::Scale { .. } | Step::Note { .. } | Step::Delete { .. } => {}
+            Action::Scale { .. } | Action::Note { .. } | Action::Delete { .. } => {}
         }
         true
     }

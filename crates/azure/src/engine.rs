@@ -133,7 +133,7 @@ impl Azure {
             cluster,
             self.tuning.user_agent_suffix.as_deref(),
         )?
-        .with_patience(self.tuning.patience.min(WORTH_WAITING))
+        .with_budget_timeout(self.tuning.budget_timeout.min(WORTH_WAITING))
         .counted_in(self.metrics.clone());
         Ok(Arm {
             client,
@@ -167,7 +167,7 @@ pub struct Observation {
     pub body: Option<Arc<Value>>,
     /// Azure's word for what is under way.
     pub progress: Option<String>,
-    /// Done: what is said here counts. Otherwise: look again after that long.
+    /// Done: what is said here counts. Otherwise: poll again after that long.
     pub outcome: Outcome,
 }
 
@@ -290,7 +290,7 @@ impl Arm {
     }
 
     /// What the resource looks like now, asked for alone: for decisions that absence must be certain for.
-    pub async fn look(&self, id: &ResourceId, api_version: &str) -> Result<Observation, ArmError> {
+    pub async fn observe_known(&self, id: &ResourceId, api_version: &str) -> Result<Observation, ArmError> {
         let read = self
             .view
             .get(&self.client, id, api_version, Priority::Change)

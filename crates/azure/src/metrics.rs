@@ -11,7 +11,7 @@ use slipway_runtime::metrics::Metrics;
 
 use crate::{
     arm::{ResourceId, Verb},
-    budget::{Budget, Turn},
+    budget::{Budget, PermitRequest},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -150,7 +150,7 @@ impl AzureMetrics {
             .observe(seconds);
     }
 
-    pub(crate) fn throttled(&self, turn: &Turn, by: &'static str) {
+    pub(crate) fn throttled(&self, turn: &PermitRequest, by: &'static str) {
         self.throttled
             .get_or_create(&Throttled {
                 provider: turn.lane.provider.clone(),

@@ -17,7 +17,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use serde_json::Value;
-use slipway_capi::{finalizer, marks, names::label, owner};
+use slipway_capi::{annotations, finalizer, names::label, owner};
 use slipway_runtime::{Context, ObjectKey};
 use tokio::time::Instant;
 
@@ -243,7 +243,7 @@ async fn take(
     let name = object.name_any();
     let result = match step {
         DetachStep::Hush => {
-            let patch = marks::set_annotation(POLICY, Some(SKIP));
+            let patch = annotations::set_annotation(POLICY, Some(SKIP));
             api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
                 .map(|_| ())

@@ -15,7 +15,7 @@ pub struct Tuning {
     /// How long one call may take.
     pub call_timeout: Duration,
     /// How long a call may stand in line for the budget before its object goes back to the queue.
-    pub patience: Duration,
+    pub budget_timeout: Duration,
     /// The share of Azure's published limits that is used, as a factor on the defaults.
     pub budget: f64,
     /// How long to wait before looking again at something that is under way and names no time.
@@ -29,7 +29,7 @@ impl Default for Tuning {
             max_read_age: Duration::from_mins(10),
             child_read_age: Duration::from_hours(1),
             call_timeout: Duration::from_mins(1),
-            patience: Duration::from_secs(10),
+            budget_timeout: Duration::from_secs(10),
             budget: 1.0,
             requeue: Duration::from_secs(15),
             user_agent_suffix: None,
@@ -79,7 +79,7 @@ pub fn flags() -> Vec<clap::Arg> {
         flag(AGENT, "Text to add to the user agent of Azure requests"),
         // CAPZ bounds a call at 2 s, which a PUT of a managed cluster (5 to 8 s) never meets.
         flag(CALL, "How long one call to Azure may take").default_value("1m"),
-        flag(REQUEUE, "When to look again at something that is under way").default_value("15s"),
+        flag(REQUEUE, "When to poll again what is under way").default_value("15s"),
         flag(SERVICE, "How long a call may wait for the request budget").default_value("10s"),
         flag(
             WHOLE,
@@ -134,7 +134,7 @@ impl Tuning {
             max_read_age: time(READ_AGE, defaults.max_read_age)?,
             child_read_age: time(CHILD_AGE, defaults.child_read_age)?,
             call_timeout: time(CALL, defaults.call_timeout)?,
-            patience: time(SERVICE, defaults.patience)?,
+            budget_timeout: time(SERVICE, defaults.budget_timeout)?,
             requeue: time(REQUEUE, defaults.requeue)?,
             budget,
             user_agent_suffix: get(AGENT).filter(|text| !text.is_empty()).map(str::to_owned),
@@ -177,7 +177,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(tuned.call_timeout, Duration::from_secs(2));
-        assert_eq!(tuned.patience, Duration::from_secs(12));
+        assert_eq!(tuned.budget_timeout, Duration::from_secs(12));
         assert_eq!(tuned.max_read_age, Duration::from_secs(90));
         assert!((tuned.budget - 0.5).abs() < f64::EPSILON);
     }

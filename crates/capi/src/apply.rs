@@ -53,7 +53,7 @@ pub fn spec_intent(object: &Value) -> Value {
 }
 
 /// Labels and annotations for the metadata manager, which makes it the owner of exactly these. The uid keeps the
-/// apply from making an object anew that was deleted meanwhile.
+/// apply from recreating an object that was deleted meanwhile.
 pub fn metadata_intent<'a>(
     api_version: &str,
     kind: &str,

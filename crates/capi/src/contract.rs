@@ -1,5 +1,5 @@
-//! The fields that the contract asks of a provider's own kinds, as they stand in custom resources. Where a kind of a peer
-//! has the same field, the schema is the peer's.
+//! The fields that the contract asks of a provider's own kinds, as they stand in custom resources. Where a kind of upstream
+//! has the same field, the schema is upstream's.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub struct ReplicaVersion {
 
 /// Conditions in Kubernetes' own form, where Cluster API's core looks first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NewerConditions {
+pub struct V1Beta2Conditions {
     /// The conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

@@ -100,7 +100,7 @@ where
         None => Ok(false),
         Some(patch) => match write(api, object, patch, "removing the finalizer of").await {
             Ok(_) => Ok(true),
-            // Gone is what we wanted.
+            // Gone is what was asked for.
             Err(Error::Api {
                 source: kube::Error::Api(status),
                 ..

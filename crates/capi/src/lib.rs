@@ -4,6 +4,7 @@
 //! Decisions are pure functions over data; the few functions that call the apiserver take a [`kube::Client`] and do
 //! one thing. `docs/capi.md` lists which part of Cluster API's contract is served by which function.
 
+pub mod annotations;
 pub mod apply;
 pub mod condition;
 pub mod contract;
@@ -12,7 +13,6 @@ pub mod finalizer;
 pub mod frame;
 pub mod hook;
 pub mod in_place;
-pub mod marks;
 pub mod names;
 pub mod owner;
 pub mod paused;

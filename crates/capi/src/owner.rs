@@ -74,24 +74,24 @@ pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> Option<
     owner.controller_owner_ref(&())
 }
 
-/// The owner references with `wanted` among them: the one that names the same object is replaced, so that a version
+/// The owner references with `desired` among them: the one that names the same object is replaced, so that a version
 /// or a flag is brought up to date. `None` if nothing changes.
-pub fn with_owner(metadata: &ObjectMeta, wanted: &OwnerReference) -> Option<Vec<OwnerReference>> {
+pub fn with_owner(metadata: &ObjectMeta, desired: &OwnerReference) -> Option<Vec<OwnerReference>> {
     let mut owners = metadata.owner_references.clone().unwrap_or_default();
-    match owners.iter().position(|owner| same_object(owner, wanted)) {
-        Some(index) if owners[index] == *wanted => return None,
-        Some(index) => owners[index] = wanted.clone(),
-        None => owners.push(wanted.clone()),
+    match owners.iter().position(|owner| same_object(owner, desired)) {
+        Some(index) if owners[index] == *desired => return None,
+        Some(index) => owners[index] = desired.clone(),
+        None => owners.push(desired.clone()),
     }
     Some(owners)
 }
 
-/// The owner references without the object that `unwanted` names. `None` if nothing changes.
-pub fn without_owner(metadata: &ObjectMeta, unwanted: &OwnerReference) -> Option<Vec<OwnerReference>> {
+/// The owner references without the object that `removed` names. `None` if nothing changes.
+pub fn without_owner(metadata: &ObjectMeta, removed: &OwnerReference) -> Option<Vec<OwnerReference>> {
     let owners = metadata.owner_references.as_ref()?;
     let kept: Vec<_> = owners
         .iter()
-        .filter(|owner| !same_object(owner, unwanted))
+        .filter(|owner| !same_object(owner, removed))
         .cloned()
         .collect();
     (kept.len() != owners.len()).then_some(kept)

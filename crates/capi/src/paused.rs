@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::{
+    annotations,
     condition::{Report, Status},
-    marks,
     names::{annotation, condition, reason},
     view::Cluster,
 };
@@ -20,7 +20,7 @@ pub struct Paused {
 pub fn paused(cluster: Option<&Cluster>, metadata: &ObjectMeta) -> Paused {
     Paused {
         by_cluster: cluster.is_some_and(Cluster::is_paused),
-        by_annotation: marks::has_annotation(metadata, annotation::PAUSED),
+        by_annotation: annotations::has_annotation(metadata, annotation::PAUSED),
     }
 }
 

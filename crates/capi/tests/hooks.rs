@@ -20,7 +20,7 @@ use tokio::{
 
 struct Server {
     address: SocketAddr,
-    authority: String,
+    ca: String,
     requests: mpsc::UnboundedReceiver<(String, Value)>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -98,7 +98,7 @@ async fn serve(answer: Option<(&'static str, String)>) -> Server {
     });
     Server {
         address,
-        authority: certificate,
+        ca: certificate,
         requests,
         task,
     }
@@ -110,7 +110,7 @@ fn registration(server: &Server, hook: &str, change: impl FnOnce(&mut Value)) ->
         "spec": {
             "clientConfig": {
                 "url": format!("https://localhost:{}/prefix/", server.address.port()),
-                "caBundle": STANDARD.encode(&server.authority),
+                "caBundle": STANDARD.encode(&server.ca),
             },
             "settings": {"policy": "external"},
         },

@@ -100,7 +100,7 @@ async fn finalizers_survive_stale_reads_and_go_only_when_all_is_done() {
         finalizer::release(&maps, &after_theirs, OURS, Outcome::Done)
             .await
             .unwrap(),
-        "gone is what was wanted"
+        "gone is what was asked for"
     );
 }
 
@@ -351,16 +351,16 @@ async fn references_find_the_version_of_the_contract() {
 #[tokio::test]
 async fn an_administrators_kubeconfig_is_accepted() {
     let cluster = shared("capi").await.expect("the shared cluster runs");
-    let pair = cluster.authority().pair();
-    let authority = KeyPair {
+    let pair = cluster.ca().pair();
+    let ca = KeyPair {
         certificate: pair.certificate.clone(),
         key: Some(pair.key.clone().into()),
     };
     let text = kubeconfig::Administrator {
         cluster: "edge",
         server: cluster.server(),
-        server_authority: &pair.certificate,
-        client_authority: &authority,
+        server_ca: &pair.certificate,
+        client_ca: &ca,
         algorithm: KeyAlgorithm::Rsa2048,
         lifetime: DAY,
     }

@@ -72,7 +72,7 @@ struct Count {
     converged: u64,
     /// Those that were without quorum until the hosts that faults took had their power back.
     power_came_back: u64,
-    /// Those of them whose quorum went with a host that joined again while nobody could ask: nothing brings it back.
+    /// Those of them whose quorum went with a host that joined again while nobody could ask: nothing restores it.
     beyond_recovery: u64,
     verdicts: Verdicts,
     failures: Vec<String>,

@@ -36,7 +36,7 @@ fn desired(config: &KThreesConfigSpec) -> Desired<'_> {
     }
 }
 
-/// S-29, S-58: absent, null, empty and defaulted are the same; a version the peer wrote into a config is no difference.
+/// S-29, S-58: absent, null, empty and defaulted are the same; a version cluster-api-k3s wrote into a config is no difference.
 #[test]
 fn ways_of_writing_the_same_replace_nothing() {
     let defaulted =

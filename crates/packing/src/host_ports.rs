@@ -57,10 +57,10 @@ pub(crate) fn of_pod(pod: &Pod) -> Vec<HostPort> {
 
 /// The first pair that cannot share a node.
 pub(crate) fn conflict<'a>(
-    wanted: &'a [HostPort],
+    required: &'a [HostPort],
     held: &'a [HostPort],
 ) -> Option<(&'a HostPort, &'a HostPort)> {
-    wanted.iter().find_map(|port| {
+    required.iter().find_map(|port| {
         held.iter()
             .find(|other| port.conflicts(other))
             .map(|other| (port, other))

@@ -34,7 +34,7 @@ fn raise(into: &mut ResourceList, list: &ResourceList) {
     }
 }
 
-/// During a resize the node holds the larger of what is wanted and what is allocated; a resize that can never happen
+/// During a resize the node holds the larger of what is required and what is allocated; a resize that can never happen
 /// leaves what is allocated.
 fn effective(pod: &Pod, container: &Container, statuses: &[ContainerStatus]) -> ResourceList {
     let status = statuses.iter().find(|status| status.name == container.name);

@@ -80,8 +80,8 @@ fn attempt(
         ahash::AHashMap::new();
     for (item, refused) in left {
         let (message, candidates) = explained
-            .entry(item.shape)
-            .or_insert_with(|| run.explain(item.shape))
+            .entry(item.class)
+            .or_insert_with(|| run.explain(item.class))
             .clone();
         let (reason, message) = match refused {
             Refused::Unschedulable => (RefusalReason::Unschedulable, message),
@@ -134,7 +134,7 @@ fn is_better(plan: &Plan, other: &Plan) -> bool {
 /// Prices that differ by less are the same, added up in another order.
 const ROUNDING: f64 = 1e-9;
 
-/// Sorts pods into shapes and into the order in which they are tried: the largest first.
+/// Sorts pods into classes and into the order in which they are tried: the largest first.
 pub(crate) fn prepare<'a>(
     world: &mut World<'a>,
     pods: &[&'a Pod],
@@ -166,17 +166,17 @@ pub(crate) fn prepare<'a>(
             let waits = pod.spec.node_name.is_empty() || leaving.contains(pod.spec.node_name.as_str());
             Item {
                 pod: index,
-                shape: world.shape(pod, spread_of(index, pod), waits),
+                class: world.class(pod, spread_of(index, pod), waits),
             }
         })
         .collect();
     world.finish_pools();
-    world.link_shapes();
+    world.link_classes();
     let (cpu, memory) = (0, 1);
     items.sort_by(|left, right| {
         let (one, other) = (
-            &world.shapes[left.shape].requests,
-            &world.shapes[right.shape].requests,
+            &world.classes[left.class].requests,
+            &world.classes[right.class].requests,
         );
         let (one_pod, other_pod) = (&pods[left.pod].metadata, &pods[right.pod].metadata);
         amount(other, cpu)

@@ -18,7 +18,7 @@ struct Kind {
     tainted: bool,
 }
 
-struct Wanted {
+struct PodSize {
     milli_cpu: usize,
     mebibytes: usize,
     zone: Option<&'static str>,
@@ -40,9 +40,9 @@ fn catalogue(random: &mut Random) -> Vec<Kind> {
         .collect()
 }
 
-fn wanted(random: &mut Random) -> Vec<Wanted> {
+fn required(random: &mut Random) -> Vec<PodSize> {
     (0..random.between(1, 8))
-        .map(|_| Wanted {
+        .map(|_| PodSize {
             milli_cpu: random.pick(&[100, 500, 900, 1500, 3000, 5000]),
             mebibytes: random.pick(&[64, 700, 2000]),
             zone: if random.chance(30) {
@@ -58,7 +58,7 @@ fn wanted(random: &mut Random) -> Vec<Wanted> {
 }
 
 /// One pool for tainted types and one for the others, so that a taint belongs to the type.
-fn workload(kinds: &[Kind], wanted: &[Wanted]) -> Value {
+fn workload(kinds: &[Kind], required: &[PodSize]) -> Value {
     let types = |tainted: bool| -> Vec<Value> {
         kinds
             .iter()
@@ -87,7 +87,7 @@ fn workload(kinds: &[Kind], wanted: &[Wanted]) -> Value {
             })
             .collect()
     };
-    let pods: Vec<Value> = wanted
+    let pods: Vec<Value> = required
         .iter()
         .enumerate()
         .map(|(index, pod)| {
@@ -125,7 +125,7 @@ fn workload(kinds: &[Kind], wanted: &[Wanted]) -> Value {
 }
 
 /// Whether one node of some type in some zone holds all of these.
-fn fits(kinds: &[Kind], pods: &[&Wanted]) -> bool {
+fn fits(kinds: &[Kind], pods: &[&PodSize]) -> bool {
     for (index, pod) in pods.iter().enumerate() {
         for other in &pods[..index] {
             let same_port = pod.port.is_some() && pod.port == other.port;
@@ -148,7 +148,7 @@ fn fits(kinds: &[Kind], pods: &[&Wanted]) -> bool {
 }
 
 /// The least number of nodes, by trying each pod on each node opened so far and on a new one.
-fn least<'a>(kinds: &[Kind], left: &[&'a Wanted], nodes: &mut Vec<Vec<&'a Wanted>>, best: &mut usize) {
+fn least<'a>(kinds: &[Kind], left: &[&'a PodSize], nodes: &mut Vec<Vec<&'a PodSize>>, best: &mut usize) {
     let Some((pod, rest)) = left.split_first() else {
         *best = nodes.len().min(*best);
         return;
@@ -172,8 +172,8 @@ fn agrees_on_what_fits_and_never_beats_what_is_possible() {
     let (mut fewest, mut more, mut refused) = (0, 0, 0);
     for seed in 0..400 {
         let random = &mut Random::new(seed);
-        let (kinds, wanted) = (catalogue(random), wanted(random));
-        let workload: Workload = serde_json::from_value(workload(&kinds, &wanted)).expect("a workload");
+        let (kinds, required) = (catalogue(random), required(random));
+        let workload: Workload = serde_json::from_value(workload(&kinds, &required)).expect("a workload");
         let plan = schedule(&workload.snapshot, &workload.pods);
         let mut left: Vec<&str> = plan
             .unschedulable
@@ -181,8 +181,8 @@ fn agrees_on_what_fits_and_never_beats_what_is_possible() {
             .map(|refusal| refusal.uid.as_str())
             .collect();
         left.sort_unstable();
-        let names: Vec<String> = (0..wanted.len()).map(|index| format!("pod-{index}")).collect();
-        let hopeless: Vec<&str> = wanted
+        let names: Vec<String> = (0..required.len()).map(|index| format!("pod-{index}")).collect();
+        let hopeless: Vec<&str> = required
             .iter()
             .zip(&names)
             .filter(|(pod, _)| !fits(&kinds, &[*pod]))
@@ -191,7 +191,7 @@ fn agrees_on_what_fits_and_never_beats_what_is_possible() {
         // Nothing limits the number of nodes: what fits one alone has to be placed.
         assert_eq!(left, hopeless, "seed {seed}");
         refused += hopeless.len();
-        let possible: Vec<&Wanted> = wanted.iter().filter(|pod| fits(&kinds, &[*pod])).collect();
+        let possible: Vec<&PodSize> = required.iter().filter(|pod| fits(&kinds, &[*pod])).collect();
         let mut best = possible.len() + 1;
         least(&kinds, &possible, &mut Vec::new(), &mut best);
         assert!(

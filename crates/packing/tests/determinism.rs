@@ -1,4 +1,4 @@
-//! The same input gives the same plan: in other threads, in other processes, where hash maps are seeded anew, and however
+//! The same input gives the same plan: in other threads, in other processes, where hash maps have other seeds, and however
 //! many threads plan at the same time.
 
 use std::process::Command;

@@ -49,8 +49,8 @@ fn plans_that_break_a_rule() {
     let nowhere = said(&[small()], |plan| {
         let claim = &mut plan.new_claims[0];
         claim.requirements.retain(|own| own.key != CAPACITY_TYPE);
-        let wanted = requirement(CAPACITY_TYPE, Operator::In, &["reserved"]);
-        claim.requirements.push(wanted);
+        let required = requirement(CAPACITY_TYPE, Operator::In, &["reserved"]);
+        claim.requirements.push(required);
     });
     assert!(nowhere.contains("nothing it lists is on offer"), "{nowhere}");
 }
@@ -76,7 +76,7 @@ fn plans_that_ignore_other_pods() {
         set_zones(plan, 0, &["test-zone-1"]);
         set_zones(plan, 1, &["test-zone-2"]);
     });
-    assert!(split.contains("started anew"), "{split}");
+    assert!(split.contains("started again"), "{split}");
 }
 
 fn consolidation() -> (Snapshot, Command) {

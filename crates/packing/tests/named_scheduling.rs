@@ -303,8 +303,8 @@ fn cheapest_type_for_a_batch() {
                 &pod("", &[("cpu", &cpu_text), ("memory", &memory_text)]),
             ));
             assert_eq!(cluster.node_count(), 1, "{cpu} {memory}");
-            let fits = |size: &&&str, wanted: f64, kept: f64| {
-                size.parse::<f64>().expect("a number") - kept >= 3.0 * wanted
+            let fits = |size: &&&str, required: f64, kept: f64| {
+                size.parse::<f64>().expect("a number") - kept >= 3.0 * required
             };
             let cheapest = sizes
                 .iter()
@@ -357,9 +357,9 @@ fn min_values() {
             .collect::<Vec<_>>()
     };
     let flexible = |least| {
-        let mut wanted = requirement(INSTANCE_TYPE, Operator::Exists, &[]);
-        wanted.min_values = Some(least);
-        pool_with("default", vec![wanted])
+        let mut required = requirement(INSTANCE_TYPE, Operator::Exists, &[]);
+        required.min_values = Some(least);
+        pool_with("default", vec![required])
     };
     let mut cluster = Cluster::new(vec![flexible(2)], kinds(&["1", "4"]));
     let example = pod("", &[("cpu", "0.9"), ("memory", "0.9Gi")]);

@@ -83,18 +83,18 @@ proptest! {
     fn plans_are_valid_and_repeatable(first in numbers(20), second in numbers(20)) {
         let mut cluster = cluster();
         cluster.provision(pods(&first, 0, true));
-        let wanted = pods(&second, 100, true);
-        let plan = schedule(&cluster.snapshot, &wanted);
-        prop_assert_eq!(&plan, &schedule(&cluster.snapshot, &wanted));
+        let required = pods(&second, 100, true);
+        let plan = schedule(&cluster.snapshot, &required);
+        prop_assert_eq!(&plan, &schedule(&cluster.snapshot, &required));
         // Neither the order of lists nor that of pods matters.
         let mut turned = cluster.snapshot.clone();
         turned.nodes.reverse();
         turned.node_claims.reverse();
         turned.bound_pods.reverse();
         turned.node_pools.reverse();
-        let backwards: Vec<Pod> = wanted.iter().rev().cloned().collect();
+        let backwards: Vec<Pod> = required.iter().rev().cloned().collect();
         prop_assert_eq!(&plan, &schedule(&turned, &backwards));
-        cluster.provision(wanted);
+        cluster.provision(required);
         // Nor does it matter for disruption.
         prop_assert_eq!(next_command(&cluster.snapshot, &[]), next_command(&cluster.snapshot, &[]));
     }
@@ -103,10 +103,10 @@ proptest! {
     #[test]
     fn agrees_with_brute_force(numbers in numbers(9)) {
         let cluster = cluster();
-        let wanted = pods(&numbers, 0, false);
-        let plan = schedule(&cluster.snapshot, &wanted);
+        let required = pods(&numbers, 0, false);
+        let plan = schedule(&cluster.snapshot, &required);
         let refused: Vec<&str> = plan.unschedulable.iter().map(|refusal| refusal.pod.as_str()).collect();
-        for pod in &wanted {
+        for pod in &required {
             let alone = cluster.snapshot.node_pools.iter().any(|pool| fits_alone(&cluster, pool, pod));
             prop_assert_eq!(!alone, refused.contains(&pod.metadata.reference().as_str()), "{}", pod.metadata.name);
         }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::{Value, json};
-use slipway_runtime::{Lent, Package, PackageKind, Rule, admission::Admission};
+use slipway_runtime::{Package, PackageKind, RoleGrant, Rule, admission::Admission};
 
 pub use self::{
     files::{Drift, files, repository},
@@ -69,7 +69,7 @@ pub struct Bundle {
     crds: BTreeMap<String, Value>,
     converted: Vec<String>,
     rules: Vec<Rule>,
-    lent: Vec<Lent>,
+    role_grants: Vec<RoleGrant>,
     cluster_role: Option<&'static str>,
     admission: Vec<Admission>,
     has_hooks: bool,
@@ -105,7 +105,7 @@ impl Bundle {
                 crds: BTreeMap::new(),
                 converted: Vec::new(),
                 rules: Vec::new(),
-                lent: Vec::new(),
+                role_grants: Vec::new(),
                 cluster_role: None,
                 admission: Vec::new(),
                 has_hooks: false,
@@ -151,7 +151,7 @@ impl Bundle {
             self.converted.push(conversion.crd.clone());
         }
         self.rules.extend(package.rbac.iter().copied());
-        self.lent.extend(package.lent.iter().copied());
+        self.role_grants.extend(package.role_grants.iter().copied());
         self.cluster_role = self.cluster_role.or(package.cluster_role);
         self.admission.extend(package.admission.iter().cloned());
         self.has_hooks |= !package.hooks.is_empty();

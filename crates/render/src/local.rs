@@ -6,13 +6,13 @@ use slipway_runtime::Package;
 
 use super::{Bundle, PROVIDER_LABEL, RenderError, webhooks};
 
-/// CRDs first, then webhook configurations. `base` is like `https://127.0.0.1:9443`, `authority` a PEM certificate.
+/// CRDs first, then webhook configurations. `base` is like `https://127.0.0.1:9443`, `ca` a PEM certificate.
 pub fn local_objects<'package>(
     packages: impl IntoIterator<Item = &'package Package>,
     base: &str,
-    authority: &str,
+    ca: &str,
 ) -> Result<Vec<DynamicObject>, RenderError> {
-    let caller = webhooks::Caller::Url { base, authority };
+    let caller = webhooks::Caller::Url { base, ca };
     let mut crds = Vec::new();
     let mut configurations = Vec::new();
     for bundle in Bundle::join(packages)? {

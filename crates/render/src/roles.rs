@@ -69,12 +69,12 @@ pub fn roles(bundle: &Bundle) -> Vec<Value> {
         binding(bundle, cluster_role, &subject),
     ];
     objects.extend(aggregated(bundle));
-    for lent in &bundle.lent {
-        objects.push(role(bundle, lent.name, &merged(lent.rules.iter().copied())));
+    for grant in &bundle.role_grants {
+        objects.push(role(bundle, grant.name, &merged(grant.rules.iter().copied())));
         // A group, because clusterctl moves every subject that has a namespace into the package's own.
-        let accounts = format!("system:serviceaccounts:{}", lent.namespace);
+        let accounts = format!("system:serviceaccounts:{}", grant.namespace);
         let subject = json!([{"kind": "Group", "name": accounts, "apiGroup": "rbac.authorization.k8s.io"}]);
-        objects.push(binding(bundle, lent.name, &subject));
+        objects.push(binding(bundle, grant.name, &subject));
     }
     objects
 }

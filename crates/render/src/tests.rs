@@ -172,7 +172,7 @@ fn what_others_need_is_lent_to_their_service_accounts() {
     )];
     let mut package = package("infrastructure.cluster.x-k8s.io");
     package.cluster_role = Some("slipway");
-    package.lent = vec![Lent {
+    package.role_grants = vec![RoleGrant {
         name: "pilot",
         namespace: "harbour-system",
         rules: RULES,

@@ -15,7 +15,7 @@ pub enum Caller<'a> {
     /// By the package's Service; cert-manager fills in whom to trust.
     Service(&'a Bundle),
     /// By URL, for a manager outside the cluster.
-    Url { base: &'a str, authority: &'a str },
+    Url { base: &'a str, ca: &'a str },
 }
 
 impl Caller<'_> {
@@ -28,9 +28,9 @@ impl Caller<'_> {
                     "path": path,
                 },
             }),
-            Self::Url { base, authority } => json!({
+            Self::Url { base, ca } => json!({
                 "url": format!("{}{path}", base.trim_end_matches('/')),
-                "caBundle": STANDARD.encode(authority),
+                "caBundle": STANDARD.encode(ca),
             }),
         }
     }
@@ -45,7 +45,7 @@ impl Caller<'_> {
         })
     }
 
-    /// What tells cert-manager where the authority is.
+    /// What tells cert-manager where the CA is.
     pub fn annotations(self) -> Option<Vec<(&'static str, String)>> {
         match self {
             Self::Service(bundle) => Some(vec![(

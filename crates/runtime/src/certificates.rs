@@ -121,7 +121,7 @@ impl Certificates {
         files: CertificateFiles,
         cancel: CancellationToken,
     ) {
-        // What is in use may be older than what is there now, so the first look is compared with nothing.
+        // What is in use may be older than what is there now, so the first read is compared with nothing.
         let mut seen = None;
         let mut readable = true;
         loop {
@@ -192,7 +192,7 @@ fn certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String>
 #[derive(Clone, Debug)]
 pub struct SelfSigned {
     /// What goes into `caBundle`.
-    pub authority: String,
+    pub ca: String,
     pub certificate: String,
     /// Never logged.
     key: String,
@@ -201,15 +201,13 @@ pub struct SelfSigned {
 impl SelfSigned {
     /// For a server that is reached under these names or addresses.
     pub fn generate(hosts: &[String]) -> Result<Self, CertificateError> {
-        let authority_key = KeyPair::generate()?;
-        let mut authority = CertificateParams::default();
-        authority
-            .distinguished_name
-            .push(DnType::CommonName, "slipway local authority");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let authority_certificate = authority.self_signed(&authority_key)?;
-        let issuer = Issuer::new(authority, authority_key);
+        let ca_key = KeyPair::generate()?;
+        let mut ca = CertificateParams::default();
+        ca.distinguished_name.push(DnType::CommonName, "slipway local CA");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let ca_certificate = ca.self_signed(&ca_key)?;
+        let issuer = Issuer::new(ca, ca_key);
 
         let key = KeyPair::generate()?;
         let mut server = CertificateParams::new(hosts.to_vec())?;
@@ -218,7 +216,7 @@ impl SelfSigned {
         server.use_authority_key_identifier_extension = true;
         let certificate = server.signed_by(&key, &issuer)?;
         Ok(Self {
-            authority: authority_certificate.pem(),
+            ca: ca_certificate.pem(),
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         })
@@ -236,7 +234,7 @@ impl SelfSigned {
         };
         fs::create_dir_all(directory).map_err(|source| unwritable(directory, source))?;
         for (name, text, mode) in [
-            ("ca.crt", &self.authority, 0o644),
+            ("ca.crt", &self.ca, 0o644),
             ("tls.crt", &self.certificate, 0o644),
             ("tls.key", &self.key, 0o600),
         ] {

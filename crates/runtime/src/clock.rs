@@ -1,4 +1,4 @@
-//! Time, as a door a test can hold. Durations are measured on tokio's clock, which tests pause; wall time is
+//! Time, injected. Durations are measured on tokio's clock, which tests pause; wall time is
 //! derived from it, so that both move together.
 
 use jiff::Timestamp;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// Converts one object to the wanted `apiVersion` (`group/version`). `metadata` is carried over by the
+/// Converts one object to the desired `apiVersion` (`group/version`). `metadata` is carried over by the
 /// server and may not be changed by the function, except for annotations that keep what a version cannot hold.
 pub type Convert = Arc<dyn Fn(Value, &str) -> Result<Value, String> + Send + Sync>;
 

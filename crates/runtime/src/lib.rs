@@ -50,6 +50,6 @@ pub use outcome::{Class, Classified, Next, Outcome, plain};
 pub use plans::Plans;
 pub use provider::{Package, PackageKind, Provider};
 pub use random::Random;
-pub use rbac::{Lent, Rule};
+pub use rbac::{RoleGrant, Rule};
 pub use secret_facts::SecretFacts;
 pub use settings::Settings;

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// What one action came to. Waiting is an outcome, never an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The world is as the action wanted it.
+    /// The world is as the action asks for.
     Done,
-    /// Accepted and under way: look again after this long, or earlier on a change.
+    /// Accepted and under way: requeue after this long, or earlier on a change.
     InProgress(Duration),
     /// Refused for now by a rate limit: not before this long.
     Throttled(Duration),

@@ -37,7 +37,7 @@ impl PlanKey {
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct StoredPlan {
     at: Timestamp,
     text: String,
     /// Which entry of `order` is this one's; earlier entries of the same key are out of date.
@@ -46,7 +46,7 @@ struct Kept {
 
 #[derive(Debug, Default)]
 struct State {
-    plans: HashMap<PlanKey, Kept>,
+    plans: HashMap<PlanKey, StoredPlan>,
     /// The oldest first.
     order: VecDeque<(u64, PlanKey)>,
     next: u64,
@@ -91,7 +91,7 @@ impl Plans {
         state.next += 1;
         state.size += text.len() + key.size();
         state.order.push_back((number, key.clone()));
-        state.plans.insert(key, Kept { at, text, number });
+        state.plans.insert(key, StoredPlan { at, text, number });
         while state.size > MOST && state.plans.len() > 1 {
             state.drop_oldest();
         }

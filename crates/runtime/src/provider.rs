@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::core::v1::EnvVar, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 
-use crate::{Lent, Rule, admission::Admission, conversion::Conversion, hook::Hook, metrics::Metrics};
+use crate::{RoleGrant, Rule, admission::Admission, conversion::Conversion, hook::Hook, metrics::Metrics};
 
 /// The clusterctl type of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +57,7 @@ impl PackageKind {
 pub struct ConditionType {
     pub kind: &'static str,
     pub name: &'static str,
-    /// What is so when it is True.
+    /// What holds when it is True.
     pub meaning: &'static str,
 }
 
@@ -70,16 +70,16 @@ pub struct Package {
     pub crds: Vec<CustomResourceDefinition>,
     pub rbac: Vec<Rule>,
     /// What managers of other packages need to work with its kinds.
-    pub lent: Vec<Lent>,
+    pub role_grants: Vec<RoleGrant>,
     pub admission: Vec<Admission>,
     pub conversion: Vec<Conversion>,
     pub hooks: Vec<Hook>,
     pub controllers: Vec<crate::controller::Registration>,
-    /// What the names of rendered objects begin with; the identity if absent. A drop-in takes its peer's, so that
+    /// What the names of rendered objects begin with; the identity if absent. A drop-in takes those of what it replaces, so that
     /// namespace, lease and objects are the ones that are there already.
     pub name_prefix: Option<&'static str>,
     /// What the manager's cluster role and its binding are called after the prefix; `manager` if absent. A drop-in takes
-    /// another name than its peer's where the peer's role is aggregated: clusterctl leaves it behind, and a role that is
+    /// another name than upstream's where that role is aggregated: clusterctl leaves it behind, and a role that is
     /// applied over it stays aggregated, without rules of its own.
     pub cluster_role: Option<&'static str>,
     /// Further arguments of the manager in the rendered Deployment. May hold `${VARIABLE:=default}`.
@@ -107,7 +107,7 @@ impl Package {
             name,
             crds: Vec::new(),
             rbac: Vec::new(),
-            lent: Vec::new(),
+            role_grants: Vec::new(),
             admission: Vec::new(),
             conversion: Vec::new(),
             hooks: Vec::new(),

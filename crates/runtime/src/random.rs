@@ -1,4 +1,4 @@
-//! Randomness, as a door a test can hold: the same seed gives the same jitter and the same names.
+//! Randomness, injected: the same seed gives the same jitter and the same names.
 
 use std::{fmt, sync::Arc, time::Duration};
 

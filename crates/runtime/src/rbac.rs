@@ -2,7 +2,7 @@
 
 /// Rules for the manager of another package, whose own roles lack them and collect none.
 #[derive(Clone, Copy, Debug)]
-pub struct Lent {
+pub struct RoleGrant {
     /// What the role and its binding are called after, with the prefix of the package that lends.
     pub name: &'static str,
     /// The namespace whose service accounts get them.

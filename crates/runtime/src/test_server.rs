@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 /// Where an object lives: the collection's path without namespace, then the object's key.
-type Place = (String, Option<String>, String);
+type ObjectPath = (String, Option<String>, String);
 
 #[derive(Clone, Default)]
 pub(crate) struct TestServer {
@@ -30,7 +30,7 @@ pub(crate) struct TestServer {
 #[derive(Default)]
 struct State {
     version: u64,
-    objects: BTreeMap<Place, Value>,
+    objects: BTreeMap<ObjectPath, Value>,
     history: Vec<Past>,
     compacted: u64,
     watches: Vec<Watch>,
@@ -46,7 +46,7 @@ struct State {
 #[derive(Clone)]
 struct Past {
     version: u64,
-    place: Place,
+    place: ObjectPath,
     old: Option<Value>,
     new: Option<Value>,
 }
@@ -368,7 +368,7 @@ impl State {
         }
     }
 
-    fn write(&mut self, place: Place, mut object: Value) -> u64 {
+    fn write(&mut self, place: ObjectPath, mut object: Value) -> u64 {
         self.version += 1;
         let old = self.objects.get(&place).cloned();
         let metadata = &mut object["metadata"];
@@ -391,7 +391,7 @@ impl State {
         self.version
     }
 
-    fn delete(&mut self, place: &Place) -> Deletion {
+    fn delete(&mut self, place: &ObjectPath) -> Deletion {
         let Some(object) = self.objects.get(place).cloned() else {
             return Deletion::NotFound;
         };
@@ -410,7 +410,7 @@ impl State {
         Deletion::Done
     }
 
-    fn record(&mut self, place: Place, old: Option<Value>, new: Option<Value>) {
+    fn record(&mut self, place: ObjectPath, old: Option<Value>, new: Option<Value>) {
         let past = Past {
             version: self.version,
             place,
@@ -514,7 +514,7 @@ impl Target {
     }
 }
 
-fn place(collection: &str, object: &Value) -> Place {
+fn place(collection: &str, object: &Value) -> ObjectPath {
     let text = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
     (
         collection.to_owned(),

@@ -40,12 +40,12 @@ impl Write {
     }
 }
 
-type Seen = HashMap<(String, String, ObjectKey), Write>;
+type LastWrites = HashMap<(String, String, ObjectKey), Write>;
 
 /// The writes of one controller, by the object whose reconcile made them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    writes: Arc<Mutex<HashMap<ObjectKey, Seen>>>,
+    writes: Arc<Mutex<HashMap<ObjectKey, LastWrites>>>,
 }
 
 impl Ledger {

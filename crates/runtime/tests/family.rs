@@ -124,14 +124,14 @@ pub async fn make_parents(maps: &Api<ConfigMap>, names: std::ops::Range<usize>) 
 
 /// Waits until these are exactly the owners of the children, each once; two children of one owner never become one.
 pub async fn wait_for_children(secrets: &Api<Secret>, parents: std::ops::Range<usize>) {
-    let mut wanted: Vec<String> = parents.map(|number| format!("parent-{number}")).collect();
-    wanted.sort_unstable();
+    let mut desired: Vec<String> = parents.map(|number| format!("parent-{number}")).collect();
+    desired.sort_unstable();
     let mut found = Vec::new();
     let enough = async {
         loop {
             if let Ok(list) = secrets.list(&ListParams::default()).await {
                 found = owners(&list.items);
-                if found == wanted {
+                if found == desired {
                     return;
                 }
             }
@@ -139,7 +139,7 @@ pub async fn wait_for_children(secrets: &Api<Secret>, parents: std::ops::Range<u
         }
     };
     if tokio::time::timeout(HANG, enough).await.is_err() {
-        assert_eq!(found, wanted, "one child each");
+        assert_eq!(found, desired, "one child each");
     }
 }
 

@@ -68,13 +68,13 @@ pub fn command() -> Command {
                 .long("crds")
                 .action(ArgAction::SetTrue)
                 .conflicts_with_all(["check", "local"])
-                .help("Print the CRDs alone, for a manager without conversion or for a look"),
+                .help("Print the CRDs alone, for a manager without conversion or for reading"),
         )
         .arg(
             Arg::new("local")
                 .long("local")
                 .value_name("URL")
-                .requires("authority")
+                .requires("ca")
                 .conflicts_with("check")
                 .help("Print CRDs and webhook configurations that call a manager outside the cluster at this URL"),
         )
@@ -83,7 +83,7 @@ pub fn command() -> Command {
                 .long("ca-file")
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
-                .help("The authority of that manager's certificate, e.g. ca.crt of --webhook-self-signed"),
+                .help("The CA of that manager's certificate, e.g. ca.crt of --webhook-self-signed"),
         )
         .arg(
             Arg::new("cert-dir")
@@ -92,7 +92,7 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Or the folder of its certificate (--webhook-cert-dir), where one is made if there is none"),
         )
-        .group(ArgGroup::new("authority").args(["ca-file", "cert-dir"]))
+        .group(ArgGroup::new("ca").args(["ca-file", "cert-dir"]))
         .arg(
             Arg::new("providers")
                 .long("providers")
@@ -146,9 +146,9 @@ pub fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
             }
             None => matches.get_one::<PathBuf>("ca-file").cloned().unwrap_or_default(),
         };
-        let authority = fs::read_to_string(&path)
-            .map_err(|error| format!("cannot read the authority {}: {error}", path.display()))?;
-        let objects = local_objects(packages, url, &authority).map_err(|error| error.to_string())?;
+        let ca = fs::read_to_string(&path)
+            .map_err(|error| format!("cannot read the CA {}: {error}", path.display()))?;
+        let objects = local_objects(packages, url, &ca).map_err(|error| error.to_string())?;
         let values = objects
             .iter()
             .map(serde_json::to_value)

@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 use crate::schema::{ListKind, Schema};
 
 /// One step of a path, in its `managedFields` spelling: `f:name`, `k:{"type":"Ready"}`, `v:"item"`.
-pub type Step = String;
+pub type PathElement = String;
 
 /// A set of field paths, as a tree. `member` says that the path to this node is itself in the set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
     pub member: bool,
-    pub children: BTreeMap<Step, FieldSet>,
+    pub children: BTreeMap<PathElement, FieldSet>,
 }
 
 impl FieldSet {
@@ -22,7 +22,7 @@ impl FieldSet {
         !self.member && self.children.values().all(Self::is_empty)
     }
 
-    fn insert(&mut self, path: &[Step]) {
+    fn insert(&mut self, path: &[PathElement]) {
         let mut node = self;
         for step in path {
             node = node.children.entry(step.clone()).or_default();
@@ -70,13 +70,13 @@ impl FieldSet {
     }
 
     /// Every member path, parents before children.
-    pub fn paths(&self) -> Vec<Vec<Step>> {
+    pub fn paths(&self) -> Vec<Vec<PathElement>> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
         paths
     }
 
-    fn collect(&self, path: &mut Vec<Step>, paths: &mut Vec<Vec<Step>>) {
+    fn collect(&self, path: &mut Vec<PathElement>, paths: &mut Vec<Vec<PathElement>>) {
         if self.member {
             paths.push(path.clone());
         }
@@ -148,7 +148,7 @@ impl FieldSet {
 }
 
 /// How the items of a merging list are named. `None` for atomic lists.
-pub fn item_step(kind: &ListKind<'_>, item: &Value) -> Option<Step> {
+pub fn item_step(kind: &ListKind<'_>, item: &Value) -> Option<PathElement> {
     match kind {
         ListKind::Atomic => None,
         ListKind::Set => Some(format!("v:{item}")),
@@ -170,7 +170,7 @@ pub fn fields_of(value: &Value, schema: Schema<'_>) -> FieldSet {
     set.without_bookkeeping()
 }
 
-fn walk(value: &Value, schema: Schema<'_>, at_root: bool, path: &mut Vec<Step>, set: &mut FieldSet) {
+fn walk(value: &Value, schema: Schema<'_>, at_root: bool, path: &mut Vec<PathElement>, set: &mut FieldSet) {
     match value {
         Value::Object(map) if !schema.is_atomic_map() => {
             for (name, inner) in map {
@@ -217,7 +217,7 @@ fn compare_at(
     after: &Value,
     schema: Schema<'_>,
     at_root: bool,
-    path: &mut Vec<Step>,
+    path: &mut Vec<PathElement>,
     out: &mut Comparison,
 ) {
     if before == after {
@@ -252,7 +252,7 @@ fn compare_at(
             if schema.list_kind() != ListKind::Atomic =>
         {
             let kind = schema.list_kind();
-            let index = |value: &Value| -> Vec<(Step, Value)> {
+            let index = |value: &Value| -> Vec<(PathElement, Value)> {
                 let items = value.as_array().cloned().unwrap_or_default();
                 items
                     .into_iter()
@@ -285,7 +285,7 @@ fn compare_at(
     }
 }
 
-fn mark(before: &Value, after: &Value, path: &[Step], out: &mut Comparison) {
+fn mark(before: &Value, after: &Value, path: &[PathElement], out: &mut Comparison) {
     if after.is_null() && !before.is_null() {
         out.removed.insert(path);
     } else {

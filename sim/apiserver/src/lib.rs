@@ -122,7 +122,7 @@ impl Apiserver {
         self.serve(request, &Faults::none()).await
     }
 
-    /// Shows every object, in resource and key order, to `look`. Objects that did not change since the last look are
+    /// Shows every object, in resource and key order, to `look`. Objects that did not change since the last read are
     /// not copied again.
     pub fn look<T>(&self, look: impl FnOnce(&[Value]) -> T) -> T {
         let view = {

@@ -114,13 +114,13 @@ pub fn apply(
     now: &str,
 ) -> Answer<Value> {
     let mut entries = read(live);
-    let wanted = fields_of(configuration, schema);
+    let expected = fields_of(configuration, schema);
     let mut merged = merge(live, configuration, schema, true);
 
     let previous = entries.iter().position(|entry| entry.manager == *manager);
     if let Some(position) = previous {
         // What this manager applied before, applies no more, and nobody else owns, is taken out.
-        let mut kept = wanted.clone();
+        let mut kept = expected.clone();
         for (index, entry) in entries.iter().enumerate() {
             if index != position {
                 kept.union(&entry.fields);
@@ -162,14 +162,14 @@ pub fn apply(
     }
     match previous {
         Some(position) => {
-            if entries[position].fields != wanted || live != &merged {
+            if entries[position].fields != expected || live != &merged {
                 now.clone_into(&mut entries[position].time);
             }
-            entries[position].fields = wanted;
+            entries[position].fields = expected;
         }
         None => entries.push(Entry {
             manager: manager.clone(),
-            fields: wanted,
+            fields: expected,
             time: now.to_owned(),
         }),
     }

@@ -172,9 +172,9 @@ impl<'a> Schema<'a> {
         let Some(schema) = self.0 else { return };
         if value.is_null() {
             if schema["nullable"] != true && !at_root {
-                let wanted = schema["type"].as_str().unwrap_or("object");
+                let expected = schema["type"].as_str().unwrap_or("object");
                 errors.push(format!(
-                    "{path}: Invalid value: \"null\": {path} in body must be of type {wanted}: \"null\""
+                    "{path}: Invalid value: \"null\": {path} in body must be of type {expected}: \"null\""
                 ));
             }
             return;
@@ -185,12 +185,12 @@ impl<'a> Schema<'a> {
             }
             return;
         }
-        if let Some(wanted) = schema["type"].as_str()
-            && !has_type(value, wanted)
+        if let Some(expected) = schema["type"].as_str()
+            && !has_type(value, expected)
         {
             let have = type_name(value);
             errors.push(format!(
-                "{path}: Invalid value: \"{have}\": {path} in body must be of type {wanted}: \"{have}\""
+                "{path}: Invalid value: \"{have}\": {path} in body must be of type {expected}: \"{have}\""
             ));
             return;
         }
@@ -257,8 +257,8 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-fn has_type(value: &Value, wanted: &str) -> bool {
-    match wanted {
+fn has_type(value: &Value, expected: &str) -> bool {
+    match expected {
         "integer" => {
             value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
         }

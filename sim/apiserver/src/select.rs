@@ -64,14 +64,14 @@ impl Selector {
             Requirement::Missing(key) => label(key).is_none(),
         });
         labels_match
-            && self.fields.iter().all(|(path, wanted, equal)| {
+            && self.fields.iter().all(|(path, expected, equal)| {
                 let found = path.split('.').fold(object, |value, key| &value[key]);
                 let text = match found {
                     Value::String(text) => text.clone(),
                     Value::Null => String::new(),
                     other => other.to_string(),
                 };
-                (text == *wanted) == *equal
+                (text == *expected) == *equal
             })
     }
 }

@@ -274,9 +274,9 @@ impl State {
             .store
             .get(&resource, &key)
             .ok_or_else(|| Failure::not_found(&resource, name))?;
-        let wanted = &options["preconditions"];
+        let expected = &options["preconditions"];
         for (field, label) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
-            if let Some(expected) = wanted[field].as_str()
+            if let Some(expected) = expected[field].as_str()
                 && object["metadata"][field] != expected
             {
                 let have = object["metadata"][field].as_str().unwrap_or_default();
@@ -461,15 +461,15 @@ pub fn matches(kind: &Kind, selector: &Selector, object: &Value, version: &str) 
 
 /// The object in a served version.
 pub fn convert(kind: &Kind, object: &Value, version: &str) -> Answer<Value> {
-    let wanted = kind.api_version(version);
+    let expected = kind.api_version(version);
     let mut object = object.clone();
-    if object["apiVersion"] == wanted.as_str() {
+    if object["apiVersion"] == expected.as_str() {
         return Ok(object);
     }
     match &kind.convert {
         Some(convert) => {
             let metadata = object["metadata"].clone();
-            let mut converted = convert(object, &wanted).map_err(|error| {
+            let mut converted = convert(object, &expected).map_err(|error| {
                 Failure::internal(format!("conversion webhook for {}: {error}", kind.kind))
             })?;
             // A conversion may change labels and annotations only; the rest of the metadata is the server's.
@@ -485,11 +485,11 @@ pub fn convert(kind: &Kind, object: &Value, version: &str) -> Answer<Value> {
                 }
             }
             converted["metadata"] = kept;
-            converted["apiVersion"] = json!(wanted);
+            converted["apiVersion"] = json!(expected);
             Ok(converted)
         }
         None => {
-            object["apiVersion"] = json!(wanted);
+            object["apiVersion"] = json!(expected);
             Ok(object)
         }
     }

@@ -1,4 +1,4 @@
-//! A server's state, kept aside: a scenario that begins with a cluster that stands does not build it anew for every run.
+//! A server's state, kept aside: a scenario that begins with a cluster that stands does not build it again for every run.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ pub type Key = (String, String);
 
 /// What happened to one object.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct StoreEvent {
     pub version: u64,
     pub resource: String,
     /// The object before; absent when it was created.
@@ -26,7 +26,7 @@ pub struct Change {
 pub struct Store {
     objects: BTreeMap<String, BTreeMap<Key, Arc<Value>>>,
     version: u64,
-    log: VecDeque<Change>,
+    log: VecDeque<StoreEvent>,
     /// Watches from before this version get 410 Gone.
     floor: u64,
     identities: u64,
@@ -77,7 +77,7 @@ impl Store {
             .entry(resource.to_owned())
             .or_default()
             .insert(key, object.clone());
-        self.log.push_back(Change {
+        self.log.push_back(StoreEvent {
             version: self.version,
             resource: resource.to_owned(),
             before,
@@ -92,7 +92,7 @@ impl Store {
         let mut last = Value::clone(&before);
         last["metadata"]["resourceVersion"] = Value::String(self.version.to_string());
         let last = Arc::new(last);
-        self.log.push_back(Change {
+        self.log.push_back(StoreEvent {
             version: self.version,
             resource: resource.to_owned(),
             before: Some(last.clone()),
@@ -102,7 +102,7 @@ impl Store {
     }
 
     /// What happened to a resource after a version.
-    pub fn changes_after(&self, resource: &str, version: u64) -> Vec<Change> {
+    pub fn changes_after(&self, resource: &str, version: u64) -> Vec<StoreEvent> {
         let start = self.log.partition_point(|change| change.version <= version);
         self.log
             .iter()

@@ -276,7 +276,7 @@ impl Watch {
         }
     }
 
-    /// Takes over what happened since the last look.
+    /// Takes over what happened since the last read.
     fn read(&mut self) {
         let visible = self.control.borrow().visible(self.kind.resource());
         let state = self.state.clone();

@@ -466,18 +466,18 @@ fn check_type(call: &Call, kind: &Kind, object: &mut Value) -> Answer<()> {
     let Some(map) = object.as_object_mut() else {
         return Err(Failure::bad_request("the request body is not an object"));
     };
-    for (field, wanted) in [
+    for (field, expected) in [
         ("kind", kind.kind.clone()),
         ("apiVersion", kind.api_version(&call.version)),
     ] {
         match map.get(field).and_then(Value::as_str) {
             None | Some("") => {
-                map.insert(field.to_owned(), json!(wanted));
+                map.insert(field.to_owned(), json!(expected));
             }
-            Some(stated) if stated == wanted => {}
+            Some(stated) if stated == expected => {}
             Some(stated) => {
                 return Err(Failure::bad_request(format!(
-                    "{field} in the data ({stated}) does not match the expected ({wanted})"
+                    "{field} in the data ({stated}) does not match the expected ({expected})"
                 )));
             }
         }

@@ -11,10 +11,10 @@ use crate::{
     azure::Azure,
     collection,
     entra::Claims,
+    error_response::ErrorResponse,
     gate,
     kinds::{self, Acceptance, EtagForm, Kind, Missing, View},
     operation::Style,
-    refusal::Refusal,
     registration, roles,
     store::Resource,
     wire::{Request, Response},
@@ -61,7 +61,11 @@ pub fn answer(azure: &mut Azure, request: &Request, now: Timestamp) -> Response 
     }
 }
 
-fn dispatch(azure: &mut Azure, context: &Context<'_>, target: Option<&Target>) -> Result<Response, Refusal> {
+fn dispatch(
+    azure: &mut Azure,
+    context: &Context<'_>,
+    target: Option<&Target>,
+) -> Result<Response, ErrorResponse> {
     let request = context.request;
     match target {
         None => collection::outside_subscriptions(azure, context),
@@ -103,8 +107,8 @@ fn dispatch(azure: &mut Azure, context: &Context<'_>, target: Option<&Target>) -
     }
 }
 
-pub fn not_allowed(request: &Request) -> Refusal {
-    Refusal::gateway(
+pub fn not_allowed(request: &Request) -> ErrorResponse {
+    ErrorResponse::gateway(
         405,
         "HttpMethodNotAllowed",
         format!(
@@ -114,15 +118,15 @@ pub fn not_allowed(request: &Request) -> Refusal {
     )
 }
 
-pub fn missing(kind: &Kind, id: &ArmId) -> Refusal {
+pub fn missing(kind: &Kind, id: &ArmId) -> ErrorResponse {
     if id.providers.is_empty() {
-        return Refusal::resource_group_not_found(id.group.as_deref().unwrap_or_default());
+        return ErrorResponse::resource_group_not_found(id.group.as_deref().unwrap_or_default());
     }
     match kind.missing {
         Missing::AgentPool => {
             let cluster = id.parent();
             let cluster = cluster.as_ref().map_or("", |cluster| cluster.name());
-            Refusal::with_body(
+            ErrorResponse::with_body(
                 404,
                 json!({
                     "code": "NotFound",
@@ -140,11 +144,11 @@ pub fn missing(kind: &Kind, id: &ArmId) -> Refusal {
                 }),
             )
         }
-        Missing::Network => Refusal::with_body(
+        Missing::Network => ErrorResponse::with_body(
             404,
             json!({"error": {"code": "NotFound", "message": format!("Resource {id} not found."), "details": []}}),
         ),
-        Missing::Extension => Refusal::with_body(
+        Missing::Extension => ErrorResponse::with_body(
             404,
             json!({"error": {
                 "code": "ResourceNotFound",
@@ -152,18 +156,18 @@ pub fn missing(kind: &Kind, id: &ArmId) -> Refusal {
                 "additionalInfo": [],
             }}),
         ),
-        Missing::Provider(code) => Refusal::new(
+        Missing::Provider(code) => ErrorResponse::new(
             404,
             code,
             format!("Could not find the given resource. Resource ID: \"{id}\"."),
         ),
-        Missing::Parent => Refusal::parent_not_found(id, "read"),
-        Missing::Gateway => Refusal::resource_not_found(id),
+        Missing::Parent => ErrorResponse::parent_not_found(id, "read"),
+        Missing::Gateway => ErrorResponse::resource_not_found(id),
     }
 }
 
 /// The group, the parent and the scope must be there before anything else is looked at.
-fn check_above(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(), Refusal> {
+fn check_above(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(), ErrorResponse> {
     let resources = &azure.state().resources;
     if id.providers.is_empty() {
         return Ok(());
@@ -174,10 +178,10 @@ fn check_above(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(),
     if let Some(group) = &id.group {
         let group_id = ArmId::resource_group(&id.subscription, group);
         let Some(found) = resources.get(&group_id) else {
-            return Err(Refusal::resource_group_not_found(group));
+            return Err(ErrorResponse::resource_group_not_found(group));
         };
         if found.state == "Deleting" && verb == "write" {
-            return Err(Refusal::gateway(
+            return Err(ErrorResponse::gateway(
                 409,
                 "ResourceGroupBeingDeleted",
                 format!(
@@ -189,7 +193,7 @@ fn check_above(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(),
     check_parent(azure, kind, id, verb)
 }
 
-fn check_parent(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(), Refusal> {
+fn check_parent(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<(), ErrorResponse> {
     if kind.orphan {
         return Ok(());
     }
@@ -198,14 +202,14 @@ fn check_parent(azure: &Azure, kind: &Kind, id: &ArmId, verb: &str) -> Result<()
         .or_else(|| id.scope().filter(|scope| !scope.providers.is_empty()));
     match above {
         Some(above) if azure.state().resources.get(&above).is_none() => Err(match kind.parent_missing {
-            Missing::Parent => Refusal::parent_not_found(id, verb),
-            _ => Refusal::resource_not_found(&above),
+            Missing::Parent => ErrorResponse::parent_not_found(id, verb),
+            _ => ErrorResponse::resource_not_found(&above),
         }),
         _ => Ok(()),
     }
 }
 
-fn get(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
+fn get(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, ErrorResponse> {
     let kind = kinds::find(&id.type_path());
     check_above(azure, kind, id, "read")?;
     let Some(resource) = azure.state().resources.get(id) else {
@@ -245,18 +249,18 @@ pub fn without_nulls(value: Value) -> Value {
     }
 }
 
-pub fn read_body(request: &Request) -> Result<Map<String, Value>, Refusal> {
+pub fn read_body(request: &Request) -> Result<Map<String, Value>, ErrorResponse> {
     match request.body_json() {
         Ok(Value::Object(object)) => match without_nulls(Value::Object(object)) {
             Value::Object(object) => Ok(object),
             _ => Ok(Map::new()),
         },
-        Ok(_) => Err(Refusal::gateway(
+        Ok(_) => Err(ErrorResponse::gateway(
             400,
             "InvalidRequestContent",
             "The request content was invalid: a JSON object is required in the body.",
         )),
-        Err(error) => Err(Refusal::bad_json(&error)),
+        Err(error) => Err(ErrorResponse::bad_json(&error)),
     }
 }
 
@@ -265,27 +269,27 @@ fn bare_etag(text: &str) -> &str {
 }
 
 /// If-Match and If-None-Match as AKS and Network document them.
-fn check_preconditions(request: &Request, id: &ArmId, old: Option<&Resource>) -> Result<(), Refusal> {
-    if let Some(wanted) = request.header_text("if-match") {
+fn check_preconditions(request: &Request, id: &ArmId, old: Option<&Resource>) -> Result<(), ErrorResponse> {
+    if let Some(desired) = request.header_text("if-match") {
         let holds = match old {
             None => false,
-            Some(_) if wanted.trim() == "*" => true,
-            Some(old) => bare_etag(wanted) == old.etag,
+            Some(_) if desired.trim() == "*" => true,
+            Some(old) => bare_etag(desired) == old.etag,
         };
         if !holds {
-            return Err(Refusal::etag_mismatch(id, wanted));
+            return Err(ErrorResponse::etag_mismatch(id, desired));
         }
     }
     if let Some(unwanted) = request.header_text("if-none-match") {
         let hits = old.is_some_and(|old| unwanted.trim() == "*" || bare_etag(unwanted) == old.etag);
         if hits {
-            return Err(Refusal::etag_mismatch(id, unwanted));
+            return Err(ErrorResponse::etag_mismatch(id, unwanted));
         }
     }
     Ok(())
 }
 
-fn put(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
+fn put(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, ErrorResponse> {
     let kind = kinds::find(&id.type_path());
     arm_rules::check_group_name(id)?;
     check_above(azure, kind, id, "write")?;
@@ -295,7 +299,7 @@ fn put(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response,
 }
 
 /// PATCH: tags and whatever else is sent, laid over what is there.
-fn patch(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
+fn patch(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, ErrorResponse> {
     let kind = kinds::find(&id.type_path());
     check_above(azure, kind, id, "write")?;
     let Some(old) = azure.state().resources.get(id) else {
@@ -358,7 +362,7 @@ pub fn accepted(
     response
 }
 
-fn delete(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
+fn delete(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, ErrorResponse> {
     let kind = kinds::find(&id.type_path());
     check_above(azure, kind, id, "delete")?;
     let Some(resource) = azure.state().resources.get(id) else {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::{arm_id::ArmId, azure::Azure, kinds::Kind, locations, refusal::Refusal};
+use crate::{arm_id::ArmId, azure::Azure, error_response::ErrorResponse, kinds::Kind, locations};
 
 /// Most tags on one resource, and the longest name and value.
 const MOST_TAGS: usize = 50;
@@ -11,9 +11,9 @@ const LONGEST_TAG_NAME: usize = 512;
 const LONGEST_TAG_VALUE: usize = 256;
 
 /// A subscription is a UUID; with `anySubscription` off it must be a listed one.
-pub fn check_subscription(azure: &Azure, subscription: &str) -> Result<(), Refusal> {
+pub fn check_subscription(azure: &Azure, subscription: &str) -> Result<(), ErrorResponse> {
     if Uuid::try_parse(subscription).is_err() {
-        return Err(Refusal::gateway(
+        return Err(ErrorResponse::gateway(
             400,
             "InvalidSubscriptionId",
             format!("The provided subscription identifier '{subscription}' is malformed or invalid."),
@@ -29,14 +29,14 @@ pub fn check_subscription(azure: &Azure, subscription: &str) -> Result<(), Refus
     if azure.settings.any_subscription || is_listed() {
         return Ok(());
     }
-    Err(Refusal::gateway(
+    Err(ErrorResponse::gateway(
         404,
         "SubscriptionNotFound",
         format!("The subscription '{subscription}' could not be found."),
     ))
 }
 
-pub fn check_group_name(id: &ArmId) -> Result<(), Refusal> {
+pub fn check_group_name(id: &ArmId) -> Result<(), ErrorResponse> {
     let Some(sent) = &id.group else {
         return Ok(());
     };
@@ -56,7 +56,7 @@ pub fn check_group_name(id: &ArmId) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(Refusal::gateway(400, "InvalidResourceGroup", problem))
+    Err(ErrorResponse::gateway(400, "InvalidResourceGroup", problem))
 }
 
 /// `%20` read as what it stands for.
@@ -69,12 +69,12 @@ fn decoded(text: &str) -> String {
 }
 
 /// A location by its name without spaces, in lower case.
-pub fn check_location(kind: &Kind, location: &str) -> Result<(), Refusal> {
+pub fn check_location(kind: &Kind, location: &str) -> Result<(), ErrorResponse> {
     if locations::exists(location) || (location == "global" && !kind.exclusive) {
         return Ok(());
     }
     Err(if kind.is("Microsoft.Resources/resourceGroups") {
-        Refusal::gateway(
+        ErrorResponse::gateway(
             400,
             "LocationNotAvailableForResourceGroup",
             format!(
@@ -83,7 +83,7 @@ pub fn check_location(kind: &Kind, location: &str) -> Result<(), Refusal> {
             ),
         )
     } else {
-        Refusal::gateway(
+        ErrorResponse::gateway(
             400,
             "LocationNotAvailableForResourceType",
             format!(
@@ -95,12 +95,12 @@ pub fn check_location(kind: &Kind, location: &str) -> Result<(), Refusal> {
     })
 }
 
-pub fn check_tags(body: &Map<String, Value>) -> Result<(), Refusal> {
+pub fn check_tags(body: &Map<String, Value>) -> Result<(), ErrorResponse> {
     let Some(tags) = body.get("tags").and_then(Value::as_object) else {
         return Ok(());
     };
     if tags.len() > MOST_TAGS {
-        return Err(Refusal::gateway(
+        return Err(ErrorResponse::gateway(
             400,
             "TooManyTags",
             format!(
@@ -132,7 +132,7 @@ pub fn check_tags(body: &Map<String, Value>) -> Result<(), Refusal> {
         } else {
             continue;
         };
-        return Err(Refusal::gateway(400, code, problem));
+        return Err(ErrorResponse::gateway(400, code, problem));
     }
     Ok(())
 }

@@ -100,7 +100,7 @@ async fn mirror(
         .await?;
     for gone in existing
         .iter()
-        .filter(|node| !nodes.iter().any(|wanted| wanted.name == node.name_any()))
+        .filter(|node| !nodes.iter().any(|desired| desired.name == node.name_any()))
     {
         match api.delete(&gone.name_any(), &DeleteParams::default()).await {
             Ok(_) => {}

@@ -8,8 +8,8 @@ use crate::{
     arm::{Context, not_allowed},
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{self, View},
-    refusal::Refusal,
     registration,
     wire::Response,
 };
@@ -33,7 +33,7 @@ pub fn list(
     namespace: &str,
     word: &str,
     context: &Context<'_>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     if namespace.is_empty() && word.eq_ignore_ascii_case("providers") {
         return Ok(page(azure, registration::all(azure, parent), context));
     }
@@ -83,14 +83,14 @@ pub fn list(
     Ok(body(&items, to < found.len(), to, context))
 }
 
-fn check_parent(azure: &Azure, parent: &ArmId) -> Result<(), Refusal> {
+fn check_parent(azure: &Azure, parent: &ArmId) -> Result<(), ErrorResponse> {
     let resources = &azure.state().resources;
     if let Some(group) = &parent.group
         && resources
             .get(&ArmId::resource_group(&parent.subscription, group))
             .is_none()
     {
-        return Err(Refusal::resource_group_not_found(group));
+        return Err(ErrorResponse::resource_group_not_found(group));
     }
     let is_place = parent
         .providers
@@ -145,7 +145,7 @@ fn body(items: &[Value], more: bool, next: usize, context: &Context<'_>) -> Resp
 }
 
 /// `/subscriptions`, `/tenants`, `/providers` and the cloud's metadata.
-pub fn outside_subscriptions(azure: &Azure, context: &Context<'_>) -> Result<Response, Refusal> {
+pub fn outside_subscriptions(azure: &Azure, context: &Context<'_>) -> Result<Response, ErrorResponse> {
     let request = context.request;
     if request.method != Method::GET {
         return Err(not_allowed(request));
@@ -192,7 +192,7 @@ pub fn outside_subscriptions(azure: &Azure, context: &Context<'_>) -> Result<Res
                 }]),
             ))
         }
-        _ => Err(Refusal::gateway(
+        _ => Err(ErrorResponse::gateway(
             404,
             "InvalidResourceType",
             format!("The path '{}' is not known.", request.path),

@@ -9,18 +9,22 @@ use crate::{
     azure::Azure,
     collection,
     entra::{Claims, TokenProblem},
-    refusal::Refusal,
+    error_response::ErrorResponse,
     throttle::Call,
     wire::Request,
 };
 
 pub type Admitted<'a> = (Context<'a>, Option<Target>, Option<(&'static str, u64)>);
 
-pub fn admit<'a>(azure: &mut Azure, request: &'a Request, now: Timestamp) -> Result<Admitted<'a>, Refusal> {
+pub fn admit<'a>(
+    azure: &mut Azure,
+    request: &'a Request,
+    now: Timestamp,
+) -> Result<Admitted<'a>, ErrorResponse> {
     let caller = authenticate(azure, request, now)?;
     let target = parse_path(&request.path);
     let Some(api) = request.parameter("api-version").filter(|api| !api.is_empty()) else {
-        return Err(Refusal::missing_api_version());
+        return Err(ErrorResponse::missing_api_version());
     };
     let limit = match &target {
         None => None,
@@ -66,7 +70,7 @@ pub fn admit<'a>(azure: &mut Azure, request: &'a Request, now: Timestamp) -> Res
     ))
 }
 
-fn authenticate(azure: &Azure, request: &Request, now: Timestamp) -> Result<Option<Claims>, Refusal> {
+fn authenticate(azure: &Azure, request: &Request, now: Timestamp) -> Result<Option<Claims>, ErrorResponse> {
     let token = request
         .header_text("authorization")
         .and_then(|header| header.strip_prefix("Bearer "));
@@ -74,7 +78,7 @@ fn authenticate(azure: &Azure, request: &Request, now: Timestamp) -> Result<Opti
         if !azure.settings.require_token {
             return Ok(None);
         }
-        return Err(Refusal::gateway(
+        return Err(ErrorResponse::gateway(
             401,
             "AuthenticationFailed",
             "Authentication failed. The 'Authorization' header is missing.",
@@ -94,7 +98,7 @@ fn authenticate(azure: &Azure, request: &Request, now: Timestamp) -> Result<Opti
             let is_ours =
                 known.iter().any(|host| audience.contains(host)) || audience.contains(&request.authority);
             if !is_ours {
-                return Err(Refusal::gateway(
+                return Err(ErrorResponse::gateway(
                     401,
                     "InvalidAuthenticationTokenAudience",
                     format!(
@@ -105,12 +109,12 @@ fn authenticate(azure: &Azure, request: &Request, now: Timestamp) -> Result<Opti
             Ok(Some(claims))
         }
         Err(_) if !azure.settings.require_token => Ok(None),
-        Err(TokenProblem::Malformed) => Err(Refusal::gateway(
+        Err(TokenProblem::Malformed) => Err(ErrorResponse::gateway(
             401,
             "InvalidAuthenticationToken",
             "The access token is invalid.",
         )),
-        Err(TokenProblem::Expired { at }) => Err(Refusal::gateway(
+        Err(TokenProblem::Expired { at }) => Err(ErrorResponse::gateway(
             401,
             "ExpiredAuthenticationToken",
             format!(

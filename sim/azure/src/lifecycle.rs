@@ -8,9 +8,9 @@ use crate::{
     arm::Context,
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{self, Acceptance, Child, Kind, View},
     operation::{Links, Operation, Style, end_of},
-    refusal::Refusal,
     settings::recorded_duration,
     store::Resource,
     wire::Response,
@@ -185,7 +185,7 @@ impl Azure {
     }
 
     /// The answer to a poll; `None` when the path is not one of an operation.
-    pub(crate) fn poll(&self, id: &ArmId, context: &Context<'_>) -> Result<Option<Response>, Refusal> {
+    pub(crate) fn poll(&self, id: &ArmId, context: &Context<'_>) -> Result<Option<Response>, ErrorResponse> {
         let Some((_, pairs)) = id.providers.last() else {
             return Ok(None);
         };
@@ -222,14 +222,14 @@ impl Azure {
                     &serde_json::json!({"status": "Succeeded"}),
                 )));
             }
-            return Err(Refusal::new(
+            return Err(ErrorResponse::new(
                 404,
                 "OperationNotFound",
                 format!("The operation '{name}' could not be found."),
             ));
         };
         if !context.request.query.contains(&operation.signature()) {
-            return Err(Refusal::gateway(
+            return Err(ErrorResponse::gateway(
                 403,
                 "InvalidOperationSignature",
                 "The query of an operation URL was not sent back as it was given.",

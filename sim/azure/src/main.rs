@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;
-use slipway_azure_sim::{Authority, Azure, Options, Server, Settings, Simulator, Speed};
+use slipway_azure_sim::{Azure, Ca, Options, Server, Settings, Simulator, Speed};
 
 /// A simulated Azure Resource Manager and Entra ID.
 #[derive(Parser)]
@@ -93,16 +93,14 @@ async fn main() -> Result<()> {
         azure.back_all_clusters(&kubeconfig);
     }
     let simulator = Simulator::around(azure, Timestamp::now);
-    let authority = Authority::kept_in(&arguments.ca_folder)?;
+    let ca = Ca::kept_in(&arguments.ca_folder)?;
     let options = Options {
         https: arguments.https,
         proxy: arguments.proxy,
         admin: arguments.admin,
         state: arguments.state,
     };
-    let server = Server::start(simulator, authority, options)
-        .await
-        .context("listening")?;
+    let server = Server::start(simulator, ca, options).await.context("listening")?;
     let ready = json!({
         "https": server.ports.https,
         "proxy": server.ports.proxy,

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::{arm_id::ArmId, azure::Azure, refusal::Refusal};
+use crate::{arm_id::ArmId, azure::Azure, error_response::ErrorResponse};
 
 /// Network resources refuse to go while another resource names them.
-pub fn check_unused(azure: &Azure, id: &ArmId) -> Result<(), Refusal> {
+pub fn check_unused(azure: &Azure, id: &ArmId) -> Result<(), ErrorResponse> {
     let Some((namespace, pairs)) = id.providers.last() else {
         return Ok(());
     };
@@ -35,7 +35,7 @@ pub fn check_unused(azure: &Azure, id: &ArmId) -> Result<(), Refusal> {
     });
     match user {
         None => Ok(()),
-        Some(user) => Err(Refusal::new(
+        Some(user) => Err(ErrorResponse::new(
             400,
             code,
             format!(

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::{arm::Context, arm_id::ArmId, azure::Azure, kinds, refusal::Refusal, wire::Response};
+use crate::{
+    arm::Context, arm_id::ArmId, azure::Azure, error_response::ErrorResponse, kinds, wire::Response,
+};
 
 fn key(parent: &ArmId, namespace: &str) -> String {
     format!("{}/{namespace}", parent.subscription).to_ascii_lowercase()
@@ -55,14 +57,14 @@ pub fn act(
     namespace: &str,
     word: &str,
     context: &Context<'_>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     let state = if word == "unregister" {
         "Unregistered"
     } else {
         "Registered"
     };
     if namespace.is_empty() {
-        return Err(Refusal::gateway(
+        return Err(ErrorResponse::gateway(
             404,
             "InvalidResourceNamespace",
             format!("The path '{}' names no resource provider.", context.request.path),

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use crate::{arm::Context, arm_id::ArmId, azure::Azure, refusal::Refusal};
+use crate::{arm::Context, arm_id::ArmId, azure::Azure, error_response::ErrorResponse};
 
 /// Built-in roles that matter here, by the id at the end of a role definition id.
 const OWNER: &str = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635";
@@ -37,7 +37,7 @@ pub fn holds(azure: &Azure, object_id: &str, scope: &str, roles: &[&str]) -> boo
 }
 
 /// The gate for plain reads and writes; open unless roles are enforced.
-pub fn check(azure: &Azure, context: &Context<'_>, id: &ArmId) -> Result<(), Refusal> {
+pub fn check(azure: &Azure, context: &Context<'_>, id: &ArmId) -> Result<(), ErrorResponse> {
     let verb = match context.request.method {
         Method::GET | Method::HEAD => "read",
         Method::DELETE => "delete",
@@ -53,7 +53,12 @@ pub fn check(azure: &Azure, context: &Context<'_>, id: &ArmId) -> Result<(), Ref
 }
 
 /// The gate for actions: credentials have roles of their own.
-pub fn check_action(azure: &Azure, context: &Context<'_>, id: &ArmId, word: &str) -> Result<(), Refusal> {
+pub fn check_action(
+    azure: &Azure,
+    context: &Context<'_>,
+    id: &ArmId,
+    word: &str,
+) -> Result<(), ErrorResponse> {
     let roles: &[&str] = match word {
         "listClusterAdminCredential" => &[OWNER, CONTRIBUTOR, AKS_CONTRIBUTOR, AKS_CLUSTER_ADMIN],
         "listClusterUserCredential" | "listClusterMonitoringUserCredential" => &[
@@ -75,7 +80,7 @@ fn require(
     id: &ArmId,
     action: &str,
     roles: &[&str],
-) -> Result<(), Refusal> {
+) -> Result<(), ErrorResponse> {
     if !azure.settings.enforce_roles {
         return Ok(());
     }
@@ -86,5 +91,9 @@ fn require(
     if holds(azure, &caller.object_id, &scope, roles) {
         return Ok(());
     }
-    Err(Refusal::authorization_failed(&caller.object_id, action, &scope))
+    Err(ErrorResponse::authorization_failed(
+        &caller.object_id,
+        action,
+        &scope,
+    ))
 }

@@ -69,7 +69,7 @@ pub struct Bucket {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Speed {
-    /// Done at the first look.
+    /// Done at the first poll.
     Instant,
     /// As long as recorded.
     #[default]

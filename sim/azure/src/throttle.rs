@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     arm_id::ArmId,
-    refusal::Refusal,
+    error_response::ErrorResponse,
     settings::{Bucket, Settings},
 };
 
@@ -64,7 +64,7 @@ impl Throttle {
         settings: &Settings,
         call: &Call<'_>,
         now: Timestamp,
-    ) -> Result<(&'static str, u64), Refusal> {
+    ) -> Result<(&'static str, u64), ErrorResponse> {
         let limits = &settings.limits;
         let subscription = call.subscription.to_ascii_lowercase();
         let (header, word, bucket) = match *call.method {
@@ -88,7 +88,7 @@ impl Throttle {
             Ok(left) => left as u64,
             Err(_) if !settings.throttling => 0,
             Err(seconds) => {
-                return Err(Refusal::gateway(
+                return Err(ErrorResponse::gateway(
                     429,
                     "SubscriptionRequestsThrottled",
                     format!(
@@ -112,7 +112,7 @@ impl Throttle {
         call: &Call<'_>,
         subscription: &str,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ErrorResponse> {
         let limits = &settings.limits;
         let id = call.id.map(ArmId::key).unwrap_or_default();
         let is_pool = call.kind.ends_with("/agentpools");
@@ -122,7 +122,7 @@ impl Throttle {
             return self
                 .take(&format!("{subscription}/compute"), bucket, now)
                 .map(drop)
-                .map_err(|seconds| compute_refusal(bucket, seconds));
+                .map_err(|seconds| compute_error(bucket, seconds));
         }
         if call.is_operation && call.kind.starts_with("microsoft.containerservice") {
             let bucket = limits.aks_operation;
@@ -130,7 +130,7 @@ impl Throttle {
                 .take(&format!("{subscription}/aks-operations"), bucket, now)
                 .map(drop)
                 .map_err(|seconds| {
-                    aks_refusal(
+                    aks_error(
                         "GetOperationStatusHandler.GET",
                         "subscription",
                         subscription,
@@ -164,12 +164,12 @@ impl Throttle {
         let shown = call.id.map(ToString::to_string).unwrap_or_default();
         self.take(&key, bucket, now)
             .map(drop)
-            .map_err(|seconds| aks_refusal(&name, noun, &shown, seconds))
+            .map_err(|seconds| aks_error(&name, noun, &shown, seconds))
     }
 }
 
-fn aks_refusal(handler: &str, noun: &str, id: &str, seconds: u64) -> Refusal {
-    Refusal::aks(
+fn aks_error(handler: &str, noun: &str, id: &str, seconds: u64) -> ErrorResponse {
+    ErrorResponse::aks(
         429,
         "TooManyRequests",
         format!(
@@ -179,7 +179,7 @@ fn aks_refusal(handler: &str, noun: &str, id: &str, seconds: u64) -> Refusal {
     .retry_after(seconds)
 }
 
-fn compute_refusal(bucket: Bucket, seconds: u64) -> Refusal {
+fn compute_error(bucket: Bucket, seconds: u64) -> ErrorResponse {
     let allowed = bucket.burst as u64;
     let detail = json!({
         "operationGroup": "HighCostGetVMScaleSet30Min",
@@ -188,7 +188,7 @@ fn compute_refusal(bucket: Bucket, seconds: u64) -> Refusal {
         "allowedRequestCount": allowed,
         "measuredRequestCount": allowed + 1,
     });
-    Refusal::with_body(
+    ErrorResponse::with_body(
         429,
         json!({"error": {
             "code": "OperationNotAllowed",

@@ -8,8 +8,8 @@ use crate::{
     arm_id::ArmId,
     arm_rules,
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{self, Child, Draft, Kind},
-    refusal::Refusal,
     store::Resource,
     wire::Response,
 };
@@ -19,7 +19,7 @@ fn check_location(
     kind: &Kind,
     old: Option<&Resource>,
     body: &mut Map<String, Value>,
-) -> Result<(), Refusal> {
+) -> Result<(), ErrorResponse> {
     let is_top = id.parent().is_none() && id.providers.len() <= 1;
     if !kind.located || !is_top || kind.path.is_empty() {
         return Ok(());
@@ -34,14 +34,14 @@ fn check_location(
             body.insert("location".to_owned(), old.location().into());
         }
         (None, None) => {
-            return Err(Refusal::gateway(
+            return Err(ErrorResponse::gateway(
                 400,
                 "LocationRequired",
                 "The location property is required for this definition.",
             ));
         }
         (Some(sent), Some(old)) if sent != old.location() => {
-            return Err(Refusal::gateway(
+            return Err(ErrorResponse::gateway(
                 409,
                 "InvalidResourceLocation",
                 format!(
@@ -68,7 +68,7 @@ pub fn write(
     id: &ArmId,
     mut body: Map<String, Value>,
     context: &Context<'_>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     for key in ["id", "name", "type", "etag", "eTag", "systemData"] {
         body.remove(key);
     }
@@ -88,7 +88,7 @@ pub fn write(
             children
                 .into_iter()
                 .map(|child| completed(azure, child, context))
-                .collect::<Result<Children, Refusal>>()?,
+                .collect::<Result<Children, ErrorResponse>>()?,
         ),
     };
     kinds::check_ranges(azure, kind, id, &body, embedded.as_deref())?;
@@ -206,7 +206,11 @@ fn children_same(azure: &Azure, children: &Children) -> bool {
 }
 
 /// Fills in a child that came in its parent's body, as if it had been written itself.
-fn completed(azure: &Azure, (id, path, body, _): Child, context: &Context<'_>) -> Result<Child, Refusal> {
+fn completed(
+    azure: &Azure,
+    (id, path, body, _): Child,
+    context: &Context<'_>,
+) -> Result<Child, ErrorResponse> {
     let old = azure.state().resources.get(&id);
     let mut draft = Draft {
         azure,

@@ -82,14 +82,14 @@ pub fn take_back(state: &mut State) {
 }
 
 /// One write to the apiserver.
-pub struct Change {
+pub struct Write {
     method: Method,
     path: String,
     content_type: &'static str,
     body: Value,
 }
 
-impl Change {
+impl Write {
     fn create(path: &str, body: Value) -> Self {
         Self {
             method: Method::POST,
@@ -142,7 +142,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/le
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 /// What the apiserver does not show yet.
-pub fn to_show(state: &mut State) -> Vec<Change> {
+pub fn to_show(state: &mut State) -> Vec<Write> {
     let mut changes = Vec::new();
     if state.shown.is_empty() && !state.model.nodes.is_empty() {
         changes.extend(first_objects());
@@ -154,23 +154,23 @@ pub fn to_show(state: &mut State) -> Vec<Change> {
             (Some(shown), _) if shown == node.revision => {}
             (None, Some(record)) => {
                 let with = &record.registration;
-                changes.push(Change::create(NODES, node::registered(name, node, with)));
+                changes.push(Write::create(NODES, node::registered(name, node, with)));
                 let status = json!({"status": node::status(name, node, with)});
-                changes.push(Change::patch(format!("{NODES}/{name}/status"), STRATEGIC, status));
+                changes.push(Write::patch(format!("{NODES}/{name}/status"), STRATEGIC, status));
                 let password = format!("{name}.node-password.k3s");
-                changes.push(Change::create(
+                changes.push(Write::create(
                     "/api/v1/namespaces/kube-system/secrets",
                     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": password}}),
                 ));
             }
             _ => {
-                changes.push(Change::patch(
+                changes.push(Write::patch(
                     format!("{NODES}/{name}"),
                     MERGE,
                     node::changed_metadata(node),
                 ));
                 let status = json!({"status": node::changed_status(node)});
-                changes.push(Change::patch(format!("{NODES}/{name}/status"), STRATEGIC, status));
+                changes.push(Write::patch(format!("{NODES}/{name}/status"), STRATEGIC, status));
             }
         }
         let renewed = node.lease.filter(|_| record.is_some());
@@ -180,26 +180,26 @@ pub fn to_show(state: &mut State) -> Vec<Change> {
             let body = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
                 "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": format!("{renewed:.6}")}});
             let path = format!("{LEASES}/{name}?fieldManager=kubelet&force=true");
-            changes.push(Change::patch(path, APPLY, body));
+            changes.push(Write::patch(path, APPLY, body));
         }
     }
     changes
 }
 
 /// What k3s leaves behind when it starts a cluster.
-fn first_objects() -> Vec<Change> {
+fn first_objects() -> Vec<Write> {
     let proxy = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "etcd-proxy",
         "namespace": "kube-system", "labels": {"app": "etcd-proxy"}, "annotations": {"objectset.rio.cattle.io/owner-name": ETCD_PROXY}}});
     vec![
-        Change::create(
+        Write::create(
             "/api/v1/namespaces",
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}}),
         ),
-        Change::create(
+        Write::create(
             "/api/v1/namespaces/kube-system/secrets",
             json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": {"name": "k3s-serving"},
                 "data": {"tls.crt": "", "tls.key": ""}}),
         ),
-        Change::create("/apis/apps/v1/namespaces/kube-system/daemonsets", proxy),
+        Write::create("/apis/apps/v1/namespaces/kube-system/daemonsets", proxy),
     ]
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     audit,
-    certificates::{self, Authority},
+    certificates::{self, Ca},
     directory::Directory,
     install,
     parts::{Manifest, Part, Parts},
@@ -160,7 +160,7 @@ impl Builder {
         let base = self.base.clone().unwrap_or_else(std::env::temp_dir);
         let directory = Directory::create(&self.name, Some(&base))
             .map_err(|source| StartError::directory(&base, source))?;
-        let authority = prepare(directory.path(), &self.audited)?;
+        let ca = prepare(directory.path(), &self.audited)?;
         let mut start = Start {
             directory: directory.path().to_owned(),
             server: format!("https://127.0.0.1:{}", api_port.number),
@@ -168,7 +168,7 @@ impl Builder {
             api_port,
             ports: Vec::new(),
             processes: Vec::new(),
-            authority,
+            ca,
             parts,
         };
         match start.run(&self).await {
@@ -185,13 +185,13 @@ impl Builder {
 }
 
 /// Writes certificates and settings.
-fn prepare(directory: &Path, audited: &[String]) -> Result<Authority, StartError> {
+fn prepare(directory: &Path, audited: &[String]) -> Result<Ca, StartError> {
     let pki = directory.join("pki");
-    let authority = Authority::new("slipway-testbed")?;
-    let server = authority.server()?;
+    let ca = Ca::new("slipway-testbed")?;
+    let server = ca.server()?;
     let (private, public) = certificates::key()?;
     let write = || {
-        authority.pair().write(&pki, "ca")?;
+        ca.pair().write(&pki, "ca")?;
         server.write(&pki, "server")?;
         fs::write(pki.join("service-account.key"), private)?;
         fs::write(pki.join("service-account.pub"), public)?;
@@ -204,7 +204,7 @@ fn prepare(directory: &Path, audited: &[String]) -> Result<Authority, StartError
         )
     };
     write().map_err(|source| StartError::directory(directory, source))?;
-    Ok(authority)
+    Ok(ca)
 }
 
 /// A cluster in the making.
@@ -215,19 +215,19 @@ struct Start {
     etcd_port: Port,
     ports: Vec<Port>,
     processes: Vec<Process>,
-    authority: Authority,
+    ca: Ca,
     parts: Parts,
 }
 
 impl Start {
-    async fn run(&mut self, wanted: &Builder) -> Result<(), StartError> {
+    async fn run(&mut self, desired: &Builder) -> Result<(), StartError> {
         self.kubeconfig("kubeconfig", "testbed-admin", Some("system:masters"))?;
         let peer_port = self.port()?;
         let etcd = self.spawn(self.layout().etcd(peer_port))?;
         let mut program = self.layout().api_server();
         program
             .arguments
-            .extend(wanted.api_server_arguments.iter().cloned());
+            .extend(desired.api_server_arguments.iter().cloned());
         let api_server = self.spawn(program)?;
         let etcd_port = self.etcd_port.number;
         ready::wait(
@@ -246,26 +246,26 @@ impl Start {
         ready::wait(&self.processes[api_server], probe).await?;
 
         let mut waits = Vec::new();
-        if wanted.controller_manager {
+        if desired.controller_manager {
             let kubeconfig = self.component_kubeconfig("kube-controller-manager")?;
             let port = self.port()?;
             let index = self.spawn(self.layout().controller_manager(&kubeconfig, port))?;
             waits.push((index, self.serving_probe(port)));
         }
-        if wanted.scheduler {
+        if desired.scheduler {
             let kubeconfig = self.component_kubeconfig("kube-scheduler")?;
             let port = self.port()?;
             let index = self.spawn(self.layout().scheduler(&kubeconfig, port))?;
             waits.push((index, self.serving_probe(port)));
         }
-        if wanted.kwok {
+        if desired.kwok {
             waits.push(self.kwok()?);
         }
         let mut managers = Vec::new();
-        if wanted.cluster_api {
+        if desired.cluster_api {
             managers.push((Part::ClusterApi, Manifest::ClusterApi, CORE_GATES));
         }
-        if wanted.kubeadm {
+        if desired.kubeadm {
             managers.push((
                 Part::KubeadmBootstrap,
                 Manifest::KubeadmBootstrap,
@@ -320,7 +320,7 @@ impl Start {
         install::point_at(
             &mut objects,
             &format!("https://127.0.0.1:{webhook_port}"),
-            &self.authority.pair().certificate,
+            &self.ca.pair().certificate,
         );
         install::install(client, &objects).await?;
 
@@ -410,8 +410,8 @@ impl Start {
 
     fn kubeconfig(&self, file: &str, user: &str, group: Option<&str>) -> Result<PathBuf, StartError> {
         let path = self.directory.join(file);
-        let pair = self.authority.client(user, group)?;
-        let text = kubeconfig(&self.server, &self.authority.pair().certificate, user, &pair);
+        let pair = self.ca.client(user, group)?;
+        let text = kubeconfig(&self.server, &self.ca.pair().certificate, user, &pair);
         fs::write(&path, text).map_err(|source| StartError::directory(&path, source))?;
         Ok(path)
     }
@@ -419,7 +419,7 @@ impl Start {
     fn admin(&self, server: &str) -> Config {
         let cluster = Cluster {
             description: self.description(String::new()),
-            authority: self.authority.clone(),
+            ca: self.ca.clone(),
             parts: self.parts.clone(),
             owned: None,
         };
@@ -461,7 +461,7 @@ impl Start {
         ports.extend([self.api_port, self.etcd_port]);
         Cluster {
             description,
-            authority: self.authority,
+            ca: self.ca,
             parts: self.parts,
             owned: Some(Owned {
                 processes: self.processes,
@@ -494,7 +494,7 @@ fn fill_aggregated_roles(objects: &mut [Value]) {
         let labels = &role["metadata"]["labels"];
         selector["matchLabels"]
             .as_object()
-            .is_some_and(|wanted| wanted.iter().all(|(key, value)| &labels[key] == value))
+            .is_some_and(|desired| desired.iter().all(|(key, value)| &labels[key] == value))
     };
     let roles: Vec<Value> = objects
         .iter()

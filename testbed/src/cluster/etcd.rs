@@ -15,8 +15,8 @@ pub async fn compact(port: u16) -> io::Result<()> {
     let revision = status["header"]["revision"]
         .as_str()
         .ok_or_else(|| io::Error::other(format!("etcd tells no revision: {status}")))?;
-    let wanted = json!({"revision": revision, "physical": true});
-    post(port, "/v3/kv/compaction", &wanted).await.map(drop)
+    let desired = json!({"revision": revision, "physical": true});
+    post(port, "/v3/kv/compaction", &desired).await.map(drop)
 }
 
 async fn post(port: u16, path: &str, body: &Value) -> io::Result<Value> {

@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 
 use crate::{
     audit::AuditLog,
-    certificates::{Authority, Pair},
+    certificates::{Ca, Pair},
     directory::Directory,
     install::{self, FIELD_MANAGER, InstallError},
     parts::{Part, Parts},
@@ -81,7 +81,7 @@ pub struct Description {
 /// A running cluster.
 pub struct Cluster {
     description: Description,
-    authority: Authority,
+    ca: Ca,
     parts: Parts,
     owned: Option<Owned>,
 }
@@ -118,7 +118,7 @@ impl Cluster {
     pub fn attach(description: Description) -> io::Result<Cluster> {
         let pki = description.ca.parent().unwrap_or(Path::new("/"));
         Ok(Cluster {
-            authority: Authority::from_pair(Pair::read(pki, "ca")?),
+            ca: Ca::from_pair(Pair::read(pki, "ca")?),
             parts: Parts::at(&description.parts),
             description,
             owned: None,
@@ -155,8 +155,8 @@ impl Cluster {
     }
 
     /// The certificate authority of the cluster, with its key.
-    pub fn authority(&self) -> &Authority {
-        &self.authority
+    pub fn ca(&self) -> &Ca {
+        &self.ca
     }
 
     pub fn audit(&self) -> AuditLog {
@@ -176,7 +176,7 @@ impl Cluster {
     /// The configuration behind [`Cluster::client_as`]; kube's hidden retries are off.
     pub fn config_as(&self, user: &str, groups: &[&str]) -> Config {
         let mut config = Config::new(self.server().parse().expect("our own url is valid"));
-        config.root_cert = Some(vec![der(&self.authority.pair().certificate)]);
+        config.root_cert = Some(vec![der(&self.ca.pair().certificate)]);
         config.default_retry = false;
         config.headers.push((
             http::header::USER_AGENT,
@@ -241,11 +241,8 @@ impl Cluster {
 
     /// A kubeconfig for `user`, for a process of its own.
     pub fn kubeconfig_as(&self, user: &str, group: Option<&str>) -> String {
-        let pair = self
-            .authority
-            .client(user, group)
-            .expect("our own authority signs");
-        kubeconfig(self.server(), &self.authority.pair().certificate, user, &pair)
+        let pair = self.ca.client(user, group).expect("our own CA signs");
+        kubeconfig(self.server(), &self.ca.pair().certificate, user, &pair)
     }
 
     /// A new namespace whose name starts with `prefix`: what isolates tests that share a cluster.
@@ -373,10 +370,7 @@ impl Cluster {
     }
 
     fn certified(&self, user: &str, group: Option<&str>) -> AuthInfo {
-        let pair = self
-            .authority
-            .client(user, group)
-            .expect("our own authority signs");
+        let pair = self.ca.client(user, group).expect("our own CA signs");
         AuthInfo {
             client_certificate_data: Some(BASE64_STANDARD.encode(pair.certificate)),
             client_key_data: Some(SecretString::from(BASE64_STANDARD.encode(pair.key))),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// A step in a host's life that can be made to take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum HostPhase {
     /// From bootstrap data to a provider id.
     Provision,
     /// From a provider id to a Node.
@@ -29,7 +29,7 @@ pub enum Failure {
 
 #[derive(Default)]
 pub(super) struct Behaviour {
-    pub delays: BTreeMap<Stage, Duration>,
+    pub delays: BTreeMap<HostPhase, Duration>,
     failures: VecDeque<Failure>,
     machines: BTreeMap<String, Machine>,
 }
@@ -40,7 +40,7 @@ struct Machine {
     /// Whether it took its failure, or was spared.
     judged: bool,
     /// When each stage began.
-    began: BTreeMap<Stage, Instant>,
+    began: BTreeMap<HostPhase, Instant>,
     joined: bool,
     /// Its Cluster, from when it was first looked at.
     cluster: Option<String>,
@@ -69,7 +69,7 @@ impl Behaviour {
     }
 
     /// How long a stage has still to take.
-    pub fn remaining(&mut self, name: &str, stage: Stage) -> Option<Duration> {
+    pub fn remaining(&mut self, name: &str, stage: HostPhase) -> Option<Duration> {
         let delay = self.delays.get(&stage).copied().unwrap_or_default();
         let machine = self.machines.entry(name.to_owned()).or_default();
         let began = *machine.began.entry(stage).or_insert_with(Instant::now);
@@ -150,18 +150,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stage_takes_as_long_as_it_was_told_to() {
         let mut behaviour = Behaviour::default();
-        behaviour.delays.insert(Stage::Join, Duration::from_secs(10));
-        assert_eq!(behaviour.remaining("a", Stage::Provision), None);
+        behaviour.delays.insert(HostPhase::Join, Duration::from_secs(10));
+        assert_eq!(behaviour.remaining("a", HostPhase::Provision), None);
         assert_eq!(
-            behaviour.remaining("a", Stage::Join),
+            behaviour.remaining("a", HostPhase::Join),
             Some(Duration::from_secs(10))
         );
         tokio::time::advance(Duration::from_secs(4)).await;
         assert_eq!(
-            behaviour.remaining("a", Stage::Join),
+            behaviour.remaining("a", HostPhase::Join),
             Some(Duration::from_secs(6))
         );
         tokio::time::advance(Duration::from_secs(6)).await;
-        assert_eq!(behaviour.remaining("a", Stage::Join), None);
+        assert_eq!(behaviour.remaining("a", HostPhase::Join), None);
     }
 }

@@ -18,12 +18,12 @@ use super::{
     backend::{Backend, BackendError, Booting},
     node::{self, SYSTEM},
 };
-use crate::{certificates::Authority, cluster::Cluster};
+use crate::{certificates::Ca, cluster::Cluster};
 
 pub(super) struct KwokNodes {
     client: Client,
     endpoint: Endpoint,
-    pub authority: Authority,
+    pub ca: Ca,
     pub kubeconfig: String,
 }
 
@@ -35,7 +35,7 @@ impl KwokNodes {
                 host: "127.0.0.1".to_owned(),
                 port: i32::from(workload.port()),
             },
-            authority: workload.authority().clone(),
+            ca: workload.ca().clone(),
             kubeconfig: workload.kubeconfig_as("testbed-hosts-user", Some("system:masters")),
         }
     }
@@ -96,7 +96,7 @@ impl Backend for KwokNodes {
     }
 }
 
-/// Creates an object of the workload cluster; one that is there already is what was wanted.
+/// Creates an object of the workload cluster; one that is there already is what was asked for.
 async fn create<K>(api: &Api<K>, object: Value) -> Result<(), kube::Error>
 where
     K: Resource + Clone + std::fmt::Debug + Serialize + DeserializeOwned,

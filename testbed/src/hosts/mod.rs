@@ -14,7 +14,7 @@ mod reconcile;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 pub use backend::{Backend, BackendError, Booting};
-pub use behaviour::{Failure, Stage};
+pub use behaviour::{Failure, HostPhase};
 use futures::{StreamExt, stream};
 pub use k3s::SimulatedK3s;
 use kube::{
@@ -135,7 +135,7 @@ impl Hosts {
     }
 
     /// Makes a stage of every host from now on take `duration`.
-    pub fn delay(&self, stage: Stage, duration: Duration) {
+    pub fn delay(&self, stage: HostPhase, duration: Duration) {
         self.world.behaviour.lock().delays.insert(stage, duration);
         self.look_at_all();
     }
@@ -190,10 +190,10 @@ impl Hosts {
         self.give(cluster, "kubeconfig", data).await
     }
 
-    /// Gives a KubeadmControlPlane with external etcd the authorities it would otherwise make or miss: the workload
+    /// Gives a KubeadmControlPlane with external etcd the CAs it would otherwise make or miss: the workload
     /// cluster's, so that the kubeconfig it writes is trusted there.
-    pub async fn give_authorities(&self, cluster: &str) -> Result<(), kube::Error> {
-        let pair = self.nodes().authority.pair();
+    pub async fn give_cas(&self, cluster: &str) -> Result<(), kube::Error> {
+        let pair = self.nodes().ca.pair();
         let data = json!({"tls.crt": pair.certificate, "tls.key": pair.key});
         for name in ["ca", "etcd", "apiserver-etcd-client"] {
             self.give(cluster, name, data.clone()).await?;

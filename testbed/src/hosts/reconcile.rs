@@ -17,7 +17,7 @@ use super::{
     Key, World,
     api::{Address, FailureDomain, Initialization, TestHostCluster, TestHostMachine, TestHostMachineStatus},
     backend::{BackendError, Booting},
-    behaviour::{Failure, Stage},
+    behaviour::{Failure, HostPhase},
     kwok::ignore_missing,
 };
 
@@ -119,7 +119,7 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendE
         set_status(&api, &host, false, zone, failed).await?;
         return Ok(None);
     }
-    if let Some(left) = world.behaviour.lock().remaining(name, Stage::Provision) {
+    if let Some(left) = world.behaviour.lock().remaining(name, HostPhase::Provision) {
         return Ok(Some(left));
     }
     let bootstrap_data = read_bootstrap_data(world, name, data_secret).await?;
@@ -135,7 +135,7 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendE
     if is_leaving || failure == Some(Failure::NeverJoins) || world.behaviour.lock().has_joined(name) {
         return Ok(None);
     }
-    if let Some(left) = world.behaviour.lock().remaining(name, Stage::Join) {
+    if let Some(left) = world.behaviour.lock().remaining(name, HostPhase::Join) {
         return Ok(Some(left));
     }
     let booting = Booting {
@@ -191,7 +191,7 @@ async fn delete(
     host: &TestHostMachine,
 ) -> Result<Option<Duration>, BackendError> {
     let name = host.name_any();
-    if let Some(left) = world.behaviour.lock().remaining(&name, Stage::Delete) {
+    if let Some(left) = world.behaviour.lock().remaining(&name, HostPhase::Delete) {
         return Ok(Some(left));
     }
     let booted_in = world.behaviour.lock().cluster(&name);

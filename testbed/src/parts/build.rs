@@ -84,8 +84,8 @@ impl Builder {
         self
     }
 
-    /// The wanted parts and all manifests; builds what is missing.
-    pub fn build(&self, wanted: &[Part]) -> Result<Parts, PartsError> {
+    /// The desired parts and all manifests; builds what is missing.
+    pub fn build(&self, desired: &[Part]) -> Result<Parts, PartsError> {
         let key = sources::key(&[FLAGS, &[LINKER_FLAGS]].concat());
         let version = match self
             .go_version()
@@ -93,28 +93,28 @@ impl Builder {
         {
             Ok(version) => version,
             // Parts that were built before need no Go to run.
-            Err(error) => return self.built_before(&key, wanted).ok_or(error),
+            Err(error) => return self.built_before(&key, desired).ok_or(error),
         };
         let parts = Parts::at(self.cache.join(format!("{key}-{version}")));
-        if is_complete(&parts, wanted) {
+        if is_complete(&parts, desired) {
             return Ok(parts);
         }
 
         fs::create_dir_all(&parts.directory).map_err(|source| PartsError::cache(&parts.directory, source))?;
         let _lock = self.lock(&parts.directory.join("lock"))?;
         // Another run may have built them while this one waited.
-        if is_complete(&parts, wanted) {
+        if is_complete(&parts, desired) {
             return Ok(parts);
         }
-        self.build_missing(&parts, wanted)?;
+        self.build_missing(&parts, desired)?;
         Ok(parts)
     }
 
-    fn build_missing(&self, parts: &Parts, wanted: &[Part]) -> Result<(), PartsError> {
+    fn build_missing(&self, parts: &Parts, desired: &[Part]) -> Result<(), PartsError> {
         // kubectl renders the manifests, so Kubernetes is always among them.
         let missing: Vec<Part> = Part::ALL
             .into_iter()
-            .filter(|part| wanted.contains(part) || *part == Part::Kubernetes)
+            .filter(|part| desired.contains(part) || *part == Part::Kubernetes)
             .filter(|part| !parts.has(*part))
             .collect();
         let source = parts.directory.join("source");
@@ -283,19 +283,19 @@ impl Builder {
     }
 
     /// A complete build of the same sources, by whichever Go.
-    fn built_before(&self, key: &str, wanted: &[Part]) -> Option<Parts> {
+    fn built_before(&self, key: &str, desired: &[Part]) -> Option<Parts> {
         let prefix = format!("{key}-");
         fs::read_dir(&self.cache)
             .ok()?
             .filter_map(Result::ok)
             .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
             .map(|entry| Parts::at(entry.path()))
-            .find(|parts| is_complete(parts, wanted))
+            .find(|parts| is_complete(parts, desired))
     }
 }
 
-fn is_complete(parts: &Parts, wanted: &[Part]) -> bool {
-    wanted.iter().all(|part| parts.has(*part)) && parts.has_manifests()
+fn is_complete(parts: &Parts, desired: &[Part]) -> bool {
+    desired.iter().all(|part| parts.has(*part)) && parts.has_manifests()
 }
 
 fn output(mut command: Command) -> Result<Output, PartsError> {

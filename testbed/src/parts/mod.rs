@@ -4,8 +4,8 @@
 mod build;
 mod error;
 mod manifests;
-mod peers;
 mod sources;
+mod upstream;
 
 use std::{
     fs,
@@ -15,9 +15,9 @@ use std::{
 pub use build::Builder;
 pub use error::PartsError;
 pub(crate) use manifests::parse as parse_yaml;
-pub use peers::{BuiltPeer, Peer};
 use serde_json::Value;
 pub use sources::version as version_of;
+pub use upstream::{BuiltUpstream, Upstream};
 
 /// A program built from pinned Go modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! Our custom resources against those of a peer, leaf by leaf: a manifest that applied there must apply here. Every
+//! Our custom resources against those of upstream, leaf by leaf: a manifest that applied there must apply here. Every
 //! difference is listed by the test with its reason; an unlisted one is a problem, and so is a listed one that is none.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ pub type Listed = (&'static str, &'static str, &'static str, &'static str);
 /// What comparing came to.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// Leaves of the peer, per kind and version.
+    /// Leaves of upstream, per kind and version.
     pub leaves: usize,
     pub equal: usize,
     /// Which of the listed differences were met, by index.
@@ -84,7 +84,7 @@ fn keyword_differs(keyword: &str, theirs: &Value, ours: &Value) -> bool {
     }
 }
 
-/// Columns that the peer shows and we do not, or otherwise. We show more, and some of them without `-o wide`.
+/// Columns that upstream shows and we do not, or otherwise. We show more, and some of them without `-o wide`.
 fn missing_columns(ours: &Value, theirs: &Value) -> Vec<String> {
     let columns = |version: &Value| -> Vec<Value> {
         let all = version["additionalPrinterColumns"].as_array().cloned();
@@ -106,7 +106,7 @@ fn is_unset(value: &Value) -> bool {
 }
 
 impl Comparison {
-    /// Compares one definition with the peer's, in every version that the peer serves.
+    /// Compares one definition with upstream's, in every version that upstream serves.
     pub fn compare(&mut self, ours: &Value, theirs: &Value, listed: &[Listed]) {
         let plural = theirs["spec"]["names"]["plural"]
             .as_str()
@@ -135,7 +135,7 @@ impl Comparison {
         ];
         for part in parts {
             let (ours, theirs) = (&ours["spec"]["names"][part], &theirs["spec"]["names"][part]);
-            // A peer without short names and categories leaves them to us.
+            // An upstream project without short names and categories leaves them to us.
             if ours != theirs && !theirs.is_null() {
                 self.problems
                     .push(format!("{plural}: {part} is {ours} and not {theirs}"));

@@ -107,11 +107,11 @@ struct Voyage {
     careless: bool,
 }
 
-fn afloat(objects: &[Value], wanted: bool) -> bool {
+fn afloat(objects: &[Value], desired: bool) -> bool {
     objects
         .iter()
         .any(|object| object["kind"] == "Boat" && object["status"]["afloat"] == true)
-        == wanted
+        == desired
 }
 
 impl Scenario for Voyage {

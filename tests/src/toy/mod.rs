@@ -61,7 +61,7 @@ fn storing(version: &str) -> Provider {
     let mut provider = Provider::new("toy");
     provider.packages = vec![package];
     provider.flags = vec![duration_flag(
-        "toy-patience",
+        "toy-timeout",
         "5s",
         "Read by nothing, to show that it is read",
     )];

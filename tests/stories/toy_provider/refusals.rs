@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::stage::BINARY;
+use super::environment::BINARY;
 
 /// Runs the command to its end.
 fn refusal(arguments: &[&str]) -> Result<String> {

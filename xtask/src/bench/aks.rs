@@ -18,7 +18,7 @@ pub struct Arguments {
     /// minutes by default in production.
     #[arg(long, default_value_t = 60)]
     period: u64,
-    /// The peer: Cluster API Provider Azure v1.21.0 with Azure Service Operator v2.13.0, from the same simulator and
+    /// What it is measured beside: Cluster API Provider Azure v1.21.0 with Azure Service Operator v2.13.0, from the same simulator and
     /// manifests. `cargo xtask parts aso` and `cargo xtask parts capz` build them; choose a size they can hold.
     #[arg(long, value_parser = ["capz", "nothing"], default_value = "nothing")]
     against: String,

@@ -24,11 +24,11 @@ pub struct Arguments {
     rest_seconds: u64,
     /// A side that gets no further for so long is measured as it is then.
     #[arg(long, default_value_t = 300)]
-    patience_seconds: u64,
-    /// The peer.
+    timeout_seconds: u64,
+    /// What it is measured beside.
     #[arg(long, value_parser = [PEER, "nothing"], default_value = PEER)]
     against: String,
-    /// Measure the peer alone.
+    /// Measure what it is measured beside, alone.
     #[arg(long)]
     only_peer: bool,
 }
@@ -42,12 +42,12 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         .args(["--servers", &arguments.servers.to_string()])
         .args(["--workers", &arguments.workers.to_string()])
         .args(["--rest-seconds", &arguments.rest_seconds.to_string()])
-        .args(["--patience-seconds", &arguments.patience_seconds.to_string()]);
+        .args(["--timeout-seconds", &arguments.timeout_seconds.to_string()]);
     if !arguments.only_peer {
         command.arg("--slipway").arg(builder.build("slipway", "slipway")?);
     }
     if arguments.against == PEER {
-        command.arg("--peer");
+        command.arg("--upstream");
     }
     let output = command
         .stdin(Stdio::null())

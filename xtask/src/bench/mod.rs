@@ -1,12 +1,12 @@
-//! `cargo xtask bench NAME`: measures side by side with a peer, in one run. With `--json`, standard output is exactly
+//! `cargo xtask bench NAME`: measures side by side with what it replaces, in one run. With `--json`, standard output is exactly
 //! one JSON object; progress goes to standard error.
 
 mod aks;
 mod k3s;
 mod packing;
-pub mod peers;
 mod runtime;
 mod slots;
+pub mod upstream;
 
 use anyhow::Result;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::peers;
+use super::upstream;
 use sides::{Pass, Side, Solvers};
 
 #[derive(clap::Args)]
@@ -26,29 +26,29 @@ pub struct Arguments {
     /// How often each is solved; the median counts.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
-    /// How often the peer solves each, up to a thousand pods. Larger ones it solves once.
+    /// How often Karpenter solves each, up to a thousand pods. Larger ones it solves once.
     #[arg(long, default_value_t = 3)]
     peer_repeat: usize,
-    /// How long the peer may take for one workload, in seconds. Karpenter itself stops after a minute and acts on what it
+    /// How long Karpenter may take for one workload, in seconds. Karpenter itself stops after a minute and acts on what it
     /// has; what it reached is printed.
     #[arg(long, default_value_t = 60)]
-    peer_limit: u64,
-    /// How long the peer may take for one consolidation pass, in seconds.
+    upstream_limit: u64,
+    /// How long Karpenter may take for one consolidation pass, in seconds.
     #[arg(long, default_value_t = 120)]
-    peer_pass_limit: u64,
+    upstream_pass_limit: u64,
     /// Over how many nodes to consolidate, as a list.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 500, 2_000])]
     nodes: Vec<usize>,
     /// Measure the named options of `options.improvements` instead, each with and without.
     #[arg(long)]
     options: bool,
-    /// The peer.
+    /// Karpenter.
     #[arg(long, value_parser = ["karpenter", "nothing"], default_value = "karpenter")]
     against: String,
 }
 
 pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
-    let ours = peers::build_release(&["--package", "slipway-packing", "--example", "solve"], "solve")?;
+    let ours = upstream::build_release(&["--package", "slipway-packing", "--example", "solve"], "solve")?;
     let directory = tempfile::tempdir().context("making a directory for workloads")?;
     if arguments.options {
         let rows = options::measure(&ours, directory.path(), arguments.repeat)?;
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         return Ok(());
     }
     let theirs = match arguments.against.as_str() {
-        "karpenter" => Some(peers::build("karpenter")?),
+        "karpenter" => Some(upstream::build("karpenter")?),
         _ => None,
     };
     let solvers = Solvers {
@@ -88,7 +88,7 @@ fn one_mix(arguments: &Arguments, solvers: &Solvers, mix: &str, pods: usize) -> 
     let slipway = solvers.run_ours(&file, arguments.repeat, &[])?;
     eprintln!("{mix} {pods}\n  {}", slipway.row("slipway"));
     let repeat = if pods <= 1_000 { arguments.peer_repeat } else { 1 };
-    let limit = Duration::from_secs(arguments.peer_limit);
+    let limit = Duration::from_secs(arguments.upstream_limit);
     let karpenter = solvers.run_theirs(&file, repeat, limit)?;
     if let Some(karpenter) = &karpenter {
         eprintln!(
@@ -128,7 +128,7 @@ fn one_pass(arguments: &Arguments, solvers: &Solvers, nodes: usize) -> Result<Va
     generate(&solvers.ours, &["--standing", &nodes.to_string()], &file)?;
     let slipway = solvers.consolidate_ours(&file, repeat, &[])?;
     eprintln!("consolidation of {nodes} nodes\n  {}", slipway.row("slipway"));
-    let karpenter = solvers.consolidate_theirs(&file, Duration::from_secs(arguments.peer_pass_limit))?;
+    let karpenter = solvers.consolidate_theirs(&file, Duration::from_secs(arguments.upstream_pass_limit))?;
     if let Some(karpenter) = &karpenter {
         eprintln!("  {}", karpenter.row("karpenter"));
     }

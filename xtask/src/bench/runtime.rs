@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::peers;
+use super::upstream;
 use crate::package::static_build;
 
 const PACKAGE: &str = "slipway-bench-runtime";
@@ -30,7 +30,7 @@ pub struct Arguments {
     /// Our manager keeps its caches as text.
     #[arg(long)]
     packed: bool,
-    /// The peer.
+    /// What it is measured beside.
     #[arg(long, value_parser = ["controller-runtime", "nothing"], default_value = "controller-runtime")]
     against: String,
 }
@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         command.arg("--packed");
     }
     if arguments.against == "controller-runtime" {
-        let theirs: OsString = peers::build("runtime")?.into();
+        let theirs: OsString = upstream::build("runtime")?.into();
         command.arg("--controller-runtime").arg(theirs);
     }
     let output = command

@@ -12,7 +12,7 @@ use super::{
     static_build::{self, Target},
     toolchain::Folders,
 };
-use crate::bench::peers::root;
+use crate::bench::upstream::root;
 
 /// The manager is to stay small.
 const LARGEST: u64 = 40 * 1024 * 1024;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use flate2::{Compression, GzBuilder};
 
 use super::tar::{self, Entry};
-use crate::bench::peers::root;
+use crate::bench::upstream::root;
 
 const NAME: &str = "slipway";
 

@@ -11,7 +11,7 @@ use super::{
     tar::{Entry, archive},
     toolchain::Folders,
 };
-use crate::bench::peers::root;
+use crate::bench::upstream::root;
 
 /// Files of `crates/agent/package` and where they go.
 const FILES: [(&str, &str); 5] = [

@@ -26,11 +26,11 @@ pub fn check_static(program: &[u8], machine: Machine) -> Result<(), String> {
         return Err("it is not a 64-bit little-endian ELF program".to_owned());
     }
     let found = number(18, 2)?;
-    let wanted = match machine {
+    let desired = match machine {
         Machine::X86_64 => 62,
         Machine::Aarch64 => 183,
     };
-    if found != wanted {
+    if found != desired {
         return Err(format!("it is for machine {found}, not for {machine:?}"));
     }
     let (offset, size, count) = (number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)?);

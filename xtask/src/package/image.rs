@@ -1,4 +1,4 @@
-//! The manager's image: the program, a user to run as, a place for temporary files and the authorities that public
+//! The manager's image: the program, a user to run as, a place for temporary files and the CAs that public
 //! servers are trusted by. No shell, nothing else.
 
 use std::{fs, path::Path};
@@ -11,7 +11,7 @@ use super::{binaries::Built, oci, tar::Entry};
 
 const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
-/// Writes the layout anew.
+/// Writes the layout afresh.
 pub fn write(programs: &[Built], directory: &Path) -> Result<()> {
     if directory.exists() {
         fs::remove_dir_all(directory).with_context(|| format!("removing {}", directory.display()))?;
@@ -43,7 +43,7 @@ pub fn write(programs: &[Built], directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Mozilla's authorities as one PEM file. They come with a pinned crate, so the image does not depend on the machine.
+/// Mozilla's CAs as one PEM file. They come with a pinned crate, so the image does not depend on the machine.
 fn authorities() -> String {
     let mut text = String::new();
     for certificate in webpki_root_certs::TLS_SERVER_ROOT_CERTS {

@@ -16,7 +16,7 @@ use std::{path::PathBuf, process::Command};
 
 use anyhow::{Context, Result, bail};
 
-use crate::bench::peers::root;
+use crate::bench::upstream::root;
 
 #[derive(clap::Args)]
 pub struct Arguments {

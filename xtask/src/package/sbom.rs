@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::bench::peers::root;
+use crate::bench::upstream::root;
 
 const PACKAGE: &str = "slipway";
 const PLATFORM: &str = "x86_64-unknown-linux-musl";

@@ -13,7 +13,7 @@ use super::{
     elf,
     toolchain::{self, Folders},
 };
-use crate::bench::peers::build_release_for;
+use crate::bench::upstream::build_release_for;
 
 pub struct Target {
     /// In the words of OCI, Go and Debian.
@@ -187,11 +187,11 @@ mod tests {
             both[0].contains("rustup target add aarch64-unknown-linux-musl"),
             "{both:?}"
         );
-        for wanted in [
+        for desired in [
             "apt-get install gcc-aarch64-linux-gnu",
             "CC_aarch64_unknown_linux_musl",
         ] {
-            assert!(both[1].contains(wanted), "{both:?}");
+            assert!(both[1].contains(desired), "{both:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::bench::peers::root;
+use crate::bench::upstream::root;
 
 /// Where the toolchain of this workspace lies.
 pub fn sysroot() -> Result<PathBuf> {

@@ -6,8 +6,8 @@ pub mod crd;
 pub(crate) mod status;
 
 pub use slipway_capi::contract::{
-    ControlPlaneInitialization, Endpoint, InfrastructureInitialization, NewerConditions, ReplicaVersion,
-    TemplateMetadata,
+    ControlPlaneInitialization, Endpoint, InfrastructureInitialization, ReplicaVersion, TemplateMetadata,
+    V1Beta2Conditions,
 };
 
 pub use self::status::{Empty, LongRunningOperation, OidcIssuerStatus};

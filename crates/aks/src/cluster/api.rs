@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Endpoint, InfrastructureInitialization, NewerConditions, PoolClass};
+use crate::api::{Endpoint, InfrastructureInitialization, PoolClass, V1Beta2Conditions};
 
 /// The infrastructure of one Cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,5 +69,5 @@ pub struct AzureManagedClusterStatus {
     pub initialization: Option<InfrastructureInitialization>,
     /// Conditions in Kubernetes' own form.
     #[serde(rename = "v1beta2", default, skip_serializing_if = "Option::is_none")]
-    pub newer: Option<NewerConditions>,
+    pub v1beta2: Option<V1Beta2Conditions>,
 }

@@ -11,9 +11,10 @@ mod status;
 use jiff::Timestamp;
 use slipway_azure::reconcile::Error;
 use slipway_capi::{
+    annotations,
     condition::Condition,
     frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
-    marks, owner,
+    owner,
     view::Cluster,
 };
 use slipway_runtime::{
@@ -23,7 +24,7 @@ use slipway_runtime::{
 
 use self::{observe::Observed, plan::Action};
 use crate::{
-    api::{AzureManagedCluster, AzureManagedClusterStatus, AzureManagedControlPlane, NewerConditions},
+    api::{AzureManagedCluster, AzureManagedClusterStatus, AzureManagedControlPlane, V1Beta2Conditions},
     caches::{Caches, prepared},
 };
 
@@ -59,12 +60,12 @@ impl Kind for Clusters {
     type Error = Error;
 
     fn conditions(status: &mut AzureManagedClusterStatus) -> Option<&mut Vec<Condition>> {
-        let newer = status.newer.get_or_insert_with(NewerConditions::default);
-        Some(&mut newer.conditions)
+        let v1beta2 = status.v1beta2.get_or_insert_with(V1Beta2Conditions::default);
+        Some(&mut v1beta2.conditions)
     }
 
     async fn membership(&self, object: &AzureManagedCluster, _: &Context) -> Result<Membership, Error> {
-        if marks::is_externally_managed(&object.metadata) {
+        if annotations::is_externally_managed(&object.metadata) {
             return Ok(Membership::LeftAlone("somebody else manages it"));
         }
         Ok(Membership::by_owner(&object.metadata))

@@ -7,7 +7,7 @@ use slipway_capi::{
 };
 
 use super::{observe::Observed, plan::NO_ENDPOINT};
-use crate::api::{AzureManagedClusterStatus, InfrastructureInitialization, NewerConditions};
+use crate::api::{AzureManagedClusterStatus, InfrastructureInitialization, V1Beta2Conditions};
 
 pub fn status(observed: &Observed, now: Timestamp) -> AzureManagedClusterStatus {
     let mut status = observed.object.status.clone().unwrap_or_default();
@@ -17,8 +17,8 @@ pub fn status(observed: &Observed, now: Timestamp) -> AzureManagedClusterStatus 
         Report::new(names::READY, Status::False, reason::NOT_READY, NO_ENDPOINT)
     };
     let list = &mut status
-        .newer
-        .get_or_insert_with(NewerConditions::default)
+        .v1beta2
+        .get_or_insert_with(V1Beta2Conditions::default)
         .conditions;
     condition::set(list, &ready, observed.object.metadata.generation, now);
     let before = status

@@ -37,7 +37,7 @@ use crate::{
     access::Access,
     api::{
         AzureClusterIdentity, AzureManagedCluster, AzureManagedControlPlane, AzureManagedControlPlaneStatus,
-        AzureManagedMachinePool, NewerConditions,
+        AzureManagedMachinePool, V1Beta2Conditions,
     },
     caches::{Caches, prepared},
 };
@@ -112,8 +112,8 @@ impl Kind for ControlPlanes {
     }
 
     fn conditions(status: &mut AzureManagedControlPlaneStatus) -> Option<&mut Vec<Condition>> {
-        let newer = status.newer.get_or_insert_with(NewerConditions::default);
-        Some(&mut newer.conditions)
+        let v1beta2 = status.v1beta2.get_or_insert_with(V1Beta2Conditions::default);
+        Some(&mut v1beta2.conditions)
     }
 
     async fn observe(

@@ -16,8 +16,8 @@ use slipway_capi::{
 use super::plan::{self, Action, Observed};
 use crate::{
     api::{
-        AzureManagedControlPlaneStatus, ControlPlaneInitialization, NewerConditions, OidcIssuerStatus,
-        ReplicaVersion,
+        AzureManagedControlPlaneStatus, ControlPlaneInitialization, OidcIssuerStatus, ReplicaVersion,
+        V1Beta2Conditions,
     },
     planning::{failed, is_stopped, is_unanswered, occupied, shown, was_ready},
     status::{condition_of, set_both, set_ready, words, worse, worst},
@@ -174,11 +174,11 @@ pub fn status(observed: &Observed, progress: &Steps, now: Timestamp) -> AzureMan
     let generation = observed.plane.metadata.generation;
     let deleting = observed.plane.metadata.deletion_timestamp.is_some();
     let cluster = observed.cluster_state();
-    let mut newer = status.newer.take().unwrap_or_default().conditions;
+    let mut v1beta2 = status.v1beta2.take().unwrap_or_default().conditions;
     for (kind, step) in &progress.steps {
         set_both(
             &mut status.conditions,
-            &mut newer,
+            &mut v1beta2,
             condition_of(*kind),
             step,
             generation,
@@ -192,7 +192,7 @@ pub fn status(observed: &Observed, progress: &Steps, now: Timestamp) -> AzureMan
         if is_told && !deleting && !progress.steps.contains_key(&kind) && !plan::has(observed, kind) {
             set_both(
                 &mut status.conditions,
-                &mut newer,
+                &mut v1beta2,
                 type_,
                 &StepStatus::Done,
                 generation,
@@ -205,7 +205,7 @@ pub fn status(observed: &Observed, progress: &Steps, now: Timestamp) -> AzureMan
         .iter()
         .map(|(kind, step)| (condition_of(*kind), step))
         .collect();
-    let all_done = set_ready(&mut status.conditions, &mut newer, &kinds, generation, now);
+    let all_done = set_ready(&mut status.conditions, &mut v1beta2, &kinds, generation, now);
     let answers = cluster
         .property("fqdn")
         .or_else(|| cluster.property("privateFQDN"))
@@ -222,7 +222,7 @@ pub fn status(observed: &Observed, progress: &Steps, now: Timestamp) -> AzureMan
     let available = answers && !deleting && !is_stopped(cluster);
     let (reason, message) = availability(available, deleting, &kinds);
     condition::set(
-        &mut newer,
+        &mut v1beta2,
         &Report::new("Available", Status::from(available), &reason, &message),
         generation,
         now,
@@ -251,6 +251,6 @@ pub fn status(observed: &Observed, progress: &Steps, now: Timestamp) -> AzureMan
         });
     }
     status.observed_generation = generation;
-    status.newer = Some(NewerConditions { conditions: newer });
+    status.v1beta2 = Some(V1Beta2Conditions { conditions: v1beta2 });
     status
 }

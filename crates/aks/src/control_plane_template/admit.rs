@@ -19,7 +19,7 @@ use crate::{
         access::{self, aad_update},
         defaults::{ranges, tier},
         extension, network, network_of, security, shared,
-        update::{door, version_update, virtual_network},
+        update::{network_access, version_update, virtual_network},
     },
     version::with_v,
 };
@@ -82,7 +82,7 @@ pub fn validate_update(
     errors.extend(aad_update(&root, old, new));
     errors.extend(virtual_network(&root, old, new, TEMPLATE_NETWORK));
     errors.extend(security::validate_update(&root, old, new));
-    if door(old) != door(new) {
+    if network_access(old) != network_access(new) {
         errors.push(FieldError::invalid(
             &root.child("apiServerAccessProfile"),
             json!(new.api_server_access_profile),

@@ -37,7 +37,7 @@ use crate::{
     access::Access,
     api::{
         AzureClusterIdentity, AzureManagedControlPlane, AzureManagedMachinePool,
-        AzureManagedMachinePoolStatus, GROUP, NewerConditions,
+        AzureManagedMachinePoolStatus, GROUP, V1Beta2Conditions,
     },
     caches::{Caches, prepared},
 };
@@ -121,8 +121,8 @@ impl Kind for Pools {
     }
 
     fn conditions(status: &mut AzureManagedMachinePoolStatus) -> Option<&mut Vec<Condition>> {
-        let newer = status.newer.get_or_insert_with(NewerConditions::default);
-        Some(&mut newer.conditions)
+        let v1beta2 = status.v1beta2.get_or_insert_with(V1Beta2Conditions::default);
+        Some(&mut v1beta2.conditions)
     }
 
     /// Core labels the pool when its MachinePool becomes its owner. Pools of other control planes are not ours.

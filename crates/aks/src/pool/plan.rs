@@ -210,7 +210,7 @@ fn loses_its_machine_pool(observed: &Observed) -> bool {
 
 fn wait_for_another_system_pool(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
     let status = observed.pool.status.as_ref();
-    let conditions = status.and_then(|status| status.newer.as_ref());
+    let conditions = status.and_then(|status| status.v1beta2.as_ref());
     let is_known = has_reason(
         conditions,
         condition_of(ResourceKind::AgentPool),

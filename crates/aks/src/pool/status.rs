@@ -7,7 +7,7 @@ use slipway_runtime::Outcome;
 
 use super::plan::{Action, KEEPS_ONE_NODE, Observed, count, keeps_one_node, scales};
 use crate::{
-    api::{AzureManagedMachinePoolStatus, InfrastructureInitialization, MODE_SYSTEM, NewerConditions},
+    api::{AzureManagedMachinePoolStatus, InfrastructureInitialization, MODE_SYSTEM, V1Beta2Conditions},
     planning::{failed, is_unanswered, shown, was_ready},
     status::{condition_of, set_both, set_ready, set_saying},
     version::with_v,
@@ -73,7 +73,7 @@ fn desired(observed: &Observed) -> Option<i32> {
 pub fn status(observed: &Observed, step: &StepStatus, now: Timestamp) -> AzureManagedMachinePoolStatus {
     let mut status = observed.pool.status.clone().unwrap_or_default();
     let generation = observed.pool.metadata.generation;
-    let mut newer = status.newer.take().unwrap_or_default().conditions;
+    let mut v1beta2 = status.v1beta2.take().unwrap_or_default().conditions;
     let succeeded = observed.state.provisioning_state() == Some("Succeeded");
     let there = count(&observed.state);
     let complete = succeeded && there.is_some() && there == desired(observed);
@@ -88,13 +88,20 @@ pub fn status(observed: &Observed, step: &StepStatus, now: Timestamp) -> AzureMa
     let type_ = condition_of(ResourceKind::AgentPool);
     if shown == StepStatus::Done && keeps_one_node(observed) {
         let said = (type_, &shown, KEEPS_ONE_NODE);
-        set_saying(&mut status.conditions, &mut newer, said, generation, now);
+        set_saying(&mut status.conditions, &mut v1beta2, said, generation, now);
     } else {
-        set_both(&mut status.conditions, &mut newer, type_, &shown, generation, now);
+        set_both(
+            &mut status.conditions,
+            &mut v1beta2,
+            type_,
+            &shown,
+            generation,
+            now,
+        );
     }
     let ready = set_ready(
         &mut status.conditions,
-        &mut newer,
+        &mut v1beta2,
         &[(type_, &shown)],
         generation,
         now,
@@ -121,6 +128,6 @@ pub fn status(observed: &Observed, step: &StepStatus, now: Timestamp) -> AzureMa
         status.version = Some(with_v(running));
     }
     status.observed_generation = generation;
-    status.newer = Some(NewerConditions { conditions: newer });
+    status.v1beta2 = Some(V1Beta2Conditions { conditions: v1beta2 });
     status
 }

@@ -28,24 +28,24 @@ pub fn wanted_version(facts: &Facts<'_>, pool: &PoolFacts<'_>) -> Result<Option<
         .and_then(|body| body.pointer("/properties/orchestratorVersion"))
         .and_then(Value::as_str)
         .filter(|version| !version.is_empty());
-    let wanted = pool.version.map(without_v).filter(|version| !version.is_empty());
-    if let Some(wanted) = wanted {
+    let desired = pool.version.map(without_v).filter(|version| !version.is_empty());
+    if let Some(desired) = desired {
         let status = facts.plane.status.as_ref();
         let running = status
             .and_then(|status| status.version.as_deref())
             .unwrap_or_default();
         let control_plane = version::newer(&facts.plane.spec.class.version, running);
-        if version::compare(wanted, control_plane).is_gt() {
+        if version::compare(desired, control_plane).is_gt() {
             return Err(RenderError::PoolAboveControlPlane {
                 pool: pool.azure_name.to_owned(),
-                wanted: wanted.to_owned(),
+                desired: desired.to_owned(),
                 control_plane: control_plane.to_owned(),
             });
         }
     }
-    Ok(match (wanted, existing) {
-        (Some(wanted), Some(existing)) => Some(version::newer(wanted, existing).to_owned()),
-        (wanted, existing) => wanted.or(existing).map(str::to_owned),
+    Ok(match (desired, existing) {
+        (Some(desired), Some(existing)) => Some(version::newer(desired, existing).to_owned()),
+        (desired, existing) => desired.or(existing).map(str::to_owned),
     })
 }
 

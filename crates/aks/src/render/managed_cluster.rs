@@ -12,9 +12,9 @@ use crate::{
 
 /// The version to ask for: the spec's, never below what AKS already runs, so that automatic upgrades are not fought.
 pub fn wanted_version(class: &ControlPlaneClass, running: Option<&str>) -> String {
-    let wanted = without_v(&class.version);
+    let desired = without_v(&class.version);
     running
-        .map_or(wanted, |running| version::newer(wanted, running))
+        .map_or(desired, |running| version::newer(desired, running))
         .to_owned()
 }
 
@@ -79,20 +79,24 @@ pub fn managed_cluster(
         body["sku"] = json!({"name": "Base", "tier": tier});
     }
     if let Some(profile) = &class.api_server_access_profile {
-        let mut door = json!({});
-        set(&mut door, "enablePrivateCluster", profile.enable_private_cluster);
+        let mut access = json!({});
         set(
-            &mut door,
+            &mut access,
+            "enablePrivateCluster",
+            profile.enable_private_cluster,
+        );
+        set(
+            &mut access,
             "enablePrivateClusterPublicFQDN",
             profile.enable_private_cluster_public_fqdn,
         );
         set(
-            &mut door,
+            &mut access,
             "privateDNSZone",
             text(profile.private_dns_zone.as_ref()),
         );
-        set_list(&mut door, "authorizedIPRanges", &profile.authorized_ip_ranges);
-        body["apiServerAccessProfile"] = door;
+        set_list(&mut access, "authorizedIPRanges", &profile.authorized_ip_ranges);
+        body["apiServerAccessProfile"] = access;
     }
     if let Some(id) = text(class.kubelet_user_assigned_identity.as_ref()) {
         body["identityProfile"] = json!({"kubeletidentity": {"resourceReference": {"armId": id}}});

@@ -34,11 +34,11 @@ pub enum RenderError {
     #[error("spec.sshPublicKey is not base64 of text")]
     SshKey,
     #[error(
-        "node pool {pool} wants Kubernetes {wanted}, which is above the control plane's {control_plane}: upgrade the control plane first"
+        "node pool {pool} wants Kubernetes {desired}, which is above the control plane's {control_plane}: upgrade the control plane first"
     )]
     PoolAboveControlPlane {
         pool: String,
-        wanted: String,
+        desired: String,
         control_plane: String,
     },
 }

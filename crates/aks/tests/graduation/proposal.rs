@@ -22,9 +22,9 @@ const ROWS: &[Row] = &[
         recommends: "Option 3, for new implementations: the infrastructure kind holds what is not the service itself (resource group, network, location), the control plane kind only the service",
         here: "Option 1: AzureManagedControlPlane holds the resource group, the network and AKS; AzureManagedCluster passes the endpoint on",
         departs: Some(
-            "Manifests of the peer apply unchanged. The proposal asks nothing of implementations that exist, and moving eighty fields between two kinds would break every manifest, template and ClusterClass patch there is for no gain in Azure. What would be gained, infrastructure of its own lifecycle, is there by other means: a network and groups that are brought are used and never changed",
+            "Manifests of CAPZ apply unchanged. The proposal asks nothing of implementations that exist, and moving eighty fields between two kinds would break every manifest, template and ClusterClass patch there is for no gain in Azure. What would be gained, infrastructure of its own lifecycle, is there by other means: a network and groups that are brought are used and never changed",
         ),
-        shown_by: "every_leaf_of_the_peers_definitions_is_ours_too, the_peers_published_templates_are_let_in, what_is_brought_and_what_is_others_stays",
+        shown_by: "every_leaf_of_the_definitions_of_capz_is_ours_too, the_published_templates_are_let_in, what_is_brought_and_what_is_others_stays",
     },
     Row {
         recommends: "The infrastructure is provisioned before the control plane is started",
@@ -38,7 +38,7 @@ const ROWS: &[Row] = &[
         recommends: "Option 2, where nothing else is to be set up: no infrastructure kind, the endpoint is told by the control plane",
         here: "The control plane tells its endpoint in spec.controlPlaneEndpoint; AzureManagedCluster repeats it",
         departs: Some(
-            "AKS needs a resource group, so there is something to set up; and Clusters that name an AzureManagedCluster are everywhere. It also carries defaultPoolTemplate, which the control plane's kind has no place for without changing the peer's schema",
+            "AKS needs a resource group, so there is something to set up; and Clusters that name an AzureManagedCluster are everywhere. It also carries defaultPoolTemplate, which the control plane's kind has no place for without changing CAPZ's schema",
         ),
         shown_by: "a_cluster_lives, the_first_pool_comes_from_the_template_or_after_a_while_from_nobody",
     },
@@ -100,9 +100,9 @@ const ROWS: &[Row] = &[
         recommends: "clusterctl is given one provider of each type (core, bootstrap, control plane, infrastructure)",
         here: "One infrastructure provider, which brings the control plane's kind as well; no bootstrap provider",
         departs: Some(
-            "The peer's name and shape, so that clusterctl upgrades and moves as before. AKS bootstraps its nodes itself: a MachinePool says bootstrap.dataSecretName: \"\"",
+            "CAPZ's name and shape, so that clusterctl upgrades and moves as before. AKS bootstraps its nodes itself: a MachinePool says bootstrap.dataSecretName: \"\"",
         ),
-        shown_by: "the_peers_published_templates_are_let_in",
+        shown_by: "the_published_templates_are_let_in",
     },
     Row {
         recommends: "Add-ons of the service may be switched on or off, beside Cluster API's own add-on orchestration",

@@ -175,7 +175,7 @@ fn page() -> String {
         ),
         (
             "`--service-reconcile-timeout`".to_owned(),
-            spoken(tuning.patience),
+            spoken(tuning.budget_timeout),
             "how long a request stands in line for the budget before its object goes back to the queue",
         ),
         (
@@ -186,7 +186,7 @@ fn page() -> String {
         (
             "`--reconciler-requeue`".to_owned(),
             spoken(tuning.requeue),
-            "the next look at what is under way and names no time",
+            "the next poll of what is under way and names no time",
         ),
     ] {
         let _ = writeln!(page, "| {setting} | {default} | {what} |");

@@ -148,7 +148,7 @@ async fn what_another_changes_in_azure_is_put_right_and_what_another_adds_stays(
             .any(|pool| pool["name"] == "work" && pool["count"] == 2),
         "{pools:?}"
     );
-    // A tag that is no longer wanted goes.
+    // A tag that is no longer desired goes.
     merge(
         &world.server,
         "AzureManagedControlPlane",
@@ -189,7 +189,7 @@ async fn a_look_that_is_put_off_does_not_make_a_working_cluster_unready() {
     assert!(world.count("GET", "/managedClusters") > asked, "it was asked");
     assert!(holds(&world.plane(), "Ready"), "{}", world.plane()["status"]);
     assert_eq!(world.plane()["status"]["ready"], true);
-    assert_eq!(world.server.version(), version, "nothing is told that is not so");
+    assert_eq!(world.server.version(), version, "nothing untrue is written");
 }
 
 #[tokio::test(start_paused = true)]

@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// The doors of the process that runs.
+    /// The injected clients of the process that runs.
     pub fn context(&self) -> &Context {
         self.context.as_ref().expect("a process")
     }

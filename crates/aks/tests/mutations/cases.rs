@@ -1,47 +1,47 @@
 //! A control plane's own fields: what is plain, the autoscaler, who signs in, and security.
 
-use super::{CLUSTER, Case, Step, plane};
+use super::{CLUSTER, Case, Mutation, plane};
 
 const IDENTITY: &str = r#"{"identity": {"type": "UserAssigned", "userAssignedIdentityResourceID": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/one"}}"#;
 
 pub const PLAIN: &[Case] = &[
     plane("additionalTags{}", CLUSTER, "/tags/team")
-        .set(Step::Sends(r#"{"additionalTags": {"team": "blue"}}"#, r#""blue""#))
-        .change(Step::Sends(r#"{"additionalTags": {"team": "red"}}"#, r#""red""#))
-        .unset(Step::Sends(r#"{"additionalTags": null}"#, "null")),
+        .set(Mutation::Sends(r#"{"additionalTags": {"team": "blue"}}"#, r#""blue""#))
+        .change(Mutation::Sends(r#"{"additionalTags": {"team": "red"}}"#, r#""red""#))
+        .unset(Mutation::Sends(r#"{"additionalTags": null}"#, "null")),
     plane(
         "asoManagedClusterPatches[]",
         CLUSTER,
         "/properties/storageProfile/blobCSIDriver/enabled",
     )
-    .set(Step::Sends(
+    .set(Mutation::Sends(
         r#"{"asoManagedClusterPatches": ["{\"spec\": {\"storageProfile\": {\"blobCSIDriver\": {\"enabled\": true}}}}"]}"#,
         "true",
     ))
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"asoManagedClusterPatches": ["{\"spec\": {\"storageProfile\": {\"blobCSIDriver\": {\"enabled\": false}}}}"]}"#,
         "false",
     ))
-    .unset(Step::Sends(r#"{"asoManagedClusterPatches": null}"#, "null")),
+    .unset(Mutation::Sends(r#"{"asoManagedClusterPatches": null}"#, "null")),
     plane("sku.tier", CLUSTER, "/sku/tier")
-        .set(Step::Sends(r#"{"sku": {"tier": "Standard"}}"#, r#""Standard""#))
-        .change(Step::Sends(r#"{"sku": {"tier": "Premium"}}"#, r#""Premium""#))
-        .unset(Step::Sends(r#"{"sku": null}"#, r#""Free""#)),
+        .set(Mutation::Sends(r#"{"sku": {"tier": "Standard"}}"#, r#""Standard""#))
+        .change(Mutation::Sends(r#"{"sku": {"tier": "Premium"}}"#, r#""Premium""#))
+        .unset(Mutation::Sends(r#"{"sku": null}"#, r#""Free""#)),
     plane(
         "addonProfiles[].config{}",
         CLUSTER,
         "/properties/addonProfiles/azurepolicy/config/version",
     )
     .beside(r#"{"addonProfiles": [{"name": "azurepolicy", "enabled": true}]}"#)
-    .set(Step::Sends(
+    .set(Mutation::Sends(
         r#"{"addonProfiles": [{"name": "azurepolicy", "enabled": true, "config": {"version": "v1"}}]}"#,
         r#""v1""#,
     ))
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"addonProfiles": [{"name": "azurepolicy", "enabled": true, "config": {"version": "v2"}}]}"#,
         r#""v2""#,
     ))
-    .unset(Step::Sends(
+    .unset(Mutation::Sends(
         r#"{"addonProfiles": [{"name": "azurepolicy", "enabled": true}]}"#,
         "null",
     )),
@@ -50,44 +50,44 @@ pub const PLAIN: &[Case] = &[
         CLUSTER,
         "/properties/addonProfiles/azurepolicy/enabled",
     )
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"addonProfiles": [{"name": "azurepolicy", "enabled": false}]}"#,
         "false",
     ))
-    .unset(Step::Refused(
+    .unset(Mutation::Refused(
         r#"{"addonProfiles": null}"#,
         "cannot remove addonProfile azurepolicy",
     )),
     plane("version", CLUSTER, "/properties/kubernetesVersion")
-        .change(Step::Sends(r#"{"version": "v1.33.5"}"#, r#""1.33.5""#))
-        .unset(Step::Refused(r#"{"version": "v1.33.3"}"#, "cannot be downgraded")),
+        .change(Mutation::Sends(r#"{"version": "v1.33.5"}"#, r#""1.33.5""#))
+        .unset(Mutation::Refused(r#"{"version": "v1.33.3"}"#, "cannot be downgraded")),
     plane(
         "autoUpgradeProfile.upgradeChannel",
         CLUSTER,
         "/properties/autoUpgradeProfile/upgradeChannel",
     )
-    .set(Step::Sends(
+    .set(Mutation::Sends(
         r#"{"autoUpgradeProfile": {"upgradeChannel": "patch"}}"#,
         r#""patch""#,
     ))
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"autoUpgradeProfile": {"upgradeChannel": "none"}}"#,
         r#""none""#,
     ))
-    .unset(Step::Refused(
+    .unset(Mutation::Refused(
         r#"{"autoUpgradeProfile": null}"#,
         "to disable auto upgrades set the channel to none",
     )),
     plane("enablePreviewFeatures", CLUSTER, "?api-version")
-        .set(Step::Sends(
+        .set(Mutation::Sends(
             r#"{"enablePreviewFeatures": true, "additionalTags": {"preview": "1"}}"#,
             r#""2024-04-02-preview""#,
         ))
-        .change(Step::Sends(
+        .change(Mutation::Sends(
             r#"{"enablePreviewFeatures": false, "additionalTags": {"preview": "2"}}"#,
             r#""2024-09-01""#,
         ))
-        .unset(Step::Sends(
+        .unset(Mutation::Sends(
             r#"{"enablePreviewFeatures": null, "additionalTags": {"preview": null}}"#,
             r#""2024-09-01""#,
         )),
@@ -97,9 +97,9 @@ pub const PLAIN: &[Case] = &[
         "/properties/identityProfile/kubeletidentity/resourceId",
     )
     .beside(IDENTITY)
-    .set(Step::Sends(r#"{"kubeletUserAssignedIdentity": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/kubelet"}"#, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/kubelet""#))
-    .change(Step::Sends(r#"{"kubeletUserAssignedIdentity": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/other"}"#, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/other""#))
-    .unset(Step::Sends(r#"{"kubeletUserAssignedIdentity": null}"#, "null")),
+    .set(Mutation::Sends(r#"{"kubeletUserAssignedIdentity": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/kubelet"}"#, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/kubelet""#))
+    .change(Mutation::Sends(r#"{"kubeletUserAssignedIdentity": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/other"}"#, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/other""#))
+    .unset(Mutation::Sends(r#"{"kubeletUserAssignedIdentity": null}"#, "null")),
 ];
 
 macro_rules! autoscaler {
@@ -111,15 +111,15 @@ macro_rules! autoscaler {
                 concat!("/properties/autoScalerProfile/", $flag),
             )
             .beside(r#"{"autoscalerProfile": {}}"#)
-            .set(Step::Sends(
+            .set(Mutation::Sends(
                 concat!(r#"{"autoscalerProfile": {""#, $field, r#"": ""#, $first, r#""}}"#),
                 concat!("\"", $first, "\""),
             ))
-            .change(Step::Sends(
+            .change(Mutation::Sends(
                 concat!(r#"{"autoscalerProfile": {""#, $field, r#"": ""#, $second, r#""}}"#),
                 concat!("\"", $second, "\""),
             ))
-            .unset(Step::Sends(
+            .unset(Mutation::Sends(
                 concat!(r#"{"autoscalerProfile": {""#, $field, r#"": null}}"#),
                 concat!("\"", $default, "\""),
             )),
@@ -153,29 +153,29 @@ pub const SIGN_IN: &[Case] = &[
         CLUSTER,
         "/properties/aadProfile/adminGroupObjectIDs",
     )
-    .set(Step::Sends(
+    .set(Mutation::Sends(
         r#"{"aadProfile": {"managed": true, "adminGroupObjectIDs": ["33333333-3333-3333-3333-333333333333"]}}"#,
         r#"["33333333-3333-3333-3333-333333333333"]"#,
     ))
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"aadProfile": {"adminGroupObjectIDs": ["44444444-4444-4444-4444-444444444444"]}}"#,
         r#"["44444444-4444-4444-4444-444444444444"]"#,
     ))
-    .unset(Step::Refused(r#"{"aadProfile": null}"#, "field cannot be nil, cannot disable AADProfile")),
+    .unset(Mutation::Refused(r#"{"aadProfile": null}"#, "field cannot be nil, cannot disable AADProfile")),
     plane("disableLocalAccounts", CLUSTER, "/properties/disableLocalAccounts")
-        .set(Step::Sends(r#"{"disableLocalAccounts": true}"#, "true"))
-        .change(Step::Refused(r#"{"disableLocalAccounts": false}"#, "field is immutable"))
-        .unset(Step::Refused(
+        .set(Mutation::Sends(r#"{"disableLocalAccounts": true}"#, "true"))
+        .change(Mutation::Refused(r#"{"disableLocalAccounts": false}"#, "field is immutable"))
+        .unset(Mutation::Refused(
             r#"{"disableLocalAccounts": null}"#,
             "unable to set an empty value if it was already set",
         )),
     plane("oidcIssuerProfile.enabled", CLUSTER, "/properties/oidcIssuerProfile/enabled")
-        .set(Step::Sends(r#"{"oidcIssuerProfile": {"enabled": true}}"#, "true"))
-        .change(Step::Refused(
+        .set(Mutation::Sends(r#"{"oidcIssuerProfile": {"enabled": true}}"#, "true"))
+        .change(Mutation::Refused(
             r#"{"oidcIssuerProfile": {"enabled": false}}"#,
             "cannot be disabled",
         ))
-        .unset(Step::Refused(
+        .unset(Mutation::Refused(
             r#"{"oidcIssuerProfile": {"enabled": null}}"#,
             "cannot be disabled",
         )),
@@ -184,30 +184,30 @@ pub const SIGN_IN: &[Case] = &[
         CLUSTER,
         "/properties/apiServerAccessProfile/authorizedIPRanges",
     )
-    .set(Step::Sends(
+    .set(Mutation::Sends(
         r#"{"apiServerAccessProfile": {"authorizedIPRanges": ["203.0.113.0/24"]}}"#,
         r#"["203.0.113.0/24"]"#,
     ))
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"apiServerAccessProfile": {"authorizedIPRanges": ["198.51.100.0/24", "203.0.113.7/32"]}}"#,
         r#"["198.51.100.0/24", "203.0.113.7/32"]"#,
     ))
-    .unset(Step::Sends(r#"{"apiServerAccessProfile": {"authorizedIPRanges": null}}"#, "null")),
+    .unset(Mutation::Sends(r#"{"apiServerAccessProfile": {"authorizedIPRanges": null}}"#, "null")),
     plane("identity.type", CLUSTER, "/identity/type")
-        .set(Step::Sends(IDENTITY, r#""UserAssigned""#))
-        .change(Step::Sends(
+        .set(Mutation::Sends(IDENTITY, r#""UserAssigned""#))
+        .change(Mutation::Sends(
             r#"{"identity": {"type": "SystemAssigned", "userAssignedIdentityResourceID": null}}"#,
             r#""SystemAssigned""#,
         ))
-        .unset(Step::Sends(r#"{"identity": null}"#, r#""SystemAssigned""#)),
+        .unset(Mutation::Sends(r#"{"identity": null}"#, r#""SystemAssigned""#)),
     plane(
         "identity.userAssignedIdentityResourceID",
         CLUSTER,
         "/identity/userAssignedIdentities",
     )
-    .set(Step::Sends(IDENTITY, r#"{"/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/one": {}}"#))
-    .change(Step::Sends(r#"{"identity": {"userAssignedIdentityResourceID": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/two"}}"#, r#"{"/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/two": {}}"#))
-    .unset(Step::Sends(
+    .set(Mutation::Sends(IDENTITY, r#"{"/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/one": {}}"#))
+    .change(Mutation::Sends(r#"{"identity": {"userAssignedIdentityResourceID": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/two"}}"#, r#"{"/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/ids/providers/Microsoft.ManagedIdentity/userAssignedIdentities/two": {}}"#))
+    .unset(Mutation::Sends(
         r#"{"identity": {"type": "SystemAssigned", "userAssignedIdentityResourceID": null}}"#,
         "null",
     )),
@@ -223,12 +223,12 @@ pub const SECURITY: &[Case] = &[
         CLUSTER,
         "/properties/securityProfile/azureKeyVaultKms/enabled",
     )
-    .set(Step::Sends(KMS, "true"))
-    .change(Step::Sends(
+    .set(Mutation::Sends(KMS, "true"))
+    .change(Mutation::Sends(
         r#"{"securityProfile": {"azureKeyVaultKms": {"enabled": false}}}"#,
         "false",
     ))
-    .unset(Step::Refused(
+    .unset(Mutation::Refused(
         r#"{"securityProfile": {"azureKeyVaultKms": null}}"#,
         "to disable the profile please set Spec.SecurityProfile.AzureKeyVaultKms.Enabled to false",
     )),
@@ -238,7 +238,7 @@ pub const SECURITY: &[Case] = &[
         "/properties/securityProfile/azureKeyVaultKms/keyId",
     )
     .beside(KMS)
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"securityProfile": {"azureKeyVaultKms": {"keyID": "https://vault.vault.azure.net/keys/b/1"}}}"#,
         r#""https://vault.vault.azure.net/keys/b/1""#,
     )),
@@ -247,12 +247,12 @@ pub const SECURITY: &[Case] = &[
         CLUSTER,
         "/properties/securityProfile/azureKeyVaultKms/keyVaultNetworkAccess",
     )
-    .set(Step::Sends(VAULT, r#""Private""#))
-    .change(Step::Sends(
+    .set(Mutation::Sends(VAULT, r#""Private""#))
+    .change(Mutation::Sends(
         r#"{"securityProfile": {"azureKeyVaultKms": {"keyVaultNetworkAccess": "Public", "keyVaultResourceID": null}}}"#,
         r#""Public""#,
     ))
-    .unset(Step::Sends(
+    .unset(Mutation::Sends(
         r#"{"securityProfile": {"azureKeyVaultKms": {"keyVaultNetworkAccess": null}}}"#,
         r#""Public""#,
     )),
@@ -261,9 +261,9 @@ pub const SECURITY: &[Case] = &[
         CLUSTER,
         "/properties/securityProfile/azureKeyVaultKms/keyVaultResourceId",
     )
-    .set(Step::Sends(VAULT, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/vaults/providers/Microsoft.KeyVault/vaults/one""#))
-    .change(Step::Sends(r#"{"securityProfile": {"azureKeyVaultKms": {"keyVaultResourceID": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/vaults/providers/Microsoft.KeyVault/vaults/two"}}}"#, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/vaults/providers/Microsoft.KeyVault/vaults/two""#))
-    .unset(Step::Sends(
+    .set(Mutation::Sends(VAULT, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/vaults/providers/Microsoft.KeyVault/vaults/one""#))
+    .change(Mutation::Sends(r#"{"securityProfile": {"azureKeyVaultKms": {"keyVaultResourceID": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/vaults/providers/Microsoft.KeyVault/vaults/two"}}}"#, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/vaults/providers/Microsoft.KeyVault/vaults/two""#))
+    .unset(Mutation::Sends(
         r#"{"securityProfile": {"azureKeyVaultKms": {"keyVaultNetworkAccess": "Public", "keyVaultResourceID": null}}}"#,
         "null",
     )),
@@ -272,9 +272,9 @@ pub const SECURITY: &[Case] = &[
         CLUSTER,
         "/properties/securityProfile/defender/logAnalyticsWorkspaceResourceId",
     )
-    .set(Step::Sends(DEFENDER, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/logs/providers/Microsoft.OperationalInsights/workspaces/one""#))
-    .change(Step::Sends(r#"{"securityProfile": {"defender": {"logAnalyticsWorkspaceResourceID": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/logs/providers/Microsoft.OperationalInsights/workspaces/two"}}}"#, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/logs/providers/Microsoft.OperationalInsights/workspaces/two""#))
-    .unset(Step::Refused(
+    .set(Mutation::Sends(DEFENDER, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/logs/providers/Microsoft.OperationalInsights/workspaces/one""#))
+    .change(Mutation::Sends(r#"{"securityProfile": {"defender": {"logAnalyticsWorkspaceResourceID": "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/logs/providers/Microsoft.OperationalInsights/workspaces/two"}}}"#, r#""/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/logs/providers/Microsoft.OperationalInsights/workspaces/two""#))
+    .unset(Mutation::Refused(
         r#"{"securityProfile": {"defender": null}}"#,
         "to disable defender please set Spec.SecurityProfile.Defender.SecurityMonitoring.Enabled to false",
     )),
@@ -283,7 +283,7 @@ pub const SECURITY: &[Case] = &[
         CLUSTER,
         "/properties/securityProfile/defender/securityMonitoring/enabled",
     )
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"securityProfile": {"defender": {"securityMonitoring": {"enabled": false}}}}"#,
         "false",
     )),
@@ -292,15 +292,15 @@ pub const SECURITY: &[Case] = &[
         CLUSTER,
         "/properties/securityProfile/imageCleaner/enabled",
     )
-    .set(Step::Sends(
+    .set(Mutation::Sends(
         r#"{"securityProfile": {"imageCleaner": {"enabled": true}}}"#,
         "true",
     ))
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"securityProfile": {"imageCleaner": {"enabled": false}}}"#,
         "false",
     ))
-    .unset(Step::Refused(
+    .unset(Mutation::Refused(
         r#"{"securityProfile": {"imageCleaner": null}}"#,
         "to disable imageCleaner please set Spec.SecurityProfile.ImageCleaner.Enabled to false",
     )),
@@ -310,15 +310,15 @@ pub const SECURITY: &[Case] = &[
         "/properties/securityProfile/imageCleaner/intervalHours",
     )
     .beside(r#"{"securityProfile": {"imageCleaner": {"enabled": true}}}"#)
-    .set(Step::Sends(
+    .set(Mutation::Sends(
         r#"{"securityProfile": {"imageCleaner": {"intervalHours": 48}}}"#,
         "48",
     ))
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"securityProfile": {"imageCleaner": {"intervalHours": 72}}}"#,
         "72",
     ))
-    .unset(Step::Sends(
+    .unset(Mutation::Sends(
         r#"{"securityProfile": {"imageCleaner": {"intervalHours": null}}}"#,
         "null",
     )),
@@ -328,15 +328,15 @@ pub const SECURITY: &[Case] = &[
         "/properties/securityProfile/workloadIdentity/enabled",
     )
     .beside(r#"{"oidcIssuerProfile": {"enabled": true}}"#)
-    .set(Step::Sends(
+    .set(Mutation::Sends(
         r#"{"securityProfile": {"workloadIdentity": {"enabled": true}}}"#,
         "true",
     ))
-    .change(Step::Sends(
+    .change(Mutation::Sends(
         r#"{"securityProfile": {"workloadIdentity": {"enabled": false}}}"#,
         "false",
     ))
-    .unset(Step::Refused(
+    .unset(Mutation::Refused(
         r#"{"securityProfile": {"workloadIdentity": null}}"#,
         "to disable workloadIdentity please set Spec.SecurityProfile.WorkloadIdentity.Enabled to false",
     )),

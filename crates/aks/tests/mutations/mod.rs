@@ -19,7 +19,7 @@ use super::{
 
 /// What becomes of one change.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Step {
+pub enum Mutation {
     /// It cannot be made by itself: the field is required where its parent is.
     #[default]
     None,
@@ -45,9 +45,9 @@ pub struct Case {
     pub resource: &'static str,
     /// A pointer into the body of the PUT, or `?api-version`.
     pub place: &'static str,
-    pub set: Step,
-    pub change: Step,
-    pub unset: Step,
+    pub set: Mutation,
+    pub change: Mutation,
+    pub unset: Mutation,
 }
 
 pub const CLUSTER: &str = "/managedClusters/fleet";
@@ -61,9 +61,9 @@ pub const fn plane(field: &'static str, resource: &'static str, place: &'static 
         beside: "{}",
         resource,
         place,
-        set: Step::None,
-        change: Step::None,
-        unset: Step::None,
+        set: Mutation::None,
+        change: Mutation::None,
+        unset: Mutation::None,
     }
 }
 
@@ -72,19 +72,19 @@ impl Case {
         Self { beside, ..self }
     }
 
-    pub const fn set(self, set: Step) -> Self {
+    pub const fn set(self, set: Mutation) -> Self {
         Self { set, ..self }
     }
 
-    pub const fn change(self, change: Step) -> Self {
+    pub const fn change(self, change: Mutation) -> Self {
         Self { change, ..self }
     }
 
-    pub const fn unset(self, unset: Step) -> Self {
+    pub const fn unset(self, unset: Mutation) -> Self {
         Self { unset, ..self }
     }
 
-    fn steps(&self) -> [(&'static str, Step); 3] {
+    fn steps(&self) -> [(&'static str, Mutation); 3] {
         [("set", self.set), ("change", self.change), ("unset", self.unset)]
     }
 }
@@ -171,13 +171,13 @@ async fn play(world: &World, pools: &[&str], case: &Case, problems: &mut Vec<Str
         // Shown when the world does not get ready.
         println!("{name}: {step:?}");
         match step {
-            Step::None => {}
-            Step::Refused(spec, says) => match patch(world, case, spec).await {
+            Mutation::None => {}
+            Mutation::Refused(spec, says) => match patch(world, case, spec).await {
                 Ok(()) => problems.push(format!("{name} is let in")),
                 Err(error) if error.contains(says) => {}
                 Err(error) => problems.push(format!("{name} is refused, saying {error}")),
             },
-            Step::Sends(spec, expected) => {
+            Mutation::Sends(spec, expected) => {
                 if let Err(error) = patch(world, case, spec).await {
                     problems.push(format!("{name} is refused: {error}"));
                     continue;
@@ -189,7 +189,7 @@ async fn play(world: &World, pools: &[&str], case: &Case, problems: &mut Vec<Str
                     problems.push(format!("{name}: {sent} was sent and not {expected}"));
                 }
             }
-            Step::Gone(spec) => {
+            Mutation::Gone(spec) => {
                 if let Err(error) = patch(world, case, spec).await {
                     problems.push(format!("{name} is refused: {error}"));
                     continue;
@@ -297,13 +297,13 @@ async fn pools() {
 }
 
 /// How a step is told in the documentation.
-fn told(step: Step) -> String {
+fn told(step: Mutation) -> String {
     match step {
-        Step::None => "-".to_owned(),
-        Step::Refused(_, says) => format!("refused: {says}"),
-        Step::Gone(_) => "the resource is deleted".to_owned(),
-        Step::Sends(_, expected) if is_nothing(&value(expected)) => "left out".to_owned(),
-        Step::Sends(_, expected) => {
+        Mutation::None => "-".to_owned(),
+        Mutation::Refused(_, says) => format!("refused: {says}"),
+        Mutation::Gone(_) => "the resource is deleted".to_owned(),
+        Mutation::Sends(_, expected) if is_nothing(&value(expected)) => "left out".to_owned(),
+        Mutation::Sends(_, expected) => {
             let text = expected.replace(SUBSCRIPTION, "…");
             format!("`{text}`")
         }
@@ -335,7 +335,7 @@ fn every_field_that_may_change_has_a_case_and_the_page_tells_it() {
             };
             for ((word, step), may) in case.steps().into_iter().zip(may) {
                 // Where the parent brings it, setting and unsetting it is the parent's.
-                let fits = may != "yes" || !matches!(step, Step::None);
+                let fits = may != "yes" || !matches!(step, Mutation::None);
                 if !fits {
                     problems.push(format!(
                         "{kind} {} {word} is {may} and the case says {step:?}",

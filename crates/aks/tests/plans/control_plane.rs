@@ -721,7 +721,7 @@ fn nothing_is_ready_before_aks_has_answered() {
     );
     assert_eq!(done.external_managed_control_plane, Some(true));
     assert_eq!(done.auto_upgrade_version, None);
-    let ready = &done.newer.as_ref().expect("conditions").conditions;
+    let ready = &done.v1beta2.as_ref().expect("conditions").conditions;
     assert!(
         ready
             .iter()
@@ -771,8 +771,8 @@ fn versions_tell_the_truth_and_what_is_initialized_stays_so() {
         ),
         ("Ready", "QuotaExceeded", "no cores left")
     );
-    let newer = status.newer.expect("conditions").conditions;
-    let available = newer
+    let v1beta2 = status.v1beta2.expect("conditions").conditions;
+    let available = v1beta2
         .iter()
         .find(|one| one.type_ == "Available")
         .expect("Available");

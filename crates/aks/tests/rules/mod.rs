@@ -208,16 +208,16 @@ fn check(rule: &Rule, case: &Case, kind: &str) -> Result<(), String> {
     } else {
         "spec"
     };
-    let wanted = case.says.unwrap_or(rule.says).replace("{root}", root);
+    let desired = case.says.unwrap_or(rule.says).replace("{root}", root);
     if !rule.says.is_empty() && !found.iter().any(|error| error.contains(rule.says)) {
         return Err(format!(
             "{} on {kind}: no error says {:?}: {found:#?}",
             rule.id, rule.says
         ));
     }
-    if !found.iter().any(|error| error.contains(&wanted)) {
+    if !found.iter().any(|error| error.contains(&desired)) {
         return Err(format!(
-            "{} on {kind}: no error is {wanted:?}: {found:#?}",
+            "{} on {kind}: no error is {desired:?}: {found:#?}",
             rule.id
         ));
     }

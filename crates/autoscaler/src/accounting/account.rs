@@ -9,7 +9,7 @@ use super::{
 
 /// One idempotent write. Each is refused by the apiserver if its object has changed since it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Action {
     /// Labels a Machine with the uid of its claim.
     Bind { machine: String, claim: String },
     /// Takes that label away.
@@ -24,7 +24,7 @@ pub enum Step {
     Delete { machine: String },
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for Action {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { machine, claim } => write!(formatter, "bind Machine {machine} to claim {claim}"),
@@ -41,12 +41,12 @@ impl fmt::Display for Step {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    pub step: Step,
+    pub step: Action,
     pub why: String,
 }
 
 impl Planned {
-    pub fn new(step: Step, why: impl Into<String>) -> Self {
+    pub fn new(step: Action, why: impl Into<String>) -> Self {
         Planned {
             step,
             why: why.into(),
@@ -147,7 +147,7 @@ pub fn account(group: &Group) -> Account {
     if !group.is_paused {
         if to > group.replicas {
             steps.push(Planned::new(
-                Step::Scale {
+                Action::Scale {
                     from: group.replicas,
                     to,
                 },
@@ -155,7 +155,7 @@ pub fn account(group: &Group) -> Account {
             ));
         } else if to < group.replicas {
             steps.push(Planned::new(
-                Step::Scale {
+                Action::Scale {
                     from: group.replicas,
                     to,
                 },
@@ -175,14 +175,14 @@ pub fn account(group: &Group) -> Account {
                 .iter()
                 .any(|machine| machine.deleted_with.as_ref() == Some(&claim.uid))
             {
-                let step = Step::Note {
+                let step = Action::Note {
                     claim: claim.uid.clone(),
                 };
                 steps.push(Planned::new(step, "its Machine can go"));
             }
         }
         for machine in &marked {
-            let step = Step::Delete {
+            let step = Action::Delete {
                 machine: machine.name.clone(),
             };
             steps.push(Planned::new(step, "it is marked, and replicas do not ask for it"));
@@ -234,7 +234,7 @@ pub fn account(group: &Group) -> Account {
     // A claim that is gone meanwhile would be scaled for, and nobody would take that back.
     let scales = steps
         .iter()
-        .any(|planned| matches!(planned.step, Step::Scale { .. }));
+        .any(|planned| matches!(planned.step, Action::Scale { .. }));
     result.needs_confirmation |= scales || !result.finished.is_empty();
     result.machines = of_claim.into_iter().collect();
     result.unclaimed = unclaimed;
@@ -269,7 +269,7 @@ fn is_going(
 }
 
 fn mark(machine: &Machine, claim: &str, why: &str) -> Planned {
-    let step = Step::Mark {
+    let step = Action::Mark {
         machine: machine.name.clone(),
         claim: claim.to_owned(),
     };

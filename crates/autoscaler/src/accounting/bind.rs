@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    account::{Planned, Step},
+    account::{Action, Planned},
     facts::{Claim, Group, Machine},
 };
 
@@ -23,7 +23,7 @@ pub struct Bindings {
 fn plan(bindings: &mut Bindings, claim: &Claim, machine: &Machine, why: &str) {
     bindings.of_claim.insert(claim.uid.clone(), machine.name.clone());
     bindings.steps.push(Planned::new(
-        Step::Bind {
+        Action::Bind {
             machine: machine.name.clone(),
             claim: claim.uid.clone(),
         },
@@ -55,7 +55,7 @@ pub fn bind(group: &Group) -> Bindings {
         for surplus in own {
             // One that is on its way out goes on being so.
             if surplus.deleted_with.is_none() {
-                let step = Step::Release {
+                let step = Action::Release {
                     machine: surplus.name.clone(),
                 };
                 bindings

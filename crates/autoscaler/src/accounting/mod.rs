@@ -5,5 +5,5 @@ mod account;
 mod bind;
 mod facts;
 
-pub use account::{Account, Planned, Step, account};
+pub use account::{Account, Action, Planned, account};
 pub use facts::{Claim, ClaimState, Group, Machine};

@@ -16,13 +16,13 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::{
-    error::{ArmError, Remedy},
+    error::{ArmError, RetryPolicy},
     id::ResourceId,
     operation::{Operation, Poll},
     reply::{Answer, Reply},
 };
 use crate::{
-    budget::{Budget, Lane, Priority, Turn},
+    budget::{BucketKey, Budget, PermitRequest, Priority},
     cloud::Cloud,
     credential::CredentialError,
     metrics::AzureMetrics,
@@ -132,7 +132,7 @@ pub struct Client {
     clock: Clock,
     cluster: Arc<str>,
     /// How long a call may stand in line before the caller is told to come back.
-    patience: Duration,
+    budget_timeout: Duration,
     metrics: AzureMetrics,
 }
 
@@ -195,14 +195,14 @@ impl Client {
             budget,
             clock,
             cluster: Arc::from(cluster),
-            patience: Duration::from_secs(10),
+            budget_timeout: Duration::from_secs(10),
             metrics: AzureMetrics::default(),
         })
     }
 
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_budget_timeout(mut self, budget_timeout: Duration) -> Self {
+        self.budget_timeout = budget_timeout;
         self
     }
 
@@ -437,20 +437,23 @@ impl Client {
     /// Sends one request: a turn, a token, the wire, and what the answer teaches the budget.
     pub async fn send(&self, call: &Call<'_>) -> Result<Reply, ArmError> {
         let doing = call.verb.doing();
-        let turn = Turn {
-            lane: Lane::of(call.target, call.verb),
+        let turn = PermitRequest {
+            lane: BucketKey::of(call.target, call.verb),
             resource: call.target.key().to_owned(),
             priority: call.priority,
             cluster: Arc::clone(&self.cluster),
         };
-        self.budget.acquire(&turn, self.patience).await.map_err(|after| {
-            self.metrics.throttled(&turn, "budget");
-            ArmError::Budget {
-                doing,
-                target: call.target.to_string(),
-                after,
-            }
-        })?;
+        self.budget
+            .acquire(&turn, self.budget_timeout)
+            .await
+            .map_err(|after| {
+                self.metrics.throttled(&turn, "budget");
+                ArmError::Budget {
+                    doing,
+                    target: call.target.to_string(),
+                    after,
+                }
+            })?;
         let token = self.tokens.token().await?;
         let mut request = Request::new(call.address.clone(), call.verb.method());
         request.insert_header("accept", "application/json");
@@ -547,9 +550,9 @@ impl Client {
         if gone {
             return Ok(Answer::NotFound);
         }
-        match refusal.remedy {
-            Remedy::RetryAfter(after) if reply.status == 429 => Ok(Answer::Throttled(after)),
-            Remedy::Wait => Ok(Answer::Busy {
+        match refusal.retry_policy {
+            RetryPolicy::RetryAfter(after) if reply.status == 429 => Ok(Answer::Throttled(after)),
+            RetryPolicy::Wait => Ok(Answer::Busy {
                 message: refusal.message,
                 after: reply.retry_after.unwrap_or(BUSY),
             }),

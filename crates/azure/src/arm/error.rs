@@ -12,7 +12,7 @@ use crate::credential::CredentialError;
 
 /// What helps against a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remedy {
+pub enum RetryPolicy {
     /// It is expected to pass by itself.
     RetrySoon,
     /// Azure said when to come back.
@@ -27,7 +27,7 @@ pub enum Remedy {
     Grant,
 }
 
-impl Remedy {
+impl RetryPolicy {
     pub fn class(self) -> Class {
         match self {
             Self::RetrySoon | Self::Wait => Class::Transient,
@@ -41,11 +41,11 @@ impl Remedy {
 
 /// An answer by which Azure refused, without anything that differs between two identical refusals.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ErrorResponse {
     pub status: u16,
     pub code: String,
     pub message: String,
-    pub remedy: Remedy,
+    pub retry_policy: RetryPolicy,
 }
 
 /// Codes that only a changed object can help against.
@@ -143,7 +143,7 @@ fn listed(list: &[&str], code: &str) -> bool {
     list.iter().any(|known| known.eq_ignore_ascii_case(code))
 }
 
-impl Refusal {
+impl ErrorResponse {
     /// Reads an error answer: wrapped in `error`, bare, or no JSON at all.
     pub fn read(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -179,10 +179,10 @@ impl Refusal {
         if message.is_empty() {
             detail_text("message").clone_into(&mut message);
         }
-        let remedy = if throttled_inside {
-            Remedy::RetryAfter(retry_after.or_else(|| wait_in(&message)).unwrap_or(UNNAMED_WAIT))
+        let retry_policy = if throttled_inside {
+            RetryPolicy::RetryAfter(retry_after.or_else(|| wait_in(&message)).unwrap_or(UNNAMED_WAIT))
         } else {
-            remedy(status, &code, &message, retry_after)
+            retry_policy(status, &code, &message, retry_after)
         };
         if code.is_empty() {
             code = format!("HTTP{status}");
@@ -195,16 +195,16 @@ impl Refusal {
             status,
             code,
             message,
-            remedy,
+            retry_policy,
         }
     }
 
     pub fn class(&self) -> Class {
-        self.remedy.class()
+        self.retry_policy.class()
     }
 }
 
-fn remedy(status: u16, code: &str, message: &str, retry_after: Option<Duration>) -> Remedy {
+fn retry_policy(status: u16, code: &str, message: &str, retry_after: Option<Duration>) -> RetryPolicy {
     let in_progress = || {
         let message = message.to_ascii_lowercase();
         message.contains("in progress")
@@ -212,30 +212,30 @@ fn remedy(status: u16, code: &str, message: &str, retry_after: Option<Duration>)
             || message.contains("is deleting")
     };
     if status == 429 || listed(THROTTLED, code) {
-        return Remedy::RetryAfter(retry_after.or_else(|| wait_in(message)).unwrap_or(UNNAMED_WAIT));
+        return RetryPolicy::RetryAfter(retry_after.or_else(|| wait_in(message)).unwrap_or(UNNAMED_WAIT));
     }
     if status == 412 {
-        return Remedy::ReadAgain;
+        return RetryPolicy::ReadAgain;
     }
     if listed(WAIT, code) || (matches!(status, 400 | 409) && in_progress()) {
-        return Remedy::Wait;
+        return RetryPolicy::Wait;
     }
     if listed(GRANT, code) {
-        return Remedy::Grant;
+        return RetryPolicy::Grant;
     }
     if listed(CHANGE, code) {
-        return Remedy::Change;
+        return RetryPolicy::Change;
     }
     if listed(RETRY, code) {
-        return retry_after.map_or(Remedy::RetrySoon, Remedy::RetryAfter);
+        return retry_after.map_or(RetryPolicy::RetrySoon, RetryPolicy::RetryAfter);
     }
     if code.to_ascii_lowercase().contains("quota") || message.to_ascii_lowercase().contains("quota") {
-        return Remedy::Grant;
+        return RetryPolicy::Grant;
     }
     match status {
-        401 | 403 => Remedy::Grant,
-        400 | 405 | 413 | 415 | 422 => Remedy::Change,
-        _ => retry_after.map_or(Remedy::RetrySoon, Remedy::RetryAfter),
+        401 | 403 => RetryPolicy::Grant,
+        400 | 405 | 413 | 415 | 422 => RetryPolicy::Change,
+        _ => retry_after.map_or(RetryPolicy::RetrySoon, RetryPolicy::RetryAfter),
     }
 }
 
@@ -257,7 +257,7 @@ pub enum ArmError {
     Refused {
         doing: &'static str,
         target: String,
-        refusal: Refusal,
+        refusal: ErrorResponse,
     },
     #[error("{doing} {target}: Azure could not be reached: {reason}")]
     Unreachable {
@@ -308,7 +308,7 @@ impl ArmError {
         }
     }
 
-    pub fn refusal(&self) -> Option<&Refusal> {
+    pub fn refusal(&self) -> Option<&ErrorResponse> {
         match self {
             Self::Refused { refusal, .. } => Some(refusal),
             _ => None,
@@ -333,120 +333,120 @@ impl Classified for ArmError {
 mod tests {
     use super::*;
 
-    fn read(status: u16, retry_after: Option<u64>, body: &str) -> Refusal {
-        Refusal::read(status, retry_after.map(Duration::from_secs), body.as_bytes())
+    fn read(status: u16, retry_after: Option<u64>, body: &str) -> ErrorResponse {
+        ErrorResponse::read(status, retry_after.map(Duration::from_secs), body.as_bytes())
     }
 
     #[test]
     fn refusals_are_sorted_by_what_helps() {
         let seconds = Duration::from_secs;
-        let table: &[(u16, Option<u64>, &str, &str, Remedy)] = &[
+        let table: &[(u16, Option<u64>, &str, &str, RetryPolicy)] = &[
             (
                 429,
                 Some(17),
                 r#"{"error":{"code":"SubscriptionRequestsThrottled","message":"Please try again after '5' seconds."}}"#,
                 "SubscriptionRequestsThrottled",
-                Remedy::RetryAfter(seconds(17)),
+                RetryPolicy::RetryAfter(seconds(17)),
             ),
             (
                 429,
                 None,
                 r#"{"code":"TooManyRequests","message":"The PutAgentPoolHandler.PUT request limit has been exceeded for agentpool x, please retry again in 36 seconds"}"#,
                 "TooManyRequests",
-                Remedy::RetryAfter(seconds(36)),
+                RetryPolicy::RetryAfter(seconds(36)),
             ),
             (
                 409,
                 None,
                 r#"{"error":{"code":"OperationNotAllowed","message":"","details":[{"code":"TooManyRequests","message":"{\"operationGroup\":\"HighCostGetVMScaleSet30Min\"}"}]}}"#,
                 "OperationNotAllowed",
-                Remedy::RetryAfter(seconds(60)),
+                RetryPolicy::RetryAfter(seconds(60)),
             ),
             (
                 409,
                 None,
                 r#"{"code":"OperationNotAllowed","message":"Operation is not allowed: Another operation (Updating) is in progress, please wait for it to finish"}"#,
                 "OperationNotAllowed",
-                Remedy::Wait,
+                RetryPolicy::Wait,
             ),
             (
                 400,
                 None,
                 r#"{"code":"OperationNotAllowed","message":"There has to be at least one system agent pool."}"#,
                 "OperationNotAllowed",
-                Remedy::Change,
+                RetryPolicy::Change,
             ),
             (
                 412,
                 None,
                 r#"{"error":{"code":"PreconditionFailed","message":"etag"}}"#,
                 "PreconditionFailed",
-                Remedy::ReadAgain,
+                RetryPolicy::ReadAgain,
             ),
             (
                 403,
                 None,
                 r#"{"error":{"code":"AuthorizationFailed","message":"no"}}"#,
                 "AuthorizationFailed",
-                Remedy::Grant,
+                RetryPolicy::Grant,
             ),
             (
                 403,
                 None,
                 r#"{"error":{"code":"RequestDisallowedByPolicy","message":"no"}}"#,
                 "RequestDisallowedByPolicy",
-                Remedy::Grant,
+                RetryPolicy::Grant,
             ),
             (
                 409,
                 None,
                 r#"{"error":{"code":"ScopeLocked","message":"locked"}}"#,
                 "ScopeLocked",
-                Remedy::Grant,
+                RetryPolicy::Grant,
             ),
             (
                 400,
                 None,
                 r#"{"code":"ErrCode_InsufficientVCPUQuota","message":"Insufficient vcpu quota"}"#,
                 "ErrCode_InsufficientVCPUQuota",
-                Remedy::Grant,
+                RetryPolicy::Grant,
             ),
             (
                 400,
                 None,
                 r#"{"error":{"code":"PropertyChangeNotAllowed","message":"Changing property 'x' is not allowed."}}"#,
                 "PropertyChangeNotAllowed",
-                Remedy::Change,
+                RetryPolicy::Change,
             ),
             (
                 404,
                 None,
                 r#"{"error":{"code":"ParentResourceNotFound","message":"x"}}"#,
                 "ParentResourceNotFound",
-                Remedy::RetrySoon,
+                RetryPolicy::RetrySoon,
             ),
             (
                 401,
                 None,
                 r#"{"error":{"code":"ExpiredAuthenticationToken","message":"x"}}"#,
                 "ExpiredAuthenticationToken",
-                Remedy::RetrySoon,
+                RetryPolicy::RetrySoon,
             ),
             (
                 400,
                 None,
                 r#"{"error":{"code":"SomethingNew","message":"x"}}"#,
                 "SomethingNew",
-                Remedy::Change,
+                RetryPolicy::Change,
             ),
-            (500, None, "<html>", "HTTP500", Remedy::RetrySoon),
-            (503, Some(9), "", "HTTP503", Remedy::RetryAfter(seconds(9))),
+            (500, None, "<html>", "HTTP500", RetryPolicy::RetrySoon),
+            (503, Some(9), "", "HTTP503", RetryPolicy::RetryAfter(seconds(9))),
         ];
-        for (status, retry_after, body, code, remedy) in table {
+        for (status, retry_after, body, code, retry_policy) in table {
             let refusal = read(*status, *retry_after, body);
             assert_eq!(
-                (refusal.code.as_str(), refusal.remedy),
-                (*code, *remedy),
+                (refusal.code.as_str(), refusal.retry_policy),
+                (*code, *retry_policy),
                 "{body}"
             );
             assert!(!refusal.message.is_empty());

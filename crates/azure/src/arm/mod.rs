@@ -8,7 +8,7 @@ mod reply;
 mod text;
 
 pub use client::{Call, Client, ClientError, Page, Token, Tokens, Verb};
-pub use error::{ArmError, Refusal, Remedy};
+pub use error::{ArmError, ErrorResponse, RetryPolicy};
 pub use id::{IdError, ResourceId};
 pub use operation::{Operation, Poll, State, Tracking, provisioning_state, resource_state};
 pub use reply::{Answer, Reply};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{error::Refusal, id::ResourceId, reply::Reply};
+use super::{error::ErrorResponse, id::ResourceId, reply::Reply};
 
 /// How an accepted change is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +37,9 @@ pub enum Poll {
     },
     /// Done; `remark` is an error Azure attached to a success.
     Succeeded {
-        remark: Option<Refusal>,
+        remark: Option<ErrorResponse>,
     },
-    Failed(Refusal),
+    Failed(ErrorResponse),
     Canceled,
     /// Azure no longer knows the operation: the resource itself has to be asked.
     Forgotten,
@@ -122,7 +122,7 @@ fn read_status(body: &Value, http_status: u16, after: Duration) -> Poll {
     let error = body.get("error").filter(|error| error.is_object());
     match status.to_ascii_lowercase().as_str() {
         "succeeded" | "completed" => Poll::Succeeded {
-            remark: error.map(|error| Refusal::from_error(200, None, error)),
+            remark: error.map(|error| ErrorResponse::from_error(200, None, error)),
         },
         "failed" => Poll::Failed(failure(body)),
         "canceled" | "cancelled" => Poll::Canceled,
@@ -133,13 +133,13 @@ fn read_status(body: &Value, http_status: u16, after: Duration) -> Poll {
     }
 }
 
-fn failure(body: &Value) -> Refusal {
+fn failure(body: &Value) -> ErrorResponse {
     let error = body
         .get("error")
         .or_else(|| body.pointer("/properties/status/provisioningError"))
         .or_else(|| body.pointer("/properties/statusMessage/error"))
         .unwrap_or(&Value::Null);
-    let mut refusal = Refusal::from_error(0, None, error);
+    let mut refusal = ErrorResponse::from_error(0, None, error);
     if refusal.code == "HTTP0" {
         "OperationFailed".clone_into(&mut refusal.code);
         "Azure reports that the operation failed and gives no reason".clone_into(&mut refusal.message);
@@ -249,8 +249,8 @@ mod tests {
             panic!("a failure")
         };
         assert_eq!(
-            (refusal.code.as_str(), refusal.remedy),
-            ("QuotaExceeded", super::super::Remedy::Grant)
+            (refusal.code.as_str(), refusal.retry_policy),
+            ("QuotaExceeded", super::super::RetryPolicy::Grant)
         );
         assert_eq!(read(json!({"status": "Canceled"})), Poll::Canceled);
         assert_eq!(operation.read(&reply(404, &[], Value::Null)), Poll::Forgotten);

@@ -6,7 +6,7 @@ use azure_core::http::headers::{HeaderName, Headers};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{error::Refusal, operation::Operation};
+use super::{error::ErrorResponse, operation::Operation};
 
 /// One answer as it came: status, headers and body.
 pub struct Reply {
@@ -51,8 +51,8 @@ impl Reply {
             && self.raw.trim_ascii() != b"null"
     }
 
-    pub fn refusal(&self) -> Refusal {
-        Refusal::read(self.status, self.retry_after, &self.raw)
+    pub fn refusal(&self) -> ErrorResponse {
+        ErrorResponse::read(self.status, self.retry_after, &self.raw)
     }
 
     pub fn etag(&self) -> Option<&str> {

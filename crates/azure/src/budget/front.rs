@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Lane, Lesson, Limits, Model, Ticket, Turn};
+use super::{BucketKey, Limits, Model, PermitRequest, RateLimitFeedback, Ticket};
 use crate::arm::Reply;
 
 /// How long a place in line is kept after the object was to come back for it.
@@ -23,9 +23,9 @@ const KEPT: Duration = Duration::from_secs(20);
 const SLACK: Duration = Duration::from_millis(1);
 
 /// Who stands in line: a request that comes back is known by what it is for.
-type Key = (Lane, String, super::Priority, Arc<str>);
+type Key = (BucketKey, String, super::Priority, Arc<str>);
 
-fn key(turn: &Turn) -> Key {
+fn key(turn: &PermitRequest) -> Key {
     (
         turn.lane.clone(),
         turn.resource.clone(),
@@ -36,7 +36,7 @@ fn key(turn: &Turn) -> Key {
 
 /// A place in line whose caller went back to its queue.
 #[derive(Debug)]
-struct Kept {
+struct Reservation {
     ticket: Ticket,
     /// Whether its turn came meanwhile.
     granted: bool,
@@ -49,7 +49,7 @@ struct State {
     model: Model,
     start: Instant,
     callers: HashMap<Ticket, oneshot::Sender<()>>,
-    kept: HashMap<Key, Kept>,
+    kept: HashMap<Key, Reservation>,
 }
 
 impl State {
@@ -93,10 +93,10 @@ impl State {
     }
 
     /// The place of a request that stood in line before, or a new one. `None`: its turn has come meanwhile.
-    fn place(&mut self, turn: &Turn) -> Option<Ticket> {
+    fn place(&mut self, turn: &PermitRequest) -> Option<Ticket> {
         let now = self.now();
         match self.kept.remove(&key(turn)) {
-            Some(Kept {
+            Some(Reservation {
                 ticket,
                 granted: false,
                 ..
@@ -110,7 +110,7 @@ impl State {
     }
 
     /// Keeps the place of a caller that goes back to its queue; tells when to come again.
-    fn keep(&mut self, ticket: Ticket, turn: &Turn) -> Duration {
+    fn keep(&mut self, ticket: Ticket, turn: &PermitRequest) -> Duration {
         let now = self.now();
         let after = self.model.wait_for(ticket, turn, now).max(Duration::from_secs(1));
         self.callers.remove(&ticket);
@@ -119,7 +119,7 @@ impl State {
                 self.model.leave(ticket);
             }
             Entry::Vacant(place) => {
-                place.insert(Kept {
+                place.insert(Reservation {
                     ticket,
                     granted: false,
                     until: now + after + KEPT,
@@ -150,10 +150,10 @@ impl Budget {
         })))
     }
 
-    /// Waits for a turn if it comes within `patience`. If not, the caller is told when to come back through its own queue,
+    /// Waits for a turn if it comes within `timeout`. If not, the caller is told when to come back through its own queue,
     /// so that no worker stands here while others have work, and keeps its place in line meanwhile.
-    pub async fn acquire(&self, turn: &Turn, patience: Duration) -> Result<(), Duration> {
-        let deadline = Instant::now() + patience + SLACK;
+    pub async fn acquire(&self, turn: &PermitRequest, timeout: Duration) -> Result<(), Duration> {
+        let deadline = Instant::now() + timeout + SLACK;
         let (sender, mut receiver) = oneshot::channel();
         let ticket = {
             let mut state = self.0.lock();
@@ -165,7 +165,7 @@ impl Budget {
             state.pump();
             ticket
         };
-        let mut place = Place {
+        let mut place = Waiter {
             budget: self,
             ticket,
             lane: &turn.lane,
@@ -195,18 +195,18 @@ impl Budget {
         }
     }
 
-    pub fn learn(&self, turn: &Turn, reply: &Reply) {
-        self.take_in(turn, &Lesson::from_reply(reply));
+    pub fn learn(&self, turn: &PermitRequest, reply: &Reply) {
+        self.take_in(turn, &RateLimitFeedback::from_reply(reply));
     }
 
-    pub fn take_in(&self, turn: &Turn, lesson: &Lesson) {
+    pub fn take_in(&self, turn: &PermitRequest, lesson: &RateLimitFeedback) {
         let mut state = self.0.lock();
         let now = state.now();
         state.model.learn(turn, lesson, now);
     }
 
     /// What is left by lane, and how many stand in line.
-    pub fn sample(&self) -> (Vec<(Lane, f64)>, usize) {
+    pub fn sample(&self) -> (Vec<(BucketKey, f64)>, usize) {
         let mut state = self.0.lock();
         let now = state.now();
         (state.model.remaining(now), state.model.waiting())
@@ -218,14 +218,14 @@ impl Budget {
 }
 
 /// A place in line that is given up when its caller goes away.
-struct Place<'a> {
+struct Waiter<'a> {
     budget: &'a Budget,
     ticket: Ticket,
-    lane: &'a Lane,
+    lane: &'a BucketKey,
     used: bool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if self.used {
             return;
@@ -245,9 +245,9 @@ mod tests {
     use super::*;
     use crate::budget::{Access, Priority, Rate, headers::Scope};
 
-    fn turn(cluster: &str, priority: Priority) -> Turn {
-        Turn {
-            lane: Lane {
+    fn turn(cluster: &str, priority: Priority) -> PermitRequest {
+        PermitRequest {
+            lane: BucketKey {
                 subscription: "s".into(),
                 provider: "microsoft.containerservice".into(),
                 access: Access::Write,
@@ -283,9 +283,9 @@ mod tests {
                 .unwrap();
             budget.take_in(
                 &turn("a", Priority::Change),
-                &Lesson {
+                &RateLimitFeedback {
                     hold: Some((scope, Duration::from_secs(36))),
-                    ..Lesson::default()
+                    ..RateLimitFeedback::default()
                 },
             );
             let start = Instant::now();
@@ -371,9 +371,9 @@ mod tests {
         budget.acquire(&first, PATIENT).await.unwrap();
         budget.take_in(
             &first,
-            &Lesson {
+            &RateLimitFeedback {
                 hold: Some((Scope::Subscription, Duration::from_secs(100))),
-                ..Lesson::default()
+                ..RateLimitFeedback::default()
             },
         );
         let start = Instant::now();
@@ -381,8 +381,8 @@ mod tests {
         assert_eq!((start.elapsed().as_secs(), after.as_secs()), (0, 100));
     }
 
-    fn resource(cluster: &str, name: usize) -> Turn {
-        Turn {
+    fn resource(cluster: &str, name: usize) -> PermitRequest {
+        PermitRequest {
             resource: format!("/subscriptions/s/{cluster}/{name}"),
             ..turn(cluster, Priority::Change)
         }
@@ -454,9 +454,9 @@ mod tests {
         let change = turn("a", Priority::Change);
         budget.take_in(
             &change,
-            &Lesson {
+            &RateLimitFeedback {
                 subscription_remaining: Some(3),
-                ..Lesson::default()
+                ..RateLimitFeedback::default()
             },
         );
         budget.acquire(&change, Duration::ZERO).await.unwrap();

@@ -14,7 +14,7 @@ pub enum Scope {
 
 /// What one answer teaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lesson {
+pub struct RateLimitFeedback {
     pub subscription_remaining: Option<u32>,
     pub provider_remaining: Option<u32>,
     pub hold: Option<(Scope, Duration)>,
@@ -33,7 +33,7 @@ const SUBSCRIPTION: &[&str] = &[
     "x-ms-ratelimit-remaining-subscription-resource-entities-read",
 ];
 
-impl Lesson {
+impl RateLimitFeedback {
     pub fn from_reply(reply: &Reply) -> Self {
         let number = |text: &str| text.trim().parse::<u32>().ok();
         let subscription_remaining = SUBSCRIPTION
@@ -49,8 +49,8 @@ impl Lesson {
             .min();
         let hold = (reply.status == 429 || (reply.status == 503 && reply.retry_after.is_some())).then(|| {
             let refusal = reply.refusal();
-            let after = match refusal.remedy {
-                crate::arm::Remedy::RetryAfter(after) => after,
+            let after = match refusal.retry_policy {
+                crate::arm::RetryPolicy::RetryAfter(after) => after,
                 _ => reply.retry_after.unwrap_or(Duration::from_mins(1)),
             };
             (
@@ -102,8 +102,8 @@ mod tests {
             json!({}),
         );
         assert_eq!(
-            Lesson::from_reply(&reply),
-            Lesson {
+            RateLimitFeedback::from_reply(&reply),
+            RateLimitFeedback {
                 subscription_remaining: Some(12),
                 provider_remaining: Some(27),
                 hold: None
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_throttle_holds_for_those_it_is_meant_for() {
         let hold = |body, retry| {
-            Lesson::from_reply(&Reply::for_test(429, &[("retry-after", retry)], body))
+            RateLimitFeedback::from_reply(&Reply::for_test(429, &[("retry-after", retry)], body))
                 .hold
                 .unwrap()
         };

@@ -5,7 +5,7 @@ mod headers;
 mod model;
 
 pub use front::Budget;
-pub use headers::Lesson;
+pub use headers::RateLimitFeedback;
 pub use model::{Access, Limits, Model, Rate, Ticket};
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Priority {
 
 /// The limit a request falls under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lane {
+pub struct BucketKey {
     /// Lower case.
     pub subscription: String,
     /// Lower case, e.g. `microsoft.containerservice`.
@@ -37,7 +37,7 @@ pub struct Lane {
     pub access: Access,
 }
 
-impl Lane {
+impl BucketKey {
     pub fn of(target: &ResourceId, verb: Verb) -> Self {
         Self {
             subscription: target.subscription().unwrap_or_default().to_ascii_lowercase(),
@@ -54,8 +54,8 @@ impl Lane {
 
 /// A request that wants its turn.
 #[derive(Clone, Debug)]
-pub struct Turn {
-    pub lane: Lane,
+pub struct PermitRequest {
+    pub lane: BucketKey,
     /// The resource's key: a limit may hold for one resource alone.
     pub resource: String,
     pub priority: Priority,

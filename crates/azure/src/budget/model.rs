@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Lane, Lesson, Priority, Turn};
+use super::{BucketKey, PermitRequest, Priority, RateLimitFeedback};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Access {
@@ -136,7 +136,7 @@ impl Bucket {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Hold {
     Subscription(String, Access),
-    Provider(Lane),
+    Provider(BucketKey),
     Resource(String, Access),
 }
 
@@ -145,7 +145,7 @@ pub type Ticket = u64;
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
-    turn: Turn,
+    turn: PermitRequest,
 }
 
 /// The line of one lane and priority: clusters take turns, however long their own lines are.
@@ -167,7 +167,7 @@ impl Line {
 
     /// Takes the next one `ready` agrees to. A cluster that took its turn goes to the end; one whose requests are
     /// all held back keeps its place and lets the others pass.
-    fn take(&mut self, mut ready: impl FnMut(&Turn) -> bool) -> Option<Waiting> {
+    fn take(&mut self, mut ready: impl FnMut(&PermitRequest) -> bool) -> Option<Waiting> {
         for position in 0..self.order.len() {
             let cluster = Arc::clone(&self.order[position]);
             let line = self.clusters.get_mut(&cluster)?;
@@ -215,7 +215,7 @@ impl Line {
         false
     }
 
-    fn turns(&self) -> impl Iterator<Item = &Turn> {
+    fn turns(&self) -> impl Iterator<Item = &PermitRequest> {
         self.clusters.values().flatten().map(|waiting| &waiting.turn)
     }
 }
@@ -226,9 +226,9 @@ pub struct Model {
     limits: Limits,
     next: Ticket,
     subscriptions: HashMap<(String, Access), Bucket>,
-    providers: HashMap<Lane, Bucket>,
+    providers: HashMap<BucketKey, Bucket>,
     holds: HashMap<Hold, Duration>,
-    lines: BTreeMap<(Lane, Priority), Line>,
+    lines: BTreeMap<(BucketKey, Priority), Line>,
 }
 
 /// ARM counts deletes on their own, at the same rate as writes.
@@ -252,7 +252,7 @@ impl Model {
     }
 
     /// Gets in line.
-    pub fn join(&mut self, turn: Turn) -> Ticket {
+    pub fn join(&mut self, turn: PermitRequest) -> Ticket {
         self.next += 1;
         let ticket = self.next;
         self.lines
@@ -267,7 +267,7 @@ impl Model {
         self.lines.values_mut().any(|line| line.remove(ticket))
     }
 
-    fn buckets(&mut self, lane: &Lane, now: Duration) -> (&mut Bucket, &mut Bucket) {
+    fn buckets(&mut self, lane: &BucketKey, now: Duration) -> (&mut Bucket, &mut Bucket) {
         let limits = self.limits;
         let subscription = self
             .subscriptions
@@ -289,7 +289,7 @@ impl Model {
         (subscription, provider)
     }
 
-    fn held_for(holds: &HashMap<Hold, Duration>, turn: &Turn, now: Duration) -> Duration {
+    fn held_for(holds: &HashMap<Hold, Duration>, turn: &PermitRequest, now: Duration) -> Duration {
         let lane = &turn.lane;
         [
             Hold::Subscription(lane.subscription.clone(), lane.access),
@@ -308,7 +308,7 @@ impl Model {
         self.holds.retain(|_, until| *until > now);
         let mut granted = Vec::new();
         for priority in Priority::ALL {
-            let lanes: Vec<Lane> = self
+            let lanes: Vec<BucketKey> = self
                 .lines
                 .keys()
                 .filter(|(_, other)| *other == priority)
@@ -340,7 +340,7 @@ impl Model {
 
     /// The earliest time somebody in line might go.
     pub fn wake(&mut self, now: Duration) -> Option<Duration> {
-        let keys: Vec<(Lane, Priority)> = self.lines.keys().cloned().collect();
+        let keys: Vec<(BucketKey, Priority)> = self.lines.keys().cloned().collect();
         let mut earliest: Option<Duration> = None;
         for (lane, priority) in keys {
             let (subscription, provider) = self.buckets(&lane, now);
@@ -357,7 +357,7 @@ impl Model {
     }
 
     /// How long until this turn comes, if nobody joins who goes first.
-    pub fn wait_for(&mut self, ticket: Ticket, turn: &Turn, now: Duration) -> Duration {
+    pub fn wait_for(&mut self, ticket: Ticket, turn: &PermitRequest, now: Duration) -> Duration {
         let held = self.held(turn, now);
         let priority = turn.priority;
         let ahead: usize = self
@@ -380,19 +380,19 @@ impl Model {
     }
 
     /// How long Azure asked to wait with this.
-    pub fn held(&self, turn: &Turn, now: Duration) -> Duration {
+    pub fn held(&self, turn: &PermitRequest, now: Duration) -> Duration {
         Self::held_for(&self.holds, turn, now)
     }
 
     /// A turn that was given but not used goes back.
-    pub fn give_back(&mut self, lane: &Lane, now: Duration) {
+    pub fn give_back(&mut self, lane: &BucketKey, now: Duration) {
         let (subscription, provider) = self.buckets(lane, now);
         subscription.tokens = (subscription.tokens + 1.0).min(subscription.rate.burst);
         provider.tokens = (provider.tokens + 1.0).min(provider.rate.burst);
     }
 
     /// Takes in what an answer said about the limits.
-    pub fn learn(&mut self, turn: &Turn, lesson: &Lesson, now: Duration) {
+    pub fn learn(&mut self, turn: &PermitRequest, lesson: &RateLimitFeedback, now: Duration) {
         let lane = &turn.lane;
         let (subscription, provider) = self.buckets(lane, now);
         if let Some(remaining) = lesson.subscription_remaining {
@@ -415,8 +415,8 @@ impl Model {
     }
 
     /// What may be sent at once, by lane: the scarcer of what the provider and the subscription have left.
-    pub fn remaining(&mut self, now: Duration) -> Vec<(Lane, f64)> {
-        let mut lanes: Vec<Lane> = self.providers.keys().cloned().collect();
+    pub fn remaining(&mut self, now: Duration) -> Vec<(BucketKey, f64)> {
+        let mut lanes: Vec<BucketKey> = self.providers.keys().cloned().collect();
         lanes.sort();
         lanes
             .into_iter()

@@ -14,7 +14,7 @@ use crate::resource::{Mapping, Shape};
 
 /// What is to be done about one place in the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum Edit {
     /// It is not there.
     Add,
     /// It is something else.
@@ -28,17 +28,17 @@ pub enum Change {
 pub struct Difference {
     /// Where, as `properties.networkProfile.podCidr`.
     pub path: String,
-    pub change: Change,
-    /// What was found and what is wanted, for people; empty for secrets.
+    pub change: Edit,
+    /// What was found and what is desired, for people; empty for secrets.
     pub explanation: String,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = match self.change {
-            Change::Add => "add",
-            Change::Update => "update",
-            Change::Remove => "remove",
+            Edit::Add => "add",
+            Edit::Update => "update",
+            Edit::Remove => "remove",
         };
         write!(formatter, "{word} {}", self.path)?;
         if !self.explanation.is_empty() {
@@ -64,7 +64,7 @@ pub fn differences(
         found: Vec::new(),
         seen: Vec::new(),
     };
-    let place = Place {
+    let place = Location {
         path: String::new(),
         pointer: String::new(),
         key: "",
@@ -94,7 +94,7 @@ pub(super) fn settle(mapping: &Mapping, record: &Record, observed: &Value) -> Re
         found: Vec::new(),
         seen: Vec::new(),
     };
-    let place = Place {
+    let place = Location {
         path: String::new(),
         pointer: String::new(),
         key: "",
@@ -114,7 +114,7 @@ impl Record {
     }
 }
 
-struct Place<'a> {
+struct Location<'a> {
     path: String,
     pointer: String,
     key: &'a str,
@@ -123,9 +123,9 @@ struct Place<'a> {
     siblings: Option<&'a Value>,
 }
 
-impl Place<'_> {
-    fn below<'a>(&self, key: &'a str, shape: Shape, siblings: Option<&'a Value>) -> Place<'a> {
-        Place {
+impl Location<'_> {
+    fn below<'a>(&self, key: &'a str, shape: Shape, siblings: Option<&'a Value>) -> Location<'a> {
+        Location {
             path: if self.path.is_empty() {
                 key.to_owned()
             } else {
@@ -158,7 +158,7 @@ fn short(value: &Value) -> String {
 }
 
 impl Walk<'_> {
-    fn push(&mut self, place: &Place<'_>, change: Change, explanation: String, observed: Option<&Value>) {
+    fn push(&mut self, place: &Location<'_>, change: Edit, explanation: String, observed: Option<&Value>) {
         self.seen
             .push((place.pointer.clone(), observed.cloned().unwrap_or(Value::Null)));
         self.found.push(Difference {
@@ -168,14 +168,14 @@ impl Walk<'_> {
         });
     }
 
-    fn is_secret(&self, place: &Place<'_>) -> bool {
+    fn is_secret(&self, place: &Location<'_>) -> bool {
         self.secrets.contains(&place.pointer)
     }
 
     /// Whether Azure already turned this very value into what it shows.
     fn accepted(
         &self,
-        place: &Place<'_>,
+        place: &Location<'_>,
         desired: &Value,
         observed: Option<&Value>,
         sent: Option<&Value>,
@@ -191,11 +191,17 @@ impl Walk<'_> {
                 .is_some_and(|accepted| *accepted == *observed.unwrap_or(&Value::Null))
     }
 
-    fn value(&mut self, place: &Place<'_>, desired: &Value, observed: Option<&Value>, sent: Option<&Value>) {
+    fn value(
+        &mut self,
+        place: &Location<'_>,
+        desired: &Value,
+        observed: Option<&Value>,
+        sent: Option<&Value>,
+    ) {
         if self.is_secret(place) {
             // Azure never shows a secret: only the record can tell whether it changed.
             if sent != Some(desired) {
-                self.push(place, Change::Update, String::new(), None);
+                self.push(place, Edit::Update, String::new(), None);
             }
             return;
         }
@@ -212,14 +218,14 @@ impl Walk<'_> {
                 match observed {
                     None if desired == &Value::Bool(false) || is_empty(desired) => {}
                     None if self.accepted(place, desired, None, sent) => {}
-                    None => self.push(place, Change::Add, short(desired), None),
+                    None => self.push(place, Edit::Add, short(desired), None),
                     Some(observed) => {
                         if !scalar(place.key, desired, observed, place.siblings, place.shape)
                             && !self.accepted(place, desired, Some(observed), sent)
                         {
                             self.push(
                                 place,
-                                Change::Update,
+                                Edit::Update,
                                 format!("{} to {}", short(observed), short(desired)),
                                 Some(observed),
                             );
@@ -230,10 +236,16 @@ impl Walk<'_> {
         }
     }
 
-    fn object(&mut self, place: &Place<'_>, desired: &Value, observed: Option<&Value>, sent: Option<&Value>) {
+    fn object(
+        &mut self,
+        place: &Location<'_>,
+        desired: &Value,
+        observed: Option<&Value>,
+        sent: Option<&Value>,
+    ) {
         let members = desired.as_object().expect("an object");
         let scaled = autoscaled(desired, observed);
-        for (key, wanted) in members {
+        for (key, value) in members {
             if scaled && key == "count" {
                 continue;
             }
@@ -242,7 +254,7 @@ impl Walk<'_> {
                 if observed.is_none_or(|observed| member(observed, key).is_none()) {
                     self.push(
                         &place.below(key, Shape::Unknown, observed),
-                        Change::Add,
+                        Edit::Add,
                         String::new(),
                         None,
                     );
@@ -251,7 +263,7 @@ impl Walk<'_> {
             }
             let below = place.below(key, place.shape.child(key), observed);
             let found = observed.and_then(|observed| member(observed, key));
-            self.value(&below, wanted, found, sent.and_then(|sent| member(sent, key)));
+            self.value(&below, value, found, sent.and_then(|sent| member(sent, key)));
         }
         if place.shape.is_identities()
             && let Some(Value::Object(found)) = observed
@@ -260,7 +272,7 @@ impl Walk<'_> {
                 if member(desired, key).is_none() && is_id(key) {
                     self.push(
                         &place.below(key, Shape::Unknown, observed),
-                        Change::Remove,
+                        Edit::Remove,
                         String::new(),
                         None,
                     );
@@ -280,7 +292,7 @@ impl Walk<'_> {
     }
 
     /// A value that is no longer desired: a difference if it still is what we once made it.
-    fn removed(&mut self, place: &Place<'_>, observed: Option<&Value>, sent: Option<&Value>) {
+    fn removed(&mut self, place: &Location<'_>, observed: Option<&Value>, sent: Option<&Value>) {
         let (Some(observed), Some(sent)) = (observed, sent) else {
             return;
         };
@@ -302,11 +314,11 @@ impl Walk<'_> {
                     })
                 };
                 if found.iter().any(ours) {
-                    self.push(place, Change::Remove, String::new(), Some(observed));
+                    self.push(place, Edit::Remove, String::new(), Some(observed));
                 }
             }
             _ if scalar(place.key, sent, observed, place.siblings, place.shape) => {
-                self.push(place, Change::Remove, short(observed), Some(observed));
+                self.push(place, Edit::Remove, short(observed), Some(observed));
             }
             _ => {}
         }
@@ -314,8 +326,8 @@ impl Walk<'_> {
 
     fn list(
         &mut self,
-        place: &Place<'_>,
-        wanted: &[Value],
+        place: &Location<'_>,
+        elements: &[Value],
         observed: Option<&Value>,
         sent: Option<&Value>,
         desired: &Value,
@@ -327,27 +339,27 @@ impl Walk<'_> {
             return;
         }
         let element_shape = place.shape.element();
-        if is_keyed(wanted) && (found.is_empty() || is_keyed(found)) {
+        if is_keyed(elements) && (found.is_empty() || is_keyed(found)) {
             let find = |list: &'_ [Value], key: &str| {
                 list.iter()
                     .position(|element| element_key(element).as_deref() == Some(key))
             };
-            for element in wanted {
+            for element in elements {
                 let key = element_key(element).expect("a keyed list");
                 let below = place.below(&key, element_shape, observed);
-                let below = Place { key: "", ..below };
+                let below = Location { key: "", ..below };
                 match find(found, &key) {
                     None if self.accepted(&below, element, None, sent_element(before, &key)) => {}
-                    None => self.push(&below, Change::Add, String::new(), None),
+                    None => self.push(&below, Edit::Add, String::new(), None),
                     Some(index) => self.value(&below, element, found.get(index), sent_element(before, &key)),
                 }
             }
             for element in before {
                 let Some(key) = element_key(element) else { continue };
-                if find(wanted, &key).is_none() && find(found, &key).is_some() {
+                if find(elements, &key).is_none() && find(found, &key).is_some() {
                     self.push(
                         &place.below(&key, element_shape, observed),
-                        Change::Remove,
+                        Edit::Remove,
                         String::new(),
                         None,
                     );
@@ -355,31 +367,27 @@ impl Walk<'_> {
             }
             return;
         }
-        if wanted.is_empty() && before.is_empty() && is_keyed(found) {
+        if elements.is_empty() && before.is_empty() && is_keyed(found) {
             // An empty list of children says nothing about children that others own.
             return;
         }
         let found: Vec<&Value> = found
             .iter()
-            .filter(|element| !added_by_azure(place.key, element) || wanted.contains(element))
+            .filter(|element| !added_by_azure(place.key, element) || elements.contains(element))
             .collect();
-        let same = wanted.len() == found.len()
+        let same = elements.len() == found.len()
             && if is_ordered(place.key) {
-                wanted
+                elements
                     .iter()
                     .zip(&found)
-                    .all(|(wanted, found)| matches(place, element_shape, wanted, found))
+                    .all(|(element, found)| matches(place, element_shape, element, found))
             } else {
-                pair_up(wanted, &found, |wanted, found| {
-                    matches(place, element_shape, wanted, found)
+                pair_up(elements, &found, |element, found| {
+                    matches(place, element_shape, element, found)
                 })
             };
         if !same {
-            let change = if found.is_empty() {
-                Change::Add
-            } else {
-                Change::Update
-            };
+            let change = if found.is_empty() { Edit::Add } else { Edit::Update };
             self.push(place, change, String::new(), observed);
         }
     }
@@ -391,19 +399,19 @@ fn sent_element<'v>(before: &'v [Value], key: &str) -> Option<&'v Value> {
         .find(|element| element_key(element).as_deref() == Some(key))
 }
 
-/// Whether each wanted element has an observed one of its own.
-fn pair_up(wanted: &[Value], found: &[&Value], same: impl Fn(&Value, &Value) -> bool) -> bool {
+/// Whether each desired element has an observed one of its own.
+fn pair_up(desired: &[Value], found: &[&Value], same: impl Fn(&Value, &Value) -> bool) -> bool {
     let mut free: Vec<&Value> = found.to_vec();
-    wanted.iter().all(|wanted| {
+    desired.iter().all(|desired| {
         free.iter()
-            .position(|found| same(wanted, found))
+            .position(|found| same(desired, found))
             .map(|index| free.swap_remove(index))
             .is_some()
     })
 }
 
-fn matches(place: &Place<'_>, shape: Shape, wanted: &Value, found: &Value) -> bool {
-    if wanted.is_object() || wanted.is_array() {
+fn matches(place: &Location<'_>, shape: Shape, desired: &Value, found: &Value) -> bool {
+    if desired.is_object() || desired.is_array() {
         let mut walk = Walk {
             arm_type: "",
             record: None,
@@ -411,17 +419,17 @@ fn matches(place: &Place<'_>, shape: Shape, wanted: &Value, found: &Value) -> bo
             found: Vec::new(),
             seen: Vec::new(),
         };
-        let below = Place {
+        let below = Location {
             path: String::new(),
             pointer: String::new(),
             key: place.key,
             shape,
             siblings: None,
         };
-        walk.value(&below, wanted, Some(found), None);
+        walk.value(&below, desired, Some(found), None);
         walk.found.is_empty()
     } else {
-        scalar(place.key, wanted, found, None, shape)
+        scalar(place.key, desired, found, None, shape)
     }
 }
 

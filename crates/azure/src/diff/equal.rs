@@ -13,13 +13,13 @@ fn location(text: &str) -> String {
 }
 
 /// Whether a version asked for (`1.33`) is met by the one there is (`1.33.5`), with or without `v`.
-fn version_met(wanted: &str, found: &str) -> bool {
-    let wanted = wanted.trim_start_matches('v');
+fn version_met(desired: &str, found: &str) -> bool {
+    let desired = desired.trim_start_matches('v');
     let found = found.trim_start_matches('v');
-    found == wanted
+    found == desired
         || found
-            .strip_prefix(wanted)
-            .is_some_and(|rest| rest.starts_with('.') && wanted.matches('.').count() < 2)
+            .strip_prefix(desired)
+            .is_some_and(|rest| rest.starts_with('.') && desired.matches('.').count() < 2)
 }
 
 /// Where the version that runs stands beside the version that was asked for.
@@ -31,30 +31,30 @@ fn running_version(key: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether `found` is what `wanted` asks for. `siblings` is the object the value stands in, as observed.
+/// Whether `found` is what `desired` asks for. `siblings` is the object the value stands in, as observed.
 pub(super) fn scalar(
     key: &str,
-    wanted: &Value,
+    desired: &Value,
     found: &Value,
     siblings: Option<&Value>,
     shape: Shape,
 ) -> bool {
-    match (wanted, found) {
-        (Value::String(wanted), Value::String(found)) => {
-            if wanted == found {
+    match (desired, found) {
+        (Value::String(desired), Value::String(found)) => {
+            if desired == found {
                 return true;
             }
             if let Some(running) = running_version(key) {
                 let running = siblings
                     .and_then(|siblings| siblings.get(running))
                     .and_then(Value::as_str);
-                return version_met(wanted, found)
-                    || running.is_some_and(|running| version_met(wanted, running));
+                return version_met(desired, found)
+                    || running.is_some_and(|running| version_met(desired, running));
             }
             let loose = shape.is_enum()
-                || is_id(wanted)
+                || is_id(desired)
                 || matches!(key, "type" | "name" | "tier" | "vmSize" | "principalType");
-            if loose && wanted.eq_ignore_ascii_case(found) {
+            if loose && desired.eq_ignore_ascii_case(found) {
                 return true;
             }
             if key
@@ -62,22 +62,22 @@ pub(super) fn scalar(
                 .trim_end_matches('s')
                 .ends_with("location")
             {
-                return location(wanted) == location(found);
+                return location(desired) == location(found);
             }
             match key {
-                "keyData" | "trustedCa" | "value" => wanted.trim() == found.trim(),
-                _ => number(wanted).is_some_and(|wanted| number(found) == Some(wanted)),
+                "keyData" | "trustedCa" | "value" => desired.trim() == found.trim(),
+                _ => number(desired).is_some_and(|desired| number(found) == Some(desired)),
             }
         }
-        (Value::Number(wanted), Value::Number(found)) => {
+        (Value::Number(desired), Value::Number(found)) => {
             // A disk size of 0 asks for the default.
-            (key == "osDiskSizeGB" && wanted.as_i64() == Some(0)) || wanted.as_f64() == found.as_f64()
+            (key == "osDiskSizeGB" && desired.as_i64() == Some(0)) || desired.as_f64() == found.as_f64()
         }
         // Some providers answer with numbers and booleans as text, or the other way round.
         (Value::String(text), other) | (other, Value::String(text)) if !other.is_null() => {
             text.eq_ignore_ascii_case(&other.to_string())
         }
-        _ => wanted == found,
+        _ => desired == found,
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     fn values_that_mean_the_same_are_equal() {
         let unknown = Shape::Unknown;
         let siblings = json!({"currentKubernetesVersion": "1.33.5"});
-        for (key, wanted, found, expected) in [
+        for (key, desired, found, expected) in [
             ("kubernetesVersion", json!("1.33"), json!("1.33.5"), true),
             ("kubernetesVersion", json!("v1.33.5"), json!("1.33"), true),
             ("kubernetesVersion", json!("1.3"), json!("1.33"), false),
@@ -150,9 +150,9 @@ mod tests {
             ("skip-nodes-with-system-pods", json!(true), json!("True"), true),
         ] {
             assert_eq!(
-                scalar(key, &wanted, &found, Some(&siblings), unknown),
+                scalar(key, &desired, &found, Some(&siblings), unknown),
                 expected,
-                "{key}: {wanted} {found}"
+                "{key}: {desired} {found}"
             );
         }
     }

@@ -103,28 +103,28 @@ fn overlay(base: &mut Value, desired: &Value, shape: Shape) {
         (Value::Object(base), Value::Object(desired)) => {
             if shape.is_identities() {
                 // The list is the user's as a whole.
-                base.retain(|id, _| desired.keys().any(|wanted| wanted.eq_ignore_ascii_case(id)));
+                base.retain(|id, _| desired.keys().any(|key| key.eq_ignore_ascii_case(id)));
             }
-            for (key, wanted) in desired {
+            for (key, value) in desired {
                 let name = base
                     .keys()
                     .find(|name| *name == key || name.eq_ignore_ascii_case(key))
                     .cloned()
                     .unwrap_or_else(|| key.clone());
                 match base.get_mut(&name) {
-                    Some(place) => overlay(place, wanted, shape.child(key)),
+                    Some(place) => overlay(place, value, shape.child(key)),
                     None => {
-                        base.insert(key.clone(), wanted.clone());
+                        base.insert(key.clone(), value.clone());
                     }
                 }
             }
         }
         (Value::Array(base), Value::Array(desired)) if is_keyed(desired) && is_keyed(base) => {
-            for wanted in desired {
-                let key = element_key(wanted);
+            for value in desired {
+                let key = element_key(value);
                 match base.iter_mut().find(|element| element_key(element) == key) {
-                    Some(place) => overlay(place, wanted, shape.element()),
-                    None => base.push(wanted.clone()),
+                    Some(place) => overlay(place, value, shape.element()),
+                    None => base.push(value.clone()),
                 }
             }
         }
@@ -139,12 +139,12 @@ fn remove(base: &mut Value, desired: &Value, sent: &Value, shape: Shape) {
     match (base, sent) {
         (Value::Object(base), Value::Object(sent)) => {
             for (key, before) in sent {
-                let wanted = member(desired, key).filter(|wanted| !wanted.is_null());
+                let value = member(desired, key).filter(|value| !value.is_null());
                 let below = shape.child(key);
-                match wanted {
-                    Some(wanted) => {
+                match value {
+                    Some(value) => {
                         if let Some(place) = base.get_mut(key) {
-                            remove(place, wanted, before, below);
+                            remove(place, value, before, below);
                         }
                     }
                     // The list is the user's as a whole, and it is gone.
@@ -171,22 +171,22 @@ fn remove(base: &mut Value, desired: &Value, sent: &Value, shape: Shape) {
             }
         }
         (Value::Array(base), Value::Array(sent)) if is_keyed(sent) => {
-            let wanted: Vec<Option<String>> = desired
+            let keys: Vec<Option<String>> = desired
                 .as_array()
                 .map(|list| list.iter().map(element_key).collect())
                 .unwrap_or_default();
             let before: Vec<Option<String>> = sent.iter().map(element_key).collect();
             base.retain(|element| {
                 let key = element_key(element);
-                wanted.contains(&key) || !before.contains(&key)
+                keys.contains(&key) || !before.contains(&key)
             });
             // What stays may have lost something too.
             for place in base {
                 let key = element_key(place);
                 let is_same = |element: &&Value| element_key(element) == key;
-                let wanted = desired.as_array().and_then(|list| list.iter().find(is_same));
-                if let (Some(wanted), Some(before)) = (wanted, sent.iter().find(is_same)) {
-                    remove(place, wanted, before, shape.element());
+                let value = desired.as_array().and_then(|list| list.iter().find(is_same));
+                if let (Some(value), Some(before)) = (value, sent.iter().find(is_same)) {
+                    remove(place, value, before, shape.element());
                 }
             }
         }

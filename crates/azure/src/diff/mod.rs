@@ -6,7 +6,7 @@ mod equal;
 mod merge;
 mod record;
 
-pub use compare::{Change, Difference, differences};
+pub use compare::{Difference, Edit, differences};
 pub use merge::{merge, without_children};
 pub use record::Record;
 

@@ -11,7 +11,7 @@ use super::{Arm, Followed, moving, writes::Content};
 use crate::{
     arm::{Answer, ArmError, ResourceId, State, resource_state},
     budget::Priority,
-    diff::{Change, Difference, Record, differences, merge, without_children},
+    diff::{Difference, Edit, Record, differences, merge, without_children},
     ownership::{self, mark_of},
     reconcile::state::tags_of,
     resource::{Put, Shape},
@@ -108,7 +108,7 @@ fn judge(desired: &Desired<'_>, observed: &Value) -> Judged {
     if matches!(state, State::Failed | State::Canceled) {
         found.push(Difference {
             path: "properties.provisioningState".to_owned(),
-            change: Change::Update,
+            change: Edit::Update,
             explanation: "the last change failed".to_owned(),
         });
         return Judged {

@@ -10,7 +10,7 @@ use slipway_runtime::Outcome;
 use tokio::time::Instant;
 
 use super::Ensured;
-use crate::arm::{ArmError, Refusal, Remedy, ResourceId};
+use crate::arm::{ArmError, ErrorResponse, ResourceId, RetryPolicy};
 
 /// What is sent, and as whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Content {
 /// Why Azure did not accept a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    Refused(Refusal),
+    Refused(ErrorResponse),
     /// The answer was lost: it may have been accepted.
     Unreachable(String),
     Unreadable(String),
@@ -54,15 +54,15 @@ fn waits(reason: &Reason) -> (Duration, Duration) {
         Reason::Unreachable(_) | Reason::Unreadable(_) => seconds(5, 300),
         // Azure says when.
         Reason::Busy { after, .. } | Reason::Throttled { after } => (*after, *after),
-        Reason::Refused(refusal) => match refusal.remedy {
-            Remedy::RetryAfter(after) => (after, after),
-            Remedy::RetrySoon => seconds(5, 300),
-            Remedy::Wait => seconds(20, 120),
-            Remedy::ReadAgain => seconds(2, 60),
+        Reason::Refused(refusal) => match refusal.retry_policy {
+            RetryPolicy::RetryAfter(after) => (after, after),
+            RetryPolicy::RetrySoon => seconds(5, 300),
+            RetryPolicy::Wait => seconds(20, 120),
+            RetryPolicy::ReadAgain => seconds(2, 60),
             // Somebody grants something outside Kubernetes, and no event says so.
-            Remedy::Grant => seconds(30, 900),
+            RetryPolicy::Grant => seconds(30, 900),
             // Only a change of the object helps, or of something that Azure alone knows.
-            Remedy::Change => seconds(120, 3600),
+            RetryPolicy::Change => seconds(120, 3600),
         },
     }
 }
@@ -153,7 +153,7 @@ impl Writes {
             && refusal.status == 401
             && attempt.failures > 0
         {
-            refusal.remedy = Remedy::Grant;
+            refusal.retry_policy = RetryPolicy::Grant;
         }
         let after = wait(&reason, attempt.failures);
         attempt.until = now + after;
@@ -228,7 +228,7 @@ mod tests {
 
     fn refused(status: u16, message: &str) -> Reason {
         let body = format!(r#"{{"error":{{"code":"Code","message":"{message}"}}}}"#);
-        Reason::Refused(Refusal::read(status, None, body.as_bytes()))
+        Reason::Refused(ErrorResponse::read(status, None, body.as_bytes()))
     }
 
     const SECRET: [u8; 32] = [1; 32];
@@ -290,15 +290,15 @@ mod tests {
         let (writes, now) = (Writes::default(), Instant::now());
         let content = Content::of(b"a", &SECRET);
         let body = br#"{"error":{"code":"InvalidAuthenticationToken","message":"no"}}"#;
-        let refused = || Reason::Refused(Refusal::read(401, None, body));
-        let remedy = |held: &Held| match &held.reason {
-            Reason::Refused(refusal) => refusal.remedy,
+        let refused = || Reason::Refused(ErrorResponse::read(401, None, body));
+        let retry_policy = |held: &Held| match &held.reason {
+            Reason::Refused(refusal) => refusal.retry_policy,
             other => panic!("{other:?}"),
         };
         let first = writes.failed(&id("g"), content, refused(), now);
-        assert_eq!(remedy(&first), Remedy::RetrySoon);
+        assert_eq!(retry_policy(&first), RetryPolicy::RetrySoon);
         let second = writes.failed(&id("g"), content, refused(), now + first.after);
-        assert_eq!(remedy(&second), Remedy::Grant);
+        assert_eq!(retry_policy(&second), RetryPolicy::Grant);
     }
 
     #[test]

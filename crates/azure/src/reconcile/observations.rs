@@ -78,7 +78,7 @@ impl Observations {
         }
         let absent = |observation: &Observation| observation.outcome.is_done() && observation.body.is_none();
         if absence == Absence::Certain && observation.as_ref().is_ok_and(absent) {
-            observation = arm.look(&id, api_version).await;
+            observation = arm.observe_known(&id, api_version).await;
         }
         match observation {
             Ok(Observation {

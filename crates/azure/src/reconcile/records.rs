@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use slipway_capi::marks;
+use slipway_capi::annotations;
 
 use super::state::ResourceState;
 use crate::{
@@ -68,7 +68,7 @@ const LONGEST_PLAIN: usize = 32 * 1024;
 const COMPRESSED: &str = "gzip:";
 
 /// As it is stored: a long text is compressed.
-fn packed(text: String) -> String {
+fn compressed(text: String) -> String {
     if text.len() <= LONGEST_PLAIN {
         return text;
     }
@@ -78,7 +78,7 @@ fn packed(text: String) -> String {
 }
 
 /// The JSON in an annotation; `None` for something else under our name.
-fn unpacked(text: &str) -> Option<Cow<'_, str>> {
+fn decompressed(text: &str) -> Option<Cow<'_, str>> {
     let Some(encoded) = text.strip_prefix(COMPRESSED) else {
         return Some(Cow::Borrowed(text));
     };
@@ -107,7 +107,7 @@ impl Records {
     pub fn of(metadata: &ObjectMeta) -> Self {
         let annotation = |name: &str| metadata.annotations.as_ref()?.get(name);
         let stored: Stored = annotation(ANNOTATION)
-            .and_then(|text| serde_json::from_str(&unpacked(text)?).ok())
+            .and_then(|text| serde_json::from_str(&decompressed(text)?).ok())
             .unwrap_or_default();
         let object = metadata.name.as_ref().map(|name| {
             let namespace = metadata.namespace.as_deref().unwrap_or_default();
@@ -234,7 +234,7 @@ impl Records {
             return None;
         }
         let is_empty = self.current.mark.is_none() && self.current.entries.is_empty();
-        let text = packed(
+        let text = compressed(
             serde_json::to_string(&Stored {
                 object: self.object.clone(),
                 ..self.current.clone()
@@ -242,7 +242,7 @@ impl Records {
             .ok()?,
         );
         let value = (!is_empty).then_some(text.as_str());
-        Some(marks::set_annotation(ANNOTATION, value))
+        Some(annotations::set_annotation(ANNOTATION, value))
     }
 
     /// What was patched is stored.

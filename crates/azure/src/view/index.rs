@@ -14,7 +14,7 @@ pub struct Listing {
     pub api_version: String,
 }
 
-/// What is known, and whether it has to be asked anew.
+/// What is known, and whether it has to be asked again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// Good enough.

@@ -9,7 +9,7 @@ use slipway_azure::{
     arm::ResourceId,
     credential::{CredentialError, IdentityKind, Namespace},
 };
-use slipway_azure_sim::{Authority, Fault, Options, Server, Settings, Simulator, Speed};
+use slipway_azure_sim::{Ca, Fault, Options, Server, Settings, Simulator, Speed};
 use slipway_runtime::{Class, Classified, Clock};
 
 use crate::world::{SUBSCRIPTION, World, cluster, converge, group, identity, remove, secret};
@@ -20,7 +20,7 @@ async fn server() -> Server {
         page_size: 2,
         ..Settings::default()
     });
-    Server::start(simulator, Authority::new().unwrap(), Options::default())
+    Server::start(simulator, Ca::new().unwrap(), Options::default())
         .await
         .unwrap()
 }
@@ -43,7 +43,7 @@ async fn a_custom_cloud_is_reached_over_tls_with_its_own_authority() {
     let server = server().await;
     let endpoint = format!("https://localhost:{}", server.ports.https.port());
     let cloud = Cloud::custom(&endpoint, &endpoint, "https://management.azure.com").unwrap();
-    let arm = over(cloud.clone().trusting(server.authority.certificate_pem()));
+    let arm = over(cloud.clone().trusting(server.ca.certificate_pem()));
     converge(&arm, &group(), None).await.unwrap();
     for name in ["a", "b", "c"] {
         let put = cluster(name, &json!({}));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use slipway_azure::{
-    arm::{Refusal, ResourceId, stable},
+    arm::{ErrorResponse, ResourceId, stable},
     credential::Certificate,
     diff::{Record, differences, merge},
     resource::{AsoObject, Mapping, Table, from_arm, needs},
@@ -94,7 +94,7 @@ proptest! {
 
     #[test]
     fn any_refusal_is_read_and_its_text_is_stable(body in prop::collection::vec(any::<u8>(), 0..200), status in 400u16..600) {
-        let refusal = Refusal::read(status, None, &body);
+        let refusal = ErrorResponse::read(status, None, &body);
         prop_assert!(!refusal.code.is_empty() && !refusal.message.is_empty());
         prop_assert_eq!(stable(&refusal.message), refusal.message);
     }

@@ -107,11 +107,14 @@ async fn drift_is_seen_within_the_read_age_and_put_right() {
     let arm = world.arm("c");
     converge(&arm, &group(), None).await.unwrap();
     converge(&arm, &cluster("c", &json!({})), None).await.unwrap();
-    let wanted = pool("c", "p", 2);
-    let record = converge(&arm, &wanted, None).await.unwrap();
-    world.simulator.azure().set_pool_count(wanted.id.as_str(), 5);
+    let desired = pool("c", "p", 2);
+    let record = converge(&arm, &desired, None).await.unwrap();
+    world.simulator.azure().set_pool_count(desired.id.as_str(), 5);
     tokio::time::sleep(Duration::from_mins(11)).await;
-    let step = arm.ensure(&Desired::new(&wanted, record.as_ref())).await.unwrap();
+    let step = arm
+        .ensure(&Desired::new(&desired, record.as_ref()))
+        .await
+        .unwrap();
     assert_eq!(
         step.differences
             .iter()
@@ -119,7 +122,7 @@ async fn drift_is_seen_within_the_read_age_and_put_right() {
             .collect::<Vec<_>>(),
         ["update properties.count (5 to 2)"]
     );
-    converge(&arm, &wanted, record).await.unwrap();
+    converge(&arm, &desired, record).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,11 +136,11 @@ async fn progress_is_azures_own_and_a_failed_change_waits_before_it_is_tried_aga
         operation_error: Some(json!({"code": "ReconcileVMSSAgentPoolFailed", "message": "no capacity. Correlation ID: 7d1c9e3e-0e0b-4c35-86d1-65e36a6e2e43"})),
         ..Fault::default()
     });
-    let wanted = cluster("c", &json!({}));
+    let desired = cluster("c", &json!({}));
     let mut record = None;
     let mut progress = Vec::new();
     let error = loop {
-        match arm.ensure(&Desired::new(&wanted, record.as_ref())).await {
+        match arm.ensure(&Desired::new(&desired, record.as_ref())).await {
             Ok(step) => {
                 progress.extend(step.progress);
                 record = step.record.or(record);
@@ -159,9 +162,13 @@ async fn progress_is_azures_own_and_a_failed_change_waits_before_it_is_tried_aga
         "{error}"
     );
     // At once it is not sent again; after a while it is, and succeeds.
-    assert!(arm.ensure(&Desired::new(&wanted, record.as_ref())).await.is_err());
+    assert!(
+        arm.ensure(&Desired::new(&desired, record.as_ref()))
+            .await
+            .is_err()
+    );
     assert_eq!(world.count("PUT", "/managedClusters/c"), 1);
-    converge(&arm, &wanted, record).await.unwrap();
+    converge(&arm, &desired, record).await.unwrap();
     assert_eq!(world.count("PUT", "/managedClusters/c"), 2);
 }
 
@@ -179,10 +186,10 @@ async fn a_foreign_operation_is_waited_for() {
         .unwrap();
     assert!(matches!(step.outcome, Outcome::InProgress(_)));
     let puts = world.count("PUT", "/managedClusters/c");
-    let wanted = pool("c", "p", 1);
-    let step = arm.ensure(&Desired::new(&wanted, None)).await.unwrap();
+    let desired = pool("c", "p", 1);
+    let step = arm.ensure(&Desired::new(&desired, None)).await.unwrap();
     assert!(matches!(step.outcome, Outcome::InProgress(_)), "{step:?}");
-    converge(&arm, &wanted, None).await.unwrap();
+    converge(&arm, &desired, None).await.unwrap();
     let own = world
         .simulator
         .azure()

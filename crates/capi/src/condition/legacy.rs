@@ -1,4 +1,4 @@
-//! Conditions as v1beta1 has them, with a severity. The peers' kinds keep them in `status.conditions`, where people
+//! Conditions as v1beta1 has them, with a severity. Upstream's kinds keep them in `status.conditions`, where people
 //! and dashboards look.
 
 use jiff::Timestamp;

@@ -45,7 +45,7 @@ const ORDER: &[&str] = &[
 ];
 
 fn place(type_: &str) -> usize {
-    let index = |wanted: &str| ORDER.iter().position(|known| *known == wanted);
+    let index = |desired: &str| ORDER.iter().position(|known| *known == desired);
     index(type_).or_else(|| index("")).unwrap_or(ORDER.len())
 }
 

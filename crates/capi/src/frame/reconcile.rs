@@ -13,7 +13,7 @@ use super::{
     What,
 };
 use crate::{
-    Error, condition, finalizer, marks, names,
+    Error, annotations, condition, finalizer, names,
     paused::{Paused, paused},
     view::Cluster,
 };
@@ -256,7 +256,7 @@ fn of_frame<K: Kind>(object: &K::Object) -> Plan<K::Action> {
     let metadata = object.meta();
     let mut plan = Plan::new();
     if metadata.deletion_timestamp.is_some() {
-        if marks::is_deleted_for_move(metadata) {
+        if annotations::is_deleted_for_move(metadata) {
             plan.release_finalizer(
                 "clusterctl move deletes the object here, and what it stands for lives on",
             );
@@ -269,13 +269,13 @@ fn of_frame<K: Kind>(object: &K::Object) -> Plan<K::Action> {
             "nothing is made that could be left behind",
         );
     }
-    if K::BLOCKS_MOVE && !marks::blocks_move(metadata) {
+    if K::BLOCKS_MOVE && !annotations::blocks_move(metadata) {
         plan.of_frame(What::BlockMove, "the object is worked on until it is paused");
     }
     plan
 }
 
-/// Carries out a plan of the frame's own entries. The object's change brings it back.
+/// Carries out a plan of the frame's own entries. The object's change enqueues it.
 async fn carry_out<K: Kind>(
     plan: Plan<K::Action>,
     subject: &Subject<K::Object>,
@@ -298,7 +298,7 @@ async fn ensure_paused<K: Kind>(
     context: &Context,
 ) -> Result<Next, Failure<K::Error>> {
     let object = subject.object.as_ref();
-    if K::BLOCKS_MOVE && marks::blocks_move(object.meta()) {
+    if K::BLOCKS_MOVE && annotations::blocks_move(object.meta()) {
         let mut plan = Plan::new();
         plan.of_frame(What::UnblockMove, "the object is paused");
         carry_out::<K>(plan, subject, context).await?;
@@ -333,7 +333,7 @@ async fn write<K: Kind>(
             if let Some(patch) = patch {
                 let doing = format!("removing the finalizer of {}", name());
                 match context.patch_json(object, &patch).await {
-                    // Gone is what we wanted.
+                    // Gone is what was asked for.
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
                     other => drop(other.map_err(|error| Error::patching(doing, error))?),
                 }
@@ -341,7 +341,7 @@ async fn write<K: Kind>(
         }
         What::BlockMove | What::UnblockMove => {
             let blocks = matches!(what, What::BlockMove);
-            if let Some(patch) = marks::block_move(metadata, blocks) {
+            if let Some(patch) = annotations::block_move(metadata, blocks) {
                 let doing = if blocks { "holding back" } else { "allowing" };
                 let stored = context.patch(object, &patch).await;
                 stored.map_err(Error::api(format!("{doing} the move of {}", name())))?;

@@ -63,7 +63,7 @@ impl fmt::Display for Order {
     }
 }
 
-struct Sight {
+struct Sea {
     ship: Ship,
     reads: usize,
 }
@@ -78,7 +78,7 @@ struct Ships {
 
 impl Kind for Ships {
     type Object = Ship;
-    type Observed = Sight;
+    type Observed = Sea;
     type Action = Order;
     type Error = Rough;
 
@@ -92,21 +92,21 @@ impl Kind for Ships {
         Some(&mut status.conditions)
     }
 
-    async fn observe(&self, subject: &Subject<Ship>, _: &Context) -> Result<Sight, Rough> {
-        Ok(Sight {
+    async fn observe(&self, subject: &Subject<Ship>, _: &Context) -> Result<Sea, Rough> {
+        Ok(Sea {
             ship: Ship::clone(&subject.object),
             reads: 1,
         })
     }
 
-    fn plan(sight: &Sight, now: Timestamp) -> Plan<Order> {
+    fn plan(sea: &Sea, now: Timestamp) -> Plan<Order> {
         let mut plan = Plan::new();
-        if sight.ship.metadata.deletion_timestamp.is_some() {
+        if sea.ship.metadata.deletion_timestamp.is_some() {
             plan.then(Order("unload".to_owned()), "the ship is deleted");
             plan.release_finalizer("its hold is empty");
             return plan;
         }
-        for line in &sight.ship.spec.plan {
+        for line in &sea.ship.spec.plan {
             let (how, what) = line.split_once(' ').expect("two words");
             let order = Order(what.to_owned());
             match how {
@@ -122,20 +122,20 @@ impl Kind for Ships {
         plan
     }
 
-    fn needs_confirmation(sight: &Sight, plan: &Plan<Order>) -> bool {
+    fn needs_confirmation(sea: &Sea, plan: &Plan<Order>) -> bool {
         let needed = plan.actions().filter_map(|order| match order.0.as_str() {
             "board" => Some(3),
             "wander" => Some(99),
             _ => None,
         });
-        needed.max().is_some_and(|needed| sight.reads < needed)
+        needed.max().is_some_and(|needed| sea.reads < needed)
     }
 
-    async fn confirm(&self, _: &Subject<Ship>, sight: Sight, _: &Context) -> Result<Sight, Rough> {
+    async fn confirm(&self, _: &Subject<Ship>, sea: Sea, _: &Context) -> Result<Sea, Rough> {
         self.acted.lock().push("confirm".to_owned());
-        Ok(Sight {
-            reads: sight.reads + 1,
-            ..sight
+        Ok(Sea {
+            reads: sea.reads + 1,
+            ..sea
         })
     }
 
@@ -143,7 +143,7 @@ impl Kind for Ships {
         &self,
         order: &Order,
         _: &Subject<Ship>,
-        _: &mut Sight,
+        _: &mut Sea,
         _: &Context,
     ) -> Result<Outcome, Rough> {
         self.acted.lock().push(order.0.clone());
@@ -151,7 +151,7 @@ impl Kind for Ships {
         told.unwrap_or(Ok(Outcome::Done))
     }
 
-    fn follow_up(_: &Sight, progress: &ProgressOf<Self>) -> Plan<Order> {
+    fn follow_up(_: &Sea, progress: &ProgressOf<Self>) -> Plan<Order> {
         let mut plan = Plan::new();
         if progress
             .actions()
@@ -162,15 +162,10 @@ impl Kind for Ships {
         plan
     }
 
-    fn status(sight: &Sight, progress: &ProgressOf<Self>, now: Timestamp) -> ShipStatus {
-        let mut status = sight.ship.status.clone().unwrap_or_default();
+    fn status(sea: &Sea, progress: &ProgressOf<Self>, now: Timestamp) -> ShipStatus {
+        let mut status = sea.ship.status.clone().unwrap_or_default();
         let report = Report::new("Ready", Status::from(progress.is_done()), "Progress", "");
-        condition::set(
-            &mut status.conditions,
-            &report,
-            sight.ship.metadata.generation,
-            now,
-        );
+        condition::set(&mut status.conditions, &report, sea.ship.metadata.generation, now);
         status
     }
 

@@ -35,7 +35,7 @@ impl fmt::Debug for Identity {
 }
 
 /// A way to extensions that a test holds: address and body in, the answer's body or what went wrong out.
-pub type Door =
+pub type Transport =
     Arc<dyn Fn(Url, String) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send>> + Send + Sync>;
 
 /// Calls extensions. Connections are kept per certificate authority and identity.
@@ -43,7 +43,7 @@ pub type Door =
 pub struct HookClient {
     identity: Option<Identity>,
     connections: Arc<Mutex<HashMap<String, reqwest::Client>>>,
-    door: Option<Door>,
+    transport: Option<Transport>,
 }
 
 impl fmt::Debug for HookClient {
@@ -60,10 +60,10 @@ impl HookClient {
         }
     }
 
-    /// One whose calls go through a door instead of out.
-    pub fn through(door: Door) -> Self {
+    /// One whose calls go through the given transport.
+    pub fn through(transport: Transport) -> Self {
         Self {
-            door: Some(door),
+            transport: Some(transport),
             ..Self::default()
         }
     }
@@ -84,8 +84,8 @@ impl HookClient {
             handler: handler.clone(),
             problem,
         })?;
-        let answer = if let Some(door) = &self.door {
-            within(registration.timeout, door(url, body.to_string())).await
+        let answer = if let Some(transport) = &self.transport {
+            within(registration.timeout, transport(url, body.to_string())).await
         } else {
             let client =
                 self.connection(&registration.client_config)

@@ -1,6 +1,6 @@
 //! Cluster API's runtime hooks, called by a provider of control planes: which extension handles a hook
 //! ([`registry`]), what is asked ([`prepare`]), what is sent and answered ([`types`]), the call itself ([`client`]), and whether the answer
-//! covers the change that is wanted ([`coverage`]).
+//! covers the change that is desired ([`coverage`]).
 
 pub mod client;
 pub mod coverage;

@@ -261,8 +261,8 @@ mod tests {
 
     #[test]
     fn a_config_that_core_has_not_discovered_is_not_used_and_says_why() {
-        type Change = fn(&mut Value);
-        let cases: [(Change, &str); 4] = [
+        type Edit = fn(&mut Value);
+        let cases: [(Edit, &str); 4] = [
             (
                 |object| object["spec"]["clientConfig"]["caBundle"] = json!(null),
                 "caBundle is not set",

@@ -14,10 +14,9 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    Error,
+    Error, annotations,
     apply::{self, FieldManagers, spec_intent},
     hook::types::MachineObjects,
-    marks,
     names::annotation,
 };
 
@@ -27,12 +26,14 @@ pub const UPDATE_MACHINE: &str = "UpdateMachine";
 /// Whether an update was decided, or is about to be performed: such a Machine is neither up to date nor available,
 /// and no other one is touched.
 pub fn is_update_in_progress(metadata: &ObjectMeta) -> bool {
-    marks::has_annotation(metadata, annotation::UPDATE_IN_PROGRESS) || is_pending(metadata, UPDATE_MACHINE)
+    annotations::has_annotation(metadata, annotation::UPDATE_IN_PROGRESS)
+        || is_pending(metadata, UPDATE_MACHINE)
 }
 
 /// Whether an update was decided but its start was interrupted: it is always continued, never undone.
 pub fn is_half_triggered(metadata: &ObjectMeta) -> bool {
-    marks::has_annotation(metadata, annotation::UPDATE_IN_PROGRESS) && !is_pending(metadata, UPDATE_MACHINE)
+    annotations::has_annotation(metadata, annotation::UPDATE_IN_PROGRESS)
+        && !is_pending(metadata, UPDATE_MACHINE)
 }
 
 fn pending(metadata: &ObjectMeta) -> BTreeSet<&str> {
@@ -56,7 +57,7 @@ pub fn mark_pending(metadata: &ObjectMeta, hook: &str) -> Option<Value> {
     let mut hooks = pending(metadata);
     hooks.insert(hook).then(|| {
         let list: Vec<_> = hooks.into_iter().collect();
-        marks::set_annotation(annotation::PENDING_HOOKS, Some(&list.join(",")))
+        annotations::set_annotation(annotation::PENDING_HOOKS, Some(&list.join(",")))
     })
 }
 
@@ -65,7 +66,7 @@ pub fn mark_done(metadata: &ObjectMeta, hook: &str) -> Option<Value> {
     let mut hooks = pending(metadata);
     hooks.remove(hook).then(|| {
         let list = hooks.into_iter().collect::<Vec<_>>().join(",");
-        marks::set_annotation(
+        annotations::set_annotation(
             annotation::PENDING_HOOKS,
             Some(list.as_str()).filter(|list| !list.is_empty()),
         )
@@ -96,10 +97,10 @@ pub enum Target {
 /// computed again after any of them: what is there already is not written again or is written the same.
 pub fn trigger(machine: &ObjectMeta, desired: &MachineObjects, managers: FieldManagers) -> Vec<Write> {
     let mut writes = Vec::new();
-    if !marks::has_annotation(machine, annotation::UPDATE_IN_PROGRESS) {
+    if !annotations::has_annotation(machine, annotation::UPDATE_IN_PROGRESS) {
         writes.push(Write::Merge {
             target: Target::Machine,
-            patch: marks::set_annotation(annotation::UPDATE_IN_PROGRESS, Some("")),
+            patch: annotations::set_annotation(annotation::UPDATE_IN_PROGRESS, Some("")),
         });
     }
     writes.push(Write::Apply {

@@ -1,5 +1,5 @@
-//! Certificate authorities of a cluster: which are missing, how they are made, and when a certificate ends. What a
-//! user supplied is taken as it is; after initialisation nothing is made anew, because a new authority would lock
+//! Certificate CAs of a cluster: which are missing, how they are made, and when a certificate ends. What a
+//! user supplied is taken as it is; after initialisation nothing is made again, because a new CA would lock
 //! every running node out.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::{KeyPair, Purpose};
 use crate::Error;
 
 pub const DAY: Duration = Duration::from_hours(24);
-/// How long an authority lives.
+/// How long a CA lives.
 pub const AUTHORITY_LIFETIME: Duration = Duration::from_hours(3650 * 24);
 /// How long a client certificate lives; it is renewed at half of that.
 pub const CLIENT_LIFETIME: Duration = Duration::from_hours(365 * 24);
@@ -102,24 +102,24 @@ pub fn generate(
     })
 }
 
-/// A client certificate signed by an authority.
+/// A client certificate signed by a CA.
 pub fn client_certificate(
-    authority: &KeyPair,
+    ca: &KeyPair,
     user: &str,
     groups: &[&str],
     algorithm: KeyAlgorithm,
     lifetime: Duration,
     now: Timestamp,
 ) -> Result<KeyPair, Error> {
-    let authority_key = authority
+    let ca_key = ca
         .key
         .as_ref()
-        .ok_or_else(|| Error::Certificate("the authority has no private key".to_owned()))?;
+        .ok_or_else(|| Error::Certificate("the CA has no private key".to_owned()))?;
     // What the library says about a bad key can hold parts of it: only the kind of problem is told.
-    let authority_key = SigningKey::from_pem(authority_key.expose_secret())
-        .map_err(|_| Error::Certificate("the authority's private key cannot be read".to_owned()))?;
-    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, authority_key)
-        .map_err(|_| Error::Certificate("the authority's certificate cannot be read".to_owned()))?;
+    let ca_key = SigningKey::from_pem(ca_key.expose_secret())
+        .map_err(|_| Error::Certificate("the CA's private key cannot be read".to_owned()))?;
+    let issuer = Issuer::from_ca_cert_pem(&ca.certificate, ca_key)
+        .map_err(|_| Error::Certificate("the CA's certificate cannot be read".to_owned()))?;
     let key = SigningKey::generate_for(algorithm.algorithm())?;
     let mut params = params(user, groups, lifetime, now);
     params.key_usages = vec![
@@ -183,7 +183,7 @@ mod tests {
         "2026-06-01T12:00:00Z".parse().unwrap()
     }
 
-    fn authority(algorithm: KeyAlgorithm) -> KeyPair {
+    fn ca(algorithm: KeyAlgorithm) -> KeyPair {
         generate(
             Purpose::ClusterCa,
             "kubernetes",
@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn an_authority_signs_clients_that_can_be_checked_against_it() {
         for algorithm in [KeyAlgorithm::Rsa2048, KeyAlgorithm::EcdsaP256] {
-            let authority = authority(algorithm);
+            let ca = ca(algorithm);
             let client = client_certificate(
-                &authority,
+                &ca,
                 "kubernetes-admin",
                 &["system:masters"],
                 algorithm,
@@ -207,20 +207,19 @@ mod tests {
                 now(),
             )
             .unwrap();
-            let (_, authority_pem) =
-                x509_parser::pem::parse_x509_pem(authority.certificate.as_bytes()).unwrap();
-            let authority = authority_pem.parse_x509().unwrap();
+            let (_, ca_pem) = x509_parser::pem::parse_x509_pem(ca.certificate.as_bytes()).unwrap();
+            let ca = ca_pem.parse_x509().unwrap();
             let (_, client_pem) = x509_parser::pem::parse_x509_pem(client.certificate.as_bytes()).unwrap();
             let client = client_pem.parse_x509().unwrap();
-            assert_eq!(client.issuer(), authority.subject());
+            assert_eq!(client.issuer(), ca.subject());
             assert_eq!(
                 client.subject().to_string(),
                 "O=system:masters, CN=kubernetes-admin"
             );
             assert!(client.extended_key_usage().unwrap().unwrap().value.client_auth);
-            assert!(authority.is_ca() && !client.is_ca());
+            assert!(ca.is_ca() && !client.is_ca());
             assert_eq!(
-                authority.validity().not_after.timestamp() - now().as_second(),
+                ca.validity().not_after.timestamp() - now().as_second(),
                 3650 * 24 * 3600
             );
         }
@@ -229,12 +228,11 @@ mod tests {
     /// Cluster API stores RSA keys in the older PKCS#1 form.
     #[test]
     fn an_authority_of_cluster_api_can_sign() {
-        let authority = authority(KeyAlgorithm::Rsa2048);
-        let pkcs8 =
-            x509_parser::pem::parse_x509_pem(authority.key.as_ref().unwrap().expose_secret().as_bytes())
-                .unwrap()
-                .1
-                .contents;
+        let ca = ca(KeyAlgorithm::Rsa2048);
+        let pkcs8 = x509_parser::pem::parse_x509_pem(ca.key.as_ref().unwrap().expose_secret().as_bytes())
+            .unwrap()
+            .1
+            .contents;
         // SEQUENCE, version and algorithm come before the octets of the PKCS#1 key.
         let body = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &pkcs8[26..]);
         let lines: Vec<_> = body
@@ -250,7 +248,7 @@ mod tests {
                 )
                 .into(),
             ),
-            ..authority
+            ..ca
         };
         client_certificate(&older, "u", &[], KeyAlgorithm::EcdsaP256, DAY, now()).unwrap();
     }
@@ -270,15 +268,14 @@ mod tests {
         let error = client_certificate(&bad, "u", &[], KeyAlgorithm::EcdsaP256, DAY, now()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "making a certificate failed: the authority's private key cannot be read"
+            "making a certificate failed: the CA's private key cannot be read"
         );
     }
 
     #[test]
     fn ends_within_looks_at_the_first_certificate() {
-        let authority = authority(KeyAlgorithm::EcdsaP256);
-        let client =
-            client_certificate(&authority, "u", &[], KeyAlgorithm::EcdsaP256, DAY * 10, now()).unwrap();
+        let ca = ca(KeyAlgorithm::EcdsaP256);
+        let client = client_certificate(&ca, "u", &[], KeyAlgorithm::EcdsaP256, DAY * 10, now()).unwrap();
         assert!(!ends_within(&client.certificate, DAY * 9, now()).unwrap());
         assert!(ends_within(&client.certificate, DAY * 11, now()).unwrap());
         assert!(ends("nonsense").is_err());

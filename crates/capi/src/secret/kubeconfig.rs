@@ -35,9 +35,9 @@ pub struct Administrator<'a> {
     /// The URL of the apiserver.
     pub server: &'a str,
     /// Signs the apiserver's certificate.
-    pub server_authority: &'a str,
+    pub server_ca: &'a str,
     /// Signs the administrator's certificate.
-    pub client_authority: &'a KeyPair,
+    pub client_ca: &'a KeyPair,
     pub algorithm: KeyAlgorithm,
     pub lifetime: Duration,
 }
@@ -46,7 +46,7 @@ impl Administrator<'_> {
     /// The kubeconfig, with a new certificate for `kubernetes-admin` of `system:masters`.
     pub fn kubeconfig(&self, now: Timestamp) -> Result<String, Error> {
         let client = certificate::client_certificate(
-            self.client_authority,
+            self.client_ca,
             "kubernetes-admin",
             &["system:masters"],
             self.algorithm,
@@ -67,7 +67,7 @@ impl Administrator<'_> {
                 "name": self.cluster,
                 "cluster": {
                     "server": self.server,
-                    "certificate-authority-data": STANDARD.encode(self.server_authority),
+                    "certificate-authority-data": STANDARD.encode(self.server_ca),
                 },
             }],
             "contexts": [{ "name": context, "context": { "cluster": self.cluster, "user": user } }],
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn made() -> Secret {
-        let authority = certificate::generate(
+        let ca = certificate::generate(
             Purpose::ClusterCa,
             "kubernetes",
             KeyAlgorithm::EcdsaP256,
@@ -150,8 +150,8 @@ mod tests {
         let kubeconfig = Administrator {
             cluster: "edge",
             server: "https://10.0.0.1:6443",
-            server_authority: &authority.certificate,
-            client_authority: &authority,
+            server_ca: &ca.certificate,
+            client_ca: &ca,
             algorithm: KeyAlgorithm::EcdsaP256,
             lifetime: CLIENT_LIFETIME,
         }

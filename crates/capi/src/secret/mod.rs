@@ -25,10 +25,10 @@ pub enum Purpose {
     Kubeconfig,
     /// Signs the apiserver's certificate.
     ClusterCa,
-    /// Signs client certificates, where that is an authority of its own (K3s).
+    /// Signs client certificates, where that is a CA of its own (K3s).
     ClientCa,
     EtcdCa,
-    /// Signs the certificates of etcd's members among themselves, where that is an authority of its own.
+    /// Signs the certificates of etcd's members among themselves, where that is a CA of its own.
     EtcdPeerCa,
     ServiceAccount,
     FrontProxyCa,
@@ -80,7 +80,7 @@ impl Purpose {
 #[derive(Clone)]
 pub struct KeyPair {
     pub certificate: String,
-    /// Absent where only the certificate is known, as with an authority that somebody else keeps.
+    /// Absent where only the certificate is known, as with a CA that somebody else keeps.
     pub key: Option<SecretString>,
 }
 

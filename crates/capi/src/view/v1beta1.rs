@@ -76,7 +76,7 @@ pub struct ClusterStatus {
     pub conditions: Vec<crate::condition::legacy::LegacyCondition>,
     pub observed_generation: i64,
     #[serde(rename = "v1beta2")]
-    pub newer: NewerStatus,
+    pub v1beta2: V1Beta2Status,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -89,7 +89,7 @@ pub struct FailureDomainSpec {
 /// What v1beta1 objects already carry of v1beta2.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-pub struct NewerStatus {
+pub struct V1Beta2Status {
     pub conditions: Vec<Condition>,
 }
 
@@ -121,7 +121,7 @@ impl From<Cluster> for super::Cluster {
                 }),
             },
             status: super::ClusterStatus {
-                conditions: status.newer.conditions,
+                conditions: status.v1beta2.conditions,
                 initialization: super::cluster::Initialization {
                     infrastructure_provisioned: Some(status.infrastructure_ready),
                     // v1beta1 has this as a condition only.
@@ -211,7 +211,7 @@ pub struct MachinePoolStatus {
     pub observed_generation: i64,
     pub versions: Vec<StatusVersion>,
     #[serde(rename = "v1beta2")]
-    pub newer: NewerStatus,
+    pub v1beta2: V1Beta2Status,
 }
 
 impl From<MachineSpec> for super::MachineSpec {
@@ -254,7 +254,7 @@ impl From<MachinePool> for super::MachinePool {
                 failure_domains: spec.failure_domains,
             },
             status: super::MachinePoolStatus {
-                conditions: status.newer.conditions,
+                conditions: status.v1beta2.conditions,
                 initialization: super::machine::Initialization {
                     infrastructure_provisioned: Some(status.infrastructure_ready),
                     bootstrap_data_secret_created: Some(status.bootstrap_ready),

@@ -1,4 +1,4 @@
-//! Which configs a change of a Cluster or a Secret brings back. They are found by index in the objects that the controller
+//! Which configs a change of a Cluster or a Secret enqueues. They are found by index in the objects that the controller
 //! works on: a fleet has as many Secrets as configs, and each of them changes while clusters are made.
 
 use std::{collections::BTreeSet, sync::Arc};

@@ -11,7 +11,7 @@ use super::{
     observed::{Member, Node, Observed, Server, View},
     orphan,
     plan::Action,
-    quorum::{self, Change},
+    quorum::{self, MemberChange},
 };
 use crate::api::PRE_TERMINATE_HOOK;
 
@@ -175,7 +175,7 @@ fn without_member(server: &Server, view: &View, observed: &Observed, now: Timest
     if server.node.is_some() && node.is_none() {
         return release("its node is gone, and k3s took the etcd member along");
     }
-    let Some(projection) = quorum::project(observed, now, Change::HostGoes(name)) else {
+    let Some(projection) = quorum::project(observed, now, MemberChange::HostGoes(name)) else {
         return Progress::Wait(format!(
             "machine {name} keeps its host: the members of etcd are not known"
         ));

@@ -20,7 +20,7 @@ use super::{
 };
 
 const NAMESPACE: &str = "kube-node-lease";
-/// Past a limit by this much, so that whoever is brought back finds it passed.
+/// Past a limit by this much, so that whoever is requeued finds it passed.
 const MARGIN: Duration = Duration::from_secs(1);
 
 struct Tracked {
@@ -31,9 +31,9 @@ struct Tracked {
 
 /// What was seen of leases, by node.
 #[derive(Default)]
-struct Seen(HashMap<String, Tracked>);
+struct Renewals(HashMap<String, Tracked>);
 
-impl Seen {
+impl Renewals {
     /// Takes a lease in, and says whether a decision may come out differently now.
     fn note(&mut self, node: &str, lease: &CoreLease, now: Timestamp) -> bool {
         let renew_time = lease
@@ -64,7 +64,7 @@ impl Seen {
     }
 }
 
-/// Whom to bring back, and by which clock.
+/// Whom to requeue, and by which clock.
 #[derive(Clone)]
 pub struct Caller {
     pub trigger: Option<Trigger>,
@@ -83,7 +83,7 @@ impl Caller {
 pub struct Leases {
     client: Client,
     caller: Caller,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Renewals>>,
     watches: Mutex<HashMap<String, DropGuard>>,
 }
 
@@ -144,7 +144,7 @@ impl Leases {
 async fn watch(
     client: Client,
     node: String,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Renewals>>,
     caller: Caller,
     stop: CancellationToken,
 ) {
@@ -179,7 +179,7 @@ async fn watch(
 }
 
 /// Ends when the next limit of silence has passed.
-async fn limit(seen: &Mutex<Seen>, node: &str, caller: &Caller) {
+async fn limit(seen: &Mutex<Renewals>, node: &str, caller: &Caller) {
     let silence = seen
         .lock()
         .0
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn only_a_renewal_that_is_seen_counts_whatever_the_clock_of_the_host_says() {
-        let mut seen = Seen::default();
+        let mut seen = Renewals::default();
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let at = |seconds: i64| now + jiff::SignedDuration::from_secs(seconds);
         assert!(!seen.note("a", &lease("2031-01-01T00:00:00.000000Z"), now));

@@ -10,7 +10,7 @@ use super::{
     liveness::{self, Liveness, Probe},
     observed::{Member, Node, Observed, Server},
     plan::Action,
-    quorum::{self, Change},
+    quorum::{self, MemberChange},
 };
 
 /// How long a member is seen to be nobody's before it is removed.
@@ -162,7 +162,7 @@ pub fn remove(
 ) -> Result<Action, String> {
     let name = &member.name;
     if !member.learner {
-        let projection = quorum::project(observed, now, Change::Remove(name));
+        let projection = quorum::project(observed, now, MemberChange::Remove(name));
         match projection {
             Some(projection) if projection.holds() => {}
             Some(projection) => {

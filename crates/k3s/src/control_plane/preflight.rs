@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{
     health::{self, Agent, MemberHealth},
     observed::Observed,
-    quorum::{self, Change as Projected},
+    quorum::{self, MemberChange},
 };
 
 /// Why a change waits. Each is a sentence that names the machine, for conditions and events.
@@ -13,7 +13,7 @@ pub type Blockers = Vec<String>;
 
 /// Which change is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'name> {
+pub enum Operation<'name> {
     Add,
     /// A server is added because one that is being deleted cannot go before.
     Replace,
@@ -23,13 +23,13 @@ pub enum Change<'name> {
     Update(&'name str),
 }
 
-impl Change<'_> {
+impl Operation<'_> {
     fn adds(self) -> bool {
         matches!(self, Self::Add | Self::Replace)
     }
 }
 
-pub fn check(observed: &Observed, now: Timestamp, change: Change<'_>) -> Result<(), Blockers> {
+pub fn check(observed: &Observed, now: Timestamp, change: Operation<'_>) -> Result<(), Blockers> {
     if observed.servers.is_empty() {
         return Ok(());
     }
@@ -51,7 +51,7 @@ pub fn check(observed: &Observed, now: Timestamp, change: Change<'_>) -> Result<
         .filter(|server| server.is_deleting())
         .map(|server| server.name.as_str())
         .collect();
-    if !deleting.is_empty() && change != Change::Replace {
+    if !deleting.is_empty() && change != Operation::Replace {
         blockers.push(format!(
             "waiting for machines to be deleted: {}",
             deleting.join(", ")
@@ -93,17 +93,17 @@ pub fn awaited_topology_version(observed: &Observed) -> Option<&str> {
     (desired != version && step != Some(version)).then(|| step.unwrap_or(desired))
 }
 
-fn whole_blockers(observed: &Observed, now: Timestamp, change: Change<'_>) -> Blockers {
+fn whole_blockers(observed: &Observed, now: Timestamp, change: Operation<'_>) -> Blockers {
     let mut blockers = Vec::new();
     let excluded = match change {
-        Change::Remove(name) => Some(name),
-        Change::Add | Change::Replace | Change::Update(_) => None,
+        Operation::Remove(name) => Some(name),
+        Operation::Add | Operation::Replace | Operation::Update(_) => None,
     };
     for server in observed
         .servers
         .iter()
         .filter(|server| Some(server.name.as_str()) != excluded)
-        .filter(|server| !(change == Change::Replace && server.is_deleting()))
+        .filter(|server| !(change == Operation::Replace && server.is_deleting()))
     {
         let name = &server.name;
         match health::agent(server, observed) {
@@ -177,7 +177,7 @@ fn relaxed(observed: &Observed, now: Timestamp) -> Result<(), Blockers> {
     if !observed.desired.embedded_etcd {
         return Ok(());
     }
-    match quorum::project(observed, now, Projected::Add) {
+    match quorum::project(observed, now, MemberChange::Add) {
         None => Err(vec!["the members of etcd are not known".into()]),
         Some(projection) if projection.learners > 0 => Err(vec![format!(
             "{} etcd member(s) have not become voters yet",

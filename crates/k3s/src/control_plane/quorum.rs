@@ -11,7 +11,7 @@ use super::{
 
 /// A change to look ahead at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'name> {
+pub enum MemberChange<'name> {
     /// A server joins. It is counted as failed, unless it is the second: one server cannot grow otherwise.
     Add,
     /// This member leaves.
@@ -69,24 +69,26 @@ impl std::fmt::Display for Projection {
 }
 
 /// The voters after a change, by the actual list of members. `None` where it is not known.
-pub fn project(observed: &Observed, now: Timestamp, change: Change<'_>) -> Option<Projection> {
+pub fn project(observed: &Observed, now: Timestamp, change: MemberChange<'_>) -> Option<Projection> {
     let view = observed.workload.view()?;
     let members = view.members.as_ref()?;
     let mut projection = Projection::default();
-    if change == Change::Add {
+    if change == MemberChange::Add {
         projection.voters += 1;
         projection.alive += usize::from(members.len() <= 1);
     }
     for member in members {
         projection.learners += usize::from(member.learner || member.name.is_empty());
         let name = member.name.as_str();
-        if change == Change::Remove(name) && !name.is_empty() {
+        if change == MemberChange::Remove(name) && !name.is_empty() {
             continue;
         }
         let owner = server_of(member, observed, view);
         let liveness = match change {
-            Change::Restart(restarted) if restarted == name => Liveness::Unknown("it is restarted".into()),
-            Change::HostGoes(machine) if owner.is_some_and(|server| server.name == machine) => {
+            MemberChange::Restart(restarted) if restarted == name => {
+                Liveness::Unknown("it is restarted".into())
+            }
+            MemberChange::HostGoes(machine) if owner.is_some_and(|server| server.name == machine) => {
                 Liveness::Unknown("its host goes".into())
             }
             _ => liveness_of(member, observed, view, now),
@@ -95,7 +97,7 @@ pub fn project(observed: &Observed, now: Timestamp, change: Change<'_>) -> Optio
     }
     for server in &observed.servers {
         let goes = match change {
-            Change::HostGoes(machine) => server.name == machine,
+            MemberChange::HostGoes(machine) => server.name == machine,
             _ => false,
         };
         if (goes || server.is_going()) && members_of(server, observed, view).is_empty() {

@@ -6,7 +6,7 @@ use super::{
     hook,
     observed::{Observed, RemediationRecord, Server},
     preflight,
-    quorum::{self, Change},
+    quorum::{self, MemberChange},
     select,
 };
 
@@ -45,7 +45,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         reason,
     };
     // A replacement that cannot join because of this machine's dead member waits for this machine to go first.
-    if is_in_progress(observed) && preflight::check(observed, now, preflight::Change::Add).is_ok() {
+    if is_in_progress(observed) && preflight::check(observed, now, preflight::Operation::Add).is_ok() {
         return deferred("another machine is being replaced".into());
     }
     if let Some(version) = preflight::awaited_topology_version(observed) {
@@ -101,7 +101,7 @@ fn keeps_quorum(server: &Server, observed: &Observed, now: Timestamp) -> Result<
     let Some(member) = hook::member_of(server, observed) else {
         return Ok(());
     };
-    let change = Change::Remove(&member.name);
+    let change = MemberChange::Remove(&member.name);
     let Some(projection) = quorum::project(observed, now, change) else {
         return Err(Refusal::Unknown("the members of etcd are not known".into()));
     };

@@ -26,7 +26,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
             Action::RecordNetwork { record },
             "servers are made with the ranges the cluster was initialised with, whatever the Cluster says later",
         );
-        // The configuration of servers follows from it: the change of the object brings it back.
+        // The configuration of servers follows from it: the change of the object enqueues it.
         return plan.finish();
     }
     for (action, why) in secrets::plan(snapshot) {

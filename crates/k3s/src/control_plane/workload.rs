@@ -53,7 +53,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What the watch has seen.
 #[derive(Default)]
-struct Seen {
+struct NodeCache {
     nodes: HashMap<String, Node>,
     synced: bool,
     failing_since: Option<Timestamp>,
@@ -65,7 +65,7 @@ pub struct Connection {
     supervisor: Client,
     prober: Prober,
     kubeconfig_version: String,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<NodeCache>>,
     leases: Arc<Leases>,
     orphans: Mutex<Ledger>,
     /// Addresses at which nobody answers, and since when.
@@ -165,7 +165,7 @@ impl Workloads {
         let clients = Clients::of(context).connecting_by(self.connector.clone());
         let ways = dial(key, secret, ca, token, &clients)?;
         let stop = CancellationToken::new();
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(NodeCache::default()));
         let caller = Caller {
             trigger: context.trigger(),
             key: key.clone(),
@@ -201,7 +201,7 @@ impl Workloads {
 
 async fn watch(
     client: Client,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<NodeCache>>,
     leases: Arc<Leases>,
     trigger: Option<Trigger>,
     key: ObjectKey,
@@ -242,7 +242,7 @@ async fn watch(
 }
 
 /// Whether the event changed anything a decision is made by.
-fn apply(seen: &mut Seen, event: watcher::Event<CoreNode>, leases: &Leases) -> bool {
+fn apply(seen: &mut NodeCache, event: watcher::Event<CoreNode>, leases: &Leases) -> bool {
     let concerns = |node: &Node| node.is_server || leases.is_followed(&node.name);
     match event {
         watcher::Event::Init => {

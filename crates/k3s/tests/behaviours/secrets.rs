@@ -37,8 +37,8 @@ async fn the_kubeconfig_is_renewed_and_the_users_is_not() {
         Administrator {
             cluster: "edge",
             server: url,
-            server_authority: &server.certificate,
-            client_authority: &client,
+            server_ca: &server.certificate,
+            client_ca: &client,
             algorithm: KeyAlgorithm::EcdsaP256,
             lifetime: CLIENT_LIFETIME,
         }

@@ -1,5 +1,5 @@
 //! The hosts and the simulated K3s on them: a host boots by its userdata, the model's nodes are shown in the workload
-//! cluster, and what the controller wrote onto them is brought back.
+//! cluster, and what the controller wrote onto them is restored.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What the system says about this process. The peer's program asks the same files, so that both are measured alike.
+//! What the system says about this process. Karpenter's program asks the same files, so that both are measured alike.
 
 /// How much memory the process held at most, all in all and on top of what it held at the mark.
 pub struct Used {

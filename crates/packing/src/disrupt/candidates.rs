@@ -60,7 +60,7 @@ impl Candidate<'_> {
 /// A node and why it stays.
 pub(crate) type Blocked = (String, String);
 
-/// `item_of` are the world's shapes for running pods, by their place among the bound ones.
+/// `item_of` are the world's classes for running pods, by their place among the bound ones.
 pub(crate) fn candidates<'a>(
     world: &World<'a>,
     item_of: &AHashMap<usize, Item>,

@@ -108,8 +108,8 @@ pub(crate) fn simulate(
             }
         }
         for item in &candidate.items {
-            if !run.world.shapes[item.shape].example.is_terminating() {
-                run.count_on_node(candidate.node, item.shape, -1);
+            if !run.world.classes[item.class].example.is_terminating() {
+                run.count_on_node(candidate.node, item.class, -1);
             }
         }
     }
@@ -121,10 +121,10 @@ pub(crate) fn simulate(
         .filter(|item| !is_pending(item))
         .collect();
     let problem = if let Some(item) = stranded.first() {
-        let (message, _) = run.explain(item.shape);
+        let (message, _) = run.explain(item.class);
         Some(format!(
             "not all pods would schedule, {} => {message}",
-            run.world.shapes[item.shape].example.metadata.reference()
+            run.world.classes[item.class].example.metadata.reference()
         ))
     } else {
         // A node that has not come up yet is no place to count on.
@@ -166,7 +166,7 @@ fn launchable(run: &mut Run<'_, '_>, is_pending: &dyn Fn(&Item) -> bool) -> Resu
         {
             return Err(format!(
                 "not all pods would schedule, {} => {problem}",
-                run.world.shapes[item.shape].example.metadata.reference()
+                run.world.classes[item.class].example.metadata.reference()
             ));
         }
     }

@@ -31,7 +31,7 @@ pub(crate) fn blocker(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
     }
 }
 
-/// Whether nobody knows when the pod will be evicted: nothing is created for it as long as that is so. A budget that
+/// Whether nobody knows when the pod will be evicted: nothing is created for it as long as that holds. A budget that
 /// is only used up for the moment does not count.
 pub(crate) fn is_held_back(snapshot: &Snapshot, pod: &Pod) -> bool {
     pod.is_active()

@@ -28,7 +28,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The order in which they are tried; the first that finds something ends the round.
+    /// The order in which they are tried; the first that finds something ends the search.
     pub const ALL: [Method; 4] = [
         Method::Emptiness,
         Method::Drift,
@@ -112,7 +112,7 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
     pods.extend(&movable);
     let defaults = default_spread::constraints(snapshot, &pods);
     let mut world = World::build(snapshot, &moving);
-    // Every pod that could move gets a shape now: the world is built once for all probes.
+    // Every pod that could move gets a class now: the world is built once for all probes.
     let items = prepare(&mut world, &pods, &defaults);
     let mut rank: Vec<usize> = vec![0; pods.len()];
     let mut by_pod: Vec<Option<Item>> = vec![None; pods.len()];
@@ -163,7 +163,7 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
             .metadata
             .reference()
     };
-    let mut round = Round {
+    let mut search = Search {
         world: &mut world,
         others: &others,
         order: &order,
@@ -172,10 +172,10 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
         outcome: &mut outcome,
     };
     let command = match method {
-        Method::Emptiness => round.emptiness(found),
-        Method::Drift => round.drift(&found),
-        Method::MultiNodeConsolidation => round.many(found),
-        Method::SingleNodeConsolidation => round.one(found),
+        Method::Emptiness => search.emptiness(found),
+        Method::Drift => search.drift(&found),
+        Method::MultiNodeConsolidation => search.many(found),
+        Method::SingleNodeConsolidation => search.one(found),
     };
     outcome.command = command.map(|mut command| {
         for claim in &mut command.replacements {
@@ -189,7 +189,7 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
     outcome
 }
 
-struct Round<'r, 'a> {
+struct Search<'r, 'a> {
     world: &'r mut World<'a>,
     others: &'r Others,
     order: &'r dyn Fn(&World<'_>, &mut Vec<Item>),
@@ -198,7 +198,7 @@ struct Round<'r, 'a> {
     outcome: &'r mut Outcome,
 }
 
-impl<'a> Round<'_, 'a> {
+impl<'a> Search<'_, 'a> {
     /// Takes one off the pool's budget, if anything is left of it.
     fn spend(&mut self, candidate: &Candidate<'_>) -> bool {
         let left = self

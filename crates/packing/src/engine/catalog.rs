@@ -190,10 +190,10 @@ impl Pool {
                     .overhead_override
                     .as_ref()
                     .map(crate::model::Overhead::total);
-                let wanted = |group: &&mut (ResourceList, Option<ResourceList>, Vec<usize>)| {
+                let required = |group: &&mut (ResourceList, Option<ResourceList>, Vec<usize>)| {
                     group.0 == offering.capacity_override && group.1 == overhead
                 };
-                match groups.iter_mut().find(wanted) {
+                match groups.iter_mut().find(required) {
                     Some(group) => group.2.push(index),
                     None => groups.push((offering.capacity_override.clone(), overhead, vec![index])),
                 }

@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
+use super::equivalence_class::{ClassId, GroupId};
 use super::group::{Group, GroupKind};
 use super::intern::{Key, find};
-use super::shape::{GroupId, ShapeId};
 use super::world::World;
 use crate::bits::BitSet;
 
@@ -55,27 +55,27 @@ impl World<'_> {
     /// Works out where the groups of a variant let a pod go. `claims` is how many claims there are.
     pub fn choose(
         &mut self,
-        shape: ShapeId,
+        class: ClassId,
         variant: usize,
         claims: usize,
         equal: EqualDomains,
     ) -> Result<Choice, NoDomain> {
         let mut choice = Choice::default();
-        let group_count = self.shapes[shape].variants[variant].groups.len();
-        let total = group_count + self.shapes[shape].kept_away_by.len();
+        let group_count = self.classes[class].variants[variant].groups.len();
+        let total = group_count + self.classes[class].kept_away_by.len();
         if total == 0 {
             return Ok(choice);
         }
         let mut ranks: SmallVec<[(Key, GroupId); 4]> = SmallVec::new();
         for position in 0..total {
-            let shape_data = &self.shapes[shape];
-            let variant_data = &shape_data.variants[variant];
+            let class_data = &self.classes[class];
+            let variant_data = &class_data.variants[variant];
             let id = if position < group_count {
                 variant_data.groups[position]
             } else {
-                shape_data.kept_away_by[position - group_count]
+                class_data.kept_away_by[position - group_count]
             };
-            let selects = shape_data.counted_by.binary_search(&id).is_ok();
+            let selects = class_data.counted_by.binary_search(&id).is_ok();
             let group = &self.groups[id];
             let key = group.spec.key;
             let own = find(&variant_data.strict, key);
@@ -240,7 +240,7 @@ fn allowed_domains(
     pod_domains: Option<&BitSet>,
     commit_early: bool,
 ) -> (BitSet, bool) {
-    let wanted = |domain: usize| pod_domains.is_none_or(|domains| domains.contains(domain));
+    let required = |domain: usize| pod_domains.is_none_or(|domains| domains.contains(domain));
     match group.spec.kind {
         GroupKind::Spread => {
             let least = i64::from(group.least(pod_domains));
@@ -256,19 +256,19 @@ fn allowed_domains(
             )
         }
         GroupKind::Affinity => {
-            let occupied: BitSet = group.occupied.iter().filter(|domain| wanted(*domain)).collect();
+            let occupied: BitSet = group.occupied.iter().filter(|domain| required(*domain)).collect();
             if occupied.is_empty() && selects {
                 let any = group
                     .domains()
                     .map(|(domain, _)| domain)
-                    .filter(|domain| wanted(*domain))
+                    .filter(|domain| required(*domain))
                     .collect();
                 return (any, true);
             }
             (occupied, false)
         }
         GroupKind::AntiAffinity => {
-            let free = |(domain, count): &(usize, i32)| *count == 0 && wanted(*domain);
+            let free = |(domain, count): &(usize, i32)| *count == 0 && required(*domain);
             (
                 group.domains().filter(free).map(|(domain, _)| domain).collect(),
                 commit_early,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::choice::Choice;
+use super::equivalence_class::{AnswerKey, ClassId, PoolAnswer};
 use super::intern::{ReqId, ReqVec};
 use super::run::{Item, Run};
-use super::shape::{AnswerKey, PoolAnswer, ShapeId};
 use crate::bits::BitSet;
 use crate::host_ports::HostPort;
 use crate::model::ReservedOfferingMode;
@@ -78,34 +78,34 @@ impl Run<'_, '_> {
     pub fn claim_takes(
         &mut self,
         claim: usize,
-        shape: ShapeId,
+        class: ClassId,
         variant: usize,
         choice: &Choice,
     ) -> Result<Settled, Refusal> {
         let pool = self.claims[claim].pool;
-        let label_missing = match **self.pool_answer(pool, shape, variant) {
+        let label_missing = match **self.pool_answer(pool, class, variant) {
             PoolAnswer::Never => return Err(FOR_GOOD),
             PoolAnswer::LabelMissing => true,
             PoolAnswer::Maybe(_) => false,
         };
         let data = &self.claims[claim];
         let world = &mut *self.world;
-        let shape_data = &world.shapes[shape];
-        let wanted = &shape_data.variants[variant].requirements;
-        if !world.interner.compatible(&data.requirements, wanted, true) {
+        let class_data = &world.classes[class];
+        let required = &class_data.variants[variant].requirements;
+        if !world.interner.compatible(&data.requirements, required, true) {
             // A pod that excludes some values of the label gives the claim another one.
             return Err(if label_missing { NOT_NOW } else { FOR_GOOD });
         }
         let mut slots = data.slots.clone();
         let mut requests = data.requests.clone();
-        add_amounts(&mut requests, &shape_data.requests);
-        world.pools[pool].cut_to_fit(&mut slots, &requests, &shape_data.host_ports, &data.host_ports);
+        add_amounts(&mut requests, &class_data.requests);
+        world.pools[pool].cut_to_fit(&mut slots, &requests, &class_data.host_ports, &data.host_ports);
         if slots.is_empty() {
             return Err(FOR_GOOD);
         }
-        if !shape_data.volumes.is_empty() && world.pools[pool].has_volume_limits {
+        if !class_data.volumes.is_empty() && world.pools[pool].has_volume_limits {
             let mut volumes = data.volumes.clone();
-            for (driver, names) in &shape_data.volumes {
+            for (driver, names) in &class_data.volumes {
                 volumes
                     .entry(driver.clone())
                     .or_default()
@@ -116,10 +116,10 @@ impl Run<'_, '_> {
                 return Err(FOR_GOOD);
             }
         }
-        let merged = world.interner.merge(&data.requirements, wanted);
+        let merged = world.interner.merge(&data.requirements, required);
         let before = data.requirements.clone();
         let held = data.reserved.clone();
-        let places = shape_data.volume_places.clone();
+        let places = class_data.volume_places.clone();
         if places.is_empty() {
             return self.narrow_and_settle(pool, &before, merged, slots, choice, &held, false);
         }
@@ -147,21 +147,21 @@ impl Run<'_, '_> {
     }
 
     /// What a pool's template could do for a variant, whatever else is placed.
-    pub fn pool_answer(&mut self, pool: usize, shape: ShapeId, variant: usize) -> &Arc<PoolAnswer> {
-        if self.world.shapes[shape].variants[variant].pools[pool].is_none() {
-            let answer = self.shared_pool_answer(pool, shape, variant);
-            self.world.shapes[shape].variants[variant].pools[pool] = Some(answer);
+    pub fn pool_answer(&mut self, pool: usize, class: ClassId, variant: usize) -> &Arc<PoolAnswer> {
+        if self.world.classes[class].variants[variant].pools[pool].is_none() {
+            let answer = self.shared_pool_answer(pool, class, variant);
+            self.world.classes[class].variants[variant].pools[pool] = Some(answer);
         }
-        self.world.shapes[shape].variants[variant].pools[pool]
+        self.world.classes[class].variants[variant].pools[pool]
             .as_ref()
             .expect("just worked out")
     }
 
     /// Shapes that differ only in what they say about other pods share an answer.
-    fn shared_pool_answer(&mut self, pool: usize, shape: ShapeId, variant: usize) -> Arc<PoolAnswer> {
-        let data = &self.world.shapes[shape];
+    fn shared_pool_answer(&mut self, pool: usize, class: ClassId, variant: usize) -> Arc<PoolAnswer> {
+        let data = &self.world.classes[class];
         if !data.host_ports.is_empty() || !data.volumes.is_empty() || !data.volume_places.is_empty() {
-            return Arc::new(self.work_out_pool_answer(pool, shape, variant));
+            return Arc::new(self.work_out_pool_answer(pool, class, variant));
         }
         let variant_data = &data.variants[variant];
         let question = AnswerKey {
@@ -173,18 +173,18 @@ impl Run<'_, '_> {
         if let Some(answer) = self.world.pool_answers.get(&question) {
             return answer.clone();
         }
-        let answer = Arc::new(self.work_out_pool_answer(pool, shape, variant));
+        let answer = Arc::new(self.work_out_pool_answer(pool, class, variant));
         self.world.pool_answers.insert(question, answer.clone());
         answer
     }
 
-    fn work_out_pool_answer(&mut self, pool: usize, shape: ShapeId, variant: usize) -> PoolAnswer {
-        if !self.allows_new_host(&self.world.shapes[shape].variants[variant].requirements) {
+    fn work_out_pool_answer(&mut self, pool: usize, class: ClassId, variant: usize) -> PoolAnswer {
+        if !self.allows_new_host(&self.world.classes[class].variants[variant].requirements) {
             return PoolAnswer::Never;
         }
         let world = &mut *self.world;
-        let shape_data = &world.shapes[shape];
-        let variant_data = &shape_data.variants[variant];
+        let class_data = &world.classes[class];
+        let variant_data = &class_data.variants[variant];
         let template = world.pools[pool].requirements.clone();
         if taints::untolerated(&world.pools[pool].taints, &variant_data.tolerations).is_some() {
             return PoolAnswer::Never;
@@ -201,11 +201,11 @@ impl Run<'_, '_> {
         }
         let merged = world.interner.merge(&template, &variant_data.requirements);
         let mut slots = world.pools[pool].usable.clone();
-        world.pools[pool].cut_to_fit(&mut slots, &shape_data.requests, &shape_data.host_ports, &[]);
-        if !shape_data.volumes.is_empty() && world.pools[pool].has_volume_limits {
-            world.pools[pool].cut_to_volumes(&mut slots, &shape_data.volumes);
+        world.pools[pool].cut_to_fit(&mut slots, &class_data.requests, &class_data.host_ports, &[]);
+        if !class_data.volumes.is_empty() && world.pools[pool].has_volume_limits {
+            world.pools[pool].cut_to_volumes(&mut slots, &class_data.volumes);
         }
-        let places = shape_data.volume_places.clone();
+        let places = class_data.volume_places.clone();
         let mut alternatives = Vec::new();
         if places.is_empty() {
             self.narrow_slots(pool, &template, &merged, &mut slots);
@@ -234,12 +234,12 @@ impl Run<'_, '_> {
     pub fn pool_takes(
         &mut self,
         pool: usize,
-        shape: ShapeId,
+        class: ClassId,
         variant: usize,
         choice: &Choice,
         relax_min_values: bool,
     ) -> Result<Settled, Refusal> {
-        let answer = self.pool_answer(pool, shape, variant).clone();
+        let answer = self.pool_answer(pool, class, variant).clone();
         let PoolAnswer::Maybe(alternatives) = &*answer else {
             return Err(FOR_GOOD);
         };

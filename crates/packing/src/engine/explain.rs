@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::choice::NoDomain;
+use super::equivalence_class::ClassId;
 use super::group::Group;
 use super::intern::ReqVec;
 use super::node_check::NodeRefusal;
 use super::run::Run;
-use super::shape::ShapeId;
 use crate::bits::BitSet;
 use crate::model::{CandidateKind, CandidateRefusal};
 use crate::requirements::Undefined;
@@ -16,12 +16,12 @@ use crate::taints;
 
 impl Run<'_, '_> {
     /// One sentence, and the reasons by candidate, for the most relaxed form of the pod.
-    pub fn explain(&mut self, shape: ShapeId) -> (String, Vec<CandidateRefusal>) {
-        let variant = self.world.shapes[shape].variants.len() - 1;
+    pub fn explain(&mut self, class: ClassId) -> (String, Vec<CandidateRefusal>) {
+        let variant = self.world.classes[class].variants.len() - 1;
         let claims = self.claims.len();
         let topology = match self
             .world
-            .choose(shape, variant, claims, self.options.equal_domains)
+            .choose(class, variant, claims, self.options.equal_domains)
         {
             Ok(choice) => choice.no_new_host.map(|group| self.topology_reason(group)),
             Err(NoDomain(group)) => Some(self.topology_reason(group)),
@@ -29,7 +29,7 @@ impl Run<'_, '_> {
         let mut candidates = Vec::new();
         let mut sentence = Vec::new();
         for pool in 0..self.world.pools.len() {
-            let reason = self.pool_reason(pool, shape, variant, topology.as_deref());
+            let reason = self.pool_reason(pool, class, variant, topology.as_deref());
             sentence.push(reason.clone());
             candidates.push(CandidateRefusal {
                 kind: CandidateKind::NodePool,
@@ -43,14 +43,14 @@ impl Run<'_, '_> {
             reasons.entry((kind, reason)).or_insert((name, 0)).1 += 1;
         };
         for claim in 0..self.claims.len() {
-            let reason = self.claim_reason(claim, shape, variant, topology.as_deref());
+            let reason = self.claim_reason(claim, class, variant, topology.as_deref());
             note(CandidateKind::NewClaim, claim.to_string(), reason);
         }
         for node in 0..self.world.nodes.len() {
             if self.excluded.contains(node) {
                 continue;
             }
-            let reason = match self.world.node_takes(node, shape, variant) {
+            let reason = match self.world.node_takes(node, class, variant) {
                 Err(refusal) => node_reason(&refusal),
                 Ok(()) => topology.clone().unwrap_or_else(|| {
                     "its topology domain is not one the pod's spread constraints or affinity allow".to_owned()
@@ -107,7 +107,7 @@ impl Run<'_, '_> {
         shown.join(", ")
     }
 
-    fn pool_reason(&mut self, pool: usize, shape: ShapeId, variant: usize, topology: Option<&str>) -> String {
+    fn pool_reason(&mut self, pool: usize, class: ClassId, variant: usize, topology: Option<&str>) -> String {
         let name = self.world.pools[pool].name.clone();
         let data = &self.world.pools[pool];
         if data.usable.is_empty() {
@@ -117,7 +117,7 @@ impl Run<'_, '_> {
                 format!("nodepool requirements filtered out all available instance types (NodePool={name})")
             };
         }
-        let variant_data = &self.world.shapes[shape].variants[variant];
+        let variant_data = &self.world.classes[class].variants[variant];
         if let Some(taint) = taints::untolerated(&data.taints, &variant_data.tolerations) {
             return format!(
                 "did not tolerate taint of nodepool {name} (taint={})",
@@ -125,17 +125,17 @@ impl Run<'_, '_> {
             );
         }
         let own = self.world.interner.to_requirements(&data.requirements);
-        let wanted = self.world.interner.to_requirements(&variant_data.requirements);
+        let required = self.world.interner.to_requirements(&variant_data.requirements);
         let well_known = Undefined::WellKnown(&self.world.options.well_known_labels);
-        if let Err(problem) = own.compatible(&wanted, well_known) {
+        if let Err(problem) = own.compatible(&required, well_known) {
             return format!("incompatible with nodepool {name}, {problem}");
         }
         if self.node_limit_reached(pool) {
             return format!("node limits have been exhausted for nodepool {name}");
         }
         let template = self.world.pools[pool].requirements.clone();
-        let wanted = self.world.shapes[shape].variants[variant].requirements.clone();
-        let merged = self.world.interner.merge(&template, &wanted);
+        let required = self.world.classes[class].variants[variant].requirements.clone();
+        let merged = self.world.interner.merge(&template, &required);
         let mut slots = self.world.pools[pool].usable.clone();
         if let Some(limited) = self.limited_slots(pool) {
             slots.intersect_with(limited);
@@ -143,12 +143,12 @@ impl Run<'_, '_> {
                 return format!("all available instance types exceed limits for nodepool {name}");
             }
         }
-        let requests = self.world.shapes[shape].requests.clone();
-        match self.type_reason(pool, &merged, &slots, &requests, shape, &[]) {
+        let requests = self.world.classes[class].requests.clone();
+        match self.type_reason(pool, &merged, &slots, &requests, class, &[]) {
             Some(reason) => format!("nodepool {name}: {reason}"),
             None => match topology {
                 Some(topology) => format!("nodepool {name}: {topology}"),
-                None if !self.world.shapes[shape].volume_places.is_empty() => {
+                None if !self.world.classes[class].volume_places.is_empty() => {
                     format!(
                         "nodepool {name}: no instance type is offered where the pod's volumes can be attached"
                     )
@@ -163,37 +163,41 @@ impl Run<'_, '_> {
     fn claim_reason(
         &mut self,
         claim: usize,
-        shape: ShapeId,
+        class: ClassId,
         variant: usize,
         topology: Option<&str>,
     ) -> String {
         let data = self.claims[claim].clone();
-        let variant_data = &self.world.shapes[shape].variants[variant];
+        let variant_data = &self.world.classes[class].variants[variant];
         if let Some(taint) =
             taints::untolerated(&self.world.pools[data.pool].taints, &variant_data.tolerations)
         {
             return format!("did not tolerate taint {}", taints::display(taint));
         }
-        let wanted = variant_data.requirements.clone();
-        if !self.world.interner.compatible(&data.requirements, &wanted, true) {
+        let required = variant_data.requirements.clone();
+        if !self
+            .world
+            .interner
+            .compatible(&data.requirements, &required, true)
+        {
             let own = self.world.interner.to_requirements(&data.requirements);
-            let wanted = self.world.interner.to_requirements(&wanted);
+            let required = self.world.interner.to_requirements(&required);
             let well_known = Undefined::WellKnown(&self.world.options.well_known_labels);
             let problem = own
-                .compatible(&wanted, well_known)
+                .compatible(&required, well_known)
                 .err()
                 .map_or_else(String::new, |problem| problem.to_string());
             return format!("incompatible requirements, {problem}");
         }
-        let merged = self.world.interner.merge(&data.requirements, &wanted);
+        let merged = self.world.interner.merge(&data.requirements, &required);
         let mut requests = data.requests.clone();
-        resources::add_amounts(&mut requests, &self.world.shapes[shape].requests);
+        resources::add_amounts(&mut requests, &self.world.classes[class].requests);
         self.type_reason(
             data.pool,
             &merged,
             &data.slots,
             &requests,
-            shape,
+            class,
             &data.host_ports,
         )
         .or_else(|| topology.map(str::to_owned))
@@ -207,11 +211,11 @@ impl Run<'_, '_> {
         requirements: &ReqVec,
         slots: &BitSet,
         requests: &resources::Amounts,
-        shape: ShapeId,
+        class: ClassId,
         held_ports: &[crate::host_ports::HostPort],
     ) -> Option<String> {
         let world = &mut *self.world;
-        let ports = world.shapes[shape].host_ports.clone();
+        let ports = world.classes[class].host_ports.clone();
         let mut matching = slots.clone();
         for (_, requirement) in requirements {
             matching.intersect_with(world.pools[pool].type_mask(&mut world.interner, *requirement));
@@ -229,7 +233,7 @@ impl Run<'_, '_> {
         let details = format!(
             "requirements={}, resources={}",
             world.interner.to_requirements(requirements),
-            resources::display(&world.shapes[shape].request_list())
+            resources::display(&world.classes[class].request_list())
         );
         if !all.is_empty() {
             let unmet = world.pools[pool].unmet_min_values(&world.interner, requirements, &all);
@@ -268,7 +272,7 @@ impl Run<'_, '_> {
             [] => "no instance type met the requirements/resources/offering tuple".to_owned(),
             missing => format!("no instance type {}", missing.join(" or ")),
         };
-        let cpu = world.shapes[shape].request_list().get(resources::CPU).copied();
+        let cpu = world.classes[class].request_list().get(resources::CPU).copied();
         let typo = if cpu.is_some_and(|cpu| cpu >= crate::quantity::Quantity::from_units(1_000_000)) {
             " (CPU request >= 1 Million, m vs M typo?)"
         } else {

@@ -215,7 +215,7 @@ impl World<'_> {
 /// Sums are printed in the form the pods used.
 fn quantity_like(world: &World<'_>, items: &[Item], name: &str, nanos: i128) -> crate::quantity::Quantity {
     let example = items.iter().find_map(|item| {
-        world.shapes[item.shape]
+        world.classes[item.class]
             .request_list()
             .get(name)
             .copied()

@@ -37,9 +37,9 @@ impl FitIndex {
         FitIndex { steps }
     }
 
-    /// Cuts `set` to what has at least `wanted`.
-    pub fn cut(&self, set: &mut BitSet, wanted: i128) {
-        let position = self.steps.partition_point(|(value, _)| *value < wanted);
+    /// Cuts `set` to what has at least `required`.
+    pub fn cut(&self, set: &mut BitSet, required: i128) {
+        let position = self.steps.partition_point(|(value, _)| *value < required);
         match self.steps.get(position) {
             Some(_) if position == 0 => {}
             Some((_, having)) => set.intersect_with(having),

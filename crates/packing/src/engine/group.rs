@@ -157,7 +157,7 @@ impl Group {
                 least = least.min(count);
             }
         }
-        if self.spec.min_domains.is_some_and(|wanted| domains < wanted) {
+        if self.spec.min_domains.is_some_and(|required| domains < required) {
             0
         } else {
             least

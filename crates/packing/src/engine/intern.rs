@@ -143,16 +143,16 @@ impl Interner {
     /// Whether `existing` can also meet `incoming`. The hostname is left to the caller. What is still to be created may
     /// get labels of which `existing` says nothing.
     pub fn compatible(&mut self, existing: &ReqVec, incoming: &ReqVec, to_be_created: bool) -> bool {
-        for &(key, wanted) in incoming {
+        for &(key, required) in incoming {
             if key == self.hostname {
                 continue;
             }
             let met = if let Some(present) = find(existing, key) {
-                self.agrees(present, wanted)
+                self.agrees(present, required)
             } else if to_be_created {
-                self.is_well_known(key) || self.undefined_allowed[wanted.0 as usize]
+                self.is_well_known(key) || self.undefined_allowed[required.0 as usize]
             } else {
-                self.allows_absence(wanted)
+                self.allows_absence(required)
             };
             if !met {
                 return false;
@@ -163,29 +163,29 @@ impl Interner {
 
     /// Whether `incoming` asks for a label of which `existing` says nothing and that nobody else resolves.
     pub fn lacks_label(&self, existing: &ReqVec, incoming: &ReqVec) -> bool {
-        incoming.iter().any(|&(key, wanted)| {
+        incoming.iter().any(|&(key, required)| {
             key != self.hostname
                 && find(existing, key).is_none()
                 && !self.is_well_known(key)
-                && !self.undefined_allowed[wanted.0 as usize]
+                && !self.undefined_allowed[required.0 as usize]
         })
     }
 
     /// `base` narrowed by `added`; the hostname is left out.
     pub fn merge(&mut self, base: &ReqVec, added: &ReqVec) -> ReqVec {
         let mut result = base.clone();
-        for &(key, wanted) in added {
+        for &(key, required) in added {
             if key != self.hostname {
-                self.narrow(&mut result, key, wanted);
+                self.narrow(&mut result, key, required);
             }
         }
         result
     }
 
-    pub fn narrow(&mut self, requirements: &mut ReqVec, key: Key, wanted: ReqId) {
+    pub fn narrow(&mut self, requirements: &mut ReqVec, key: Key, required: ReqId) {
         match requirements.binary_search_by_key(&key, |(key, _)| *key) {
-            Ok(index) => requirements[index].1 = self.intersection(requirements[index].1, wanted),
-            Err(index) => requirements.insert(index, (key, wanted)),
+            Ok(index) => requirements[index].1 = self.intersection(requirements[index].1, required),
+            Err(index) => requirements.insert(index, (key, required)),
         }
     }
 

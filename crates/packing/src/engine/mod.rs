@@ -1,9 +1,11 @@
-//! The scheduler's inside: labels and types as integers and bit sets, pods as shapes, topology as counters.
+//! The scheduler's inside: labels and types as integers and bit sets, pods as classes, topology as counters.
 
 pub(crate) mod catalog;
 pub(crate) mod choice;
 pub(crate) mod claim;
 pub(crate) mod domains;
+pub(crate) mod equivalence_class;
+pub(crate) mod equivalence_classes;
 pub(crate) mod explain;
 pub(crate) mod finish;
 mod fits;
@@ -13,8 +15,6 @@ pub(crate) mod node_check;
 pub(crate) mod nodes;
 pub(crate) mod relax;
 pub(crate) mod run;
-pub(crate) mod shape;
-pub(crate) mod shapes;
 mod spread_out;
 pub(crate) mod which_claim;
 pub(crate) mod world;

@@ -1,7 +1,7 @@
 //! Whether a node that stands takes one more pod. Topology is asked elsewhere.
 
+use super::equivalence_class::ClassId;
 use super::intern::find;
-use super::shape::ShapeId;
 use super::world::World;
 use crate::host_ports;
 use crate::resources::amount;
@@ -23,18 +23,18 @@ pub(crate) enum NodeRefusal {
 }
 
 impl World<'_> {
-    pub fn node_takes(&mut self, node: usize, shape: ShapeId, variant: usize) -> Result<(), NodeRefusal> {
+    pub fn node_takes(&mut self, node: usize, class: ClassId, variant: usize) -> Result<(), NodeRefusal> {
         let data = &self.nodes[node];
-        let shape_data = &self.shapes[shape];
-        let variant_data = &shape_data.variants[variant];
+        let class_data = &self.classes[class];
+        let variant_data = &class_data.variants[variant];
         // The likeliest reason first; the outcome does not depend on the order.
-        if !data.fits(&shape_data.requests) {
-            let short = shape_data
+        if !data.fits(&class_data.requests) {
+            let short = class_data
                 .requests
                 .iter()
                 .enumerate()
-                .filter(|(index, wanted)| {
-                    **wanted > amount(&data.remaining, *index) || amount(&data.remaining, *index) < 0
+                .filter(|(index, required)| {
+                    **required > amount(&data.remaining, *index) || amount(&data.remaining, *index) < 0
                 })
                 .map(|(index, _)| self.resources.name(index).to_owned())
                 .collect();
@@ -43,7 +43,7 @@ impl World<'_> {
         if let Some(taint) = taints::untolerated(&data.taints, &variant_data.tolerations) {
             return Err(NodeRefusal::Taint(taints::display(taint)));
         }
-        for (driver, names) in &shape_data.volumes {
+        for (driver, names) in &class_data.volumes {
             if let Some(limit) = data.volume_limits.get(driver) {
                 let attached = data.volumes.get(driver);
                 let fresh = names
@@ -60,28 +60,29 @@ impl World<'_> {
                 }
             }
         }
-        if let Some((wanted, held)) = host_ports::conflict(&shape_data.host_ports, &data.host_ports) {
-            return Err(NodeRefusal::HostPort(format!("{wanted} conflicts with {held}")));
+        if let Some((required, held)) = host_ports::conflict(&class_data.host_ports, &data.host_ports) {
+            return Err(NodeRefusal::HostPort(format!("{required} conflicts with {held}")));
         }
         let hostname = self.interner.hostname;
-        for &(key, wanted) in &variant_data.requirements {
+        for &(key, required) in &variant_data.requirements {
             let agrees = if key == hostname {
-                self.interner.get(wanted).has(&data.hostname)
+                self.interner.get(required).has(&data.hostname)
             } else {
                 match find(&data.labels, key) {
-                    Some(label) => self.interner.agrees(label, wanted),
-                    None => self.interner.allows_absence(wanted),
+                    Some(label) => self.interner.agrees(label, required),
+                    None => self.interner.allows_absence(required),
                 }
             };
             if !agrees {
-                return Err(NodeRefusal::Label(self.interner.get(wanted).to_string()));
+                return Err(NodeRefusal::Label(self.interner.get(required).to_string()));
             }
         }
-        if !shape_data.volume_places.is_empty() {
+        if !class_data.volume_places.is_empty() {
             let labels = data.labels.clone();
             let host = data.hostname.clone();
-            let reachable = shape_data.volume_places.clone().iter().any(|place| {
-                let named = find(place, hostname).is_none_or(|wanted| self.interner.get(wanted).has(&host));
+            let reachable = class_data.volume_places.clone().iter().any(|place| {
+                let named =
+                    find(place, hostname).is_none_or(|required| self.interner.get(required).has(&host));
                 named && self.interner.compatible(&labels, place, false)
             });
             if !reachable {

@@ -249,8 +249,8 @@ impl<'a> ExistingNode<'a> {
                 crate::resources::add_amounts(&mut expected, &requests_with_slot(daemon, resources));
             }
         }
-        for (index, wanted) in expected.iter_mut().enumerate() {
-            *wanted = (*wanted - amount(&running_daemons, index)).max(0);
+        for (index, required) in expected.iter_mut().enumerate() {
+            *required = (*required - amount(&running_daemons, index)).max(0);
         }
         take(&mut remaining, &expected);
         node.remaining = remaining;
@@ -263,7 +263,7 @@ impl<'a> ExistingNode<'a> {
             && requests
                 .iter()
                 .enumerate()
-                .all(|(index, wanted)| *wanted <= amount(&self.remaining, index))
+                .all(|(index, required)| *required <= amount(&self.remaining, index))
     }
 
     /// Whether `consolidateAfter` still protects it as a destination.

@@ -2,9 +2,9 @@
 
 use super::choice::{Choice, EqualDomains, NoDomain};
 use super::claim::Claim;
+use super::equivalence_class::{ClassId, GroupId};
 use super::group::GroupKind;
 use super::intern::ReqVec;
-use super::shape::{GroupId, ShapeId};
 use super::spread_out::SpreadOut;
 use super::world::World;
 use crate::bits::{BitSet, ones};
@@ -16,7 +16,7 @@ use crate::resources::{add_amounts, subtract_amounts};
 pub(crate) struct Item {
     /// The caller's name for it.
     pub pod: usize,
-    pub shape: ShapeId,
+    pub class: ClassId,
 }
 
 /// Why a pod was placed nowhere, as far as the queue needs to know.
@@ -29,7 +29,7 @@ pub(crate) enum Refused {
 }
 
 /// What a run changed in the world, newest last.
-enum Change {
+enum Undo {
     Count {
         group: GroupId,
         domain: usize,
@@ -78,9 +78,9 @@ pub(crate) struct Run<'w, 'a> {
     /// Some pod could have gone to another domain just as well.
     pub domains_were_equal: bool,
     placed: u64,
-    changes: Vec<Change>,
+    changes: Vec<Undo>,
     changed_nodes: BitSet,
-    touched: Vec<(ShapeId, usize)>,
+    touched: Vec<(ClassId, usize)>,
 }
 
 impl<'w, 'a> Run<'w, 'a> {
@@ -143,11 +143,11 @@ impl<'w, 'a> Run<'w, 'a> {
     }
 
     fn place(&mut self, item: Item) -> Result<(), Refused> {
-        // Nothing was placed since a pod of this shape failed: it would fail again.
-        if self.world.shapes[item.shape].failed_at == Some(self.placed) {
+        // Nothing was placed since a pod of this class failed: it would fail again.
+        if self.world.classes[item.class].failed_at == Some(self.placed) {
             return Err(Refused::Unschedulable);
         }
-        for variant in 0..self.world.shapes[item.shape].variants.len() {
+        for variant in 0..self.world.classes[item.class].variants.len() {
             match self.try_variant(item, variant) {
                 Ok(()) => {
                     self.placed += 1;
@@ -158,16 +158,16 @@ impl<'w, 'a> Run<'w, 'a> {
                 Err(Refused::Unschedulable) => {}
             }
         }
-        self.world.shapes[item.shape].failed_at = Some(self.placed);
+        self.world.classes[item.class].failed_at = Some(self.placed);
         Err(Refused::Unschedulable)
     }
 
     fn try_variant(&mut self, item: Item, variant: usize) -> Result<(), Refused> {
-        self.touched.push((item.shape, variant));
+        self.touched.push((item.class, variant));
         let claims = self.claims.len();
         let choice = match self
             .world
-            .choose(item.shape, variant, claims, self.options.equal_domains)
+            .choose(item.class, variant, claims, self.options.equal_domains)
         {
             Ok(choice) => choice,
             Err(NoDomain(_)) => return Err(Refused::Unschedulable),
@@ -194,7 +194,7 @@ impl<'w, 'a> Run<'w, 'a> {
     fn try_nodes(&mut self, item: Item, variant: usize, choice: &Choice) -> bool {
         let count = self.world.nodes.len();
         for word in 0..count.div_ceil(64) {
-            let state = &self.world.shapes[item.shape].variants[variant];
+            let state = &self.world.classes[item.class].variants[variant];
             let mut candidates =
                 !state.dead_nodes.word(word) & !state.dead_nodes_now.word(word) & !self.excluded.word(word);
             if let Some(mask) = &choice.mask
@@ -215,17 +215,17 @@ impl<'w, 'a> Run<'w, 'a> {
                 }
                 if self.options.spare_busy_nodes
                     && self.world.nodes[node].lately_busy
-                    && !self.world.shapes[item.shape].waits
+                    && !self.world.classes[item.class].waits
                 {
                     continue;
                 }
-                if self.world.node_takes(node, item.shape, variant).is_ok() {
+                if self.world.node_takes(node, item.class, variant).is_ok() {
                     self.put_on_node(node, item);
                     return true;
                 }
                 // Refusals here do not depend on what is placed elsewhere, only on what was put on this node.
                 let changed = self.changed_nodes.contains(node);
-                let state = &mut self.world.shapes[item.shape].variants[variant];
+                let state = &mut self.world.classes[item.class].variants[variant];
                 if changed {
                     state.dead_nodes_now.insert(node);
                 } else {
@@ -259,7 +259,7 @@ impl<'w, 'a> Run<'w, 'a> {
             {
                 break;
             }
-            match self.pool_takes(pool, item.shape, variant, choice, relax_min_values) {
+            match self.pool_takes(pool, item.class, variant, choice, relax_min_values) {
                 Ok(settled) if !price_aware => {
                     self.open_claim(pool, item, settled);
                     return Ok(());
@@ -362,12 +362,12 @@ impl<'w, 'a> Run<'w, 'a> {
             }
             data.requirements = settled.requirements;
         }
-        let shape = &world.shapes[item.shape];
+        let class = &world.classes[item.class];
         data.slots = settled.slots;
         data.min_values_relaxed |= settled.min_values_relaxed;
-        add_amounts(&mut data.requests, &shape.requests);
-        data.host_ports.extend(shape.host_ports.iter().cloned());
-        for (driver, names) in &shape.volumes {
+        add_amounts(&mut data.requests, &class.requests);
+        data.host_ports.extend(class.host_ports.iter().cloned());
+        for (driver, names) in &class.volumes {
             data.volumes
                 .entry(driver.clone())
                 .or_default()
@@ -386,19 +386,19 @@ impl<'w, 'a> Run<'w, 'a> {
             }
         }
         data.reserved = settled.reserved;
-        self.record_on_claim(claim, item.shape);
+        self.record_on_claim(claim, item.class);
     }
 
-    fn record_on_claim(&mut self, claim: usize, shape: ShapeId) {
+    fn record_on_claim(&mut self, claim: usize, class: ClassId) {
         let world = &mut *self.world;
         let data = &self.claims[claim];
         let host = world.first_claim_host + claim;
         let taints = &world.pools[data.pool].taints;
-        for position in 0..world.shapes[shape].counted_by.len() + world.shapes[shape].keeps_away.len() {
-            let shape = &world.shapes[shape];
-            let (id, keeps_away) = match shape.counted_by.get(position) {
+        for position in 0..world.classes[class].counted_by.len() + world.classes[class].keeps_away.len() {
+            let class = &world.classes[class];
+            let (id, keeps_away) = match class.counted_by.get(position) {
                 Some(id) => (*id, false),
-                None => (shape.keeps_away[position - shape.counted_by.len()], true),
+                None => (class.keeps_away[position - class.counted_by.len()], true),
             };
             let group = &mut world.groups[id];
             if !group.spec.filter.is_trivial()
@@ -414,7 +414,7 @@ impl<'w, 'a> Run<'w, 'a> {
             let key = group.spec.key;
             if key == world.interner.hostname {
                 let opened = group.change(host, 1);
-                self.changes.push(Change::Count {
+                self.changes.push(Undo::Count {
                     group: id,
                     domain: host,
                     opened,
@@ -434,7 +434,7 @@ impl<'w, 'a> Run<'w, 'a> {
             if everywhere || could_be_in.len() == 1 {
                 for domain in could_be_in.iter() {
                     let opened = group.change(domain, 1);
-                    self.changes.push(Change::Count {
+                    self.changes.push(Undo::Count {
                         group: id,
                         domain,
                         opened,
@@ -446,28 +446,28 @@ impl<'w, 'a> Run<'w, 'a> {
 
     fn put_on_node(&mut self, node: usize, item: Item) {
         let world = &mut *self.world;
-        let shape = &world.shapes[item.shape];
+        let class = &world.classes[item.class];
         let data = &mut world.nodes[node];
-        subtract_amounts(&mut data.remaining, &shape.requests);
-        data.host_ports.extend(shape.host_ports.iter().cloned());
-        for (driver, names) in &shape.volumes {
+        subtract_amounts(&mut data.remaining, &class.requests);
+        data.host_ports.extend(class.host_ports.iter().cloned());
+        for (driver, names) in &class.volumes {
             data.volumes
                 .entry(driver.clone())
                 .or_default()
                 .extend(names.iter().cloned());
         }
-        self.changes.push(Change::Node { node, item });
+        self.changes.push(Undo::Node { node, item });
         self.changed_nodes.insert(node);
         self.on_nodes.push((node, item));
-        self.count_on_node(node, item.shape, 1);
+        self.count_on_node(node, item.class, 1);
     }
 
     /// Counts a pod where its node is; `by` is minus one for a pod that leaves.
-    pub fn count_on_node(&mut self, node: usize, shape: ShapeId, by: i32) {
+    pub fn count_on_node(&mut self, node: usize, class: ClassId, by: i32) {
         for position in
-            0..self.world.shapes[shape].counted_by.len() + self.world.shapes[shape].keeps_away.len()
+            0..self.world.classes[class].counted_by.len() + self.world.classes[class].keeps_away.len()
         {
-            let data = &self.world.shapes[shape];
+            let data = &self.world.classes[class];
             let id = match data.counted_by.get(position) {
                 Some(id) => *id,
                 None => data.keeps_away[position - data.counted_by.len()],
@@ -485,13 +485,13 @@ impl<'w, 'a> Run<'w, 'a> {
                 let opened = group.change(domain, by);
                 for position in 0..by.abs() {
                     self.changes.push(if by > 0 {
-                        Change::Count {
+                        Undo::Count {
                             group: id,
                             domain,
                             opened: opened && position == 0,
                         }
                     } else {
-                        Change::Uncount { group: id, domain }
+                        Undo::Uncount { group: id, domain }
                     });
                 }
             }
@@ -503,7 +503,7 @@ impl<'w, 'a> Run<'w, 'a> {
         let world = self.world;
         for change in self.changes.into_iter().rev() {
             match change {
-                Change::Count {
+                Undo::Count {
                     group,
                     domain,
                     opened,
@@ -513,25 +513,25 @@ impl<'w, 'a> Run<'w, 'a> {
                         world.groups[group].forget(domain);
                     }
                 }
-                Change::Uncount { group, domain } => {
+                Undo::Uncount { group, domain } => {
                     world.groups[group].change(domain, 1);
                 }
-                Change::Node { node, item } => {
-                    let shape = &world.shapes[item.shape];
+                Undo::Node { node, item } => {
+                    let class = &world.classes[item.class];
                     let data = &mut world.nodes[node];
-                    add_amounts(&mut data.remaining, &shape.requests);
+                    add_amounts(&mut data.remaining, &class.requests);
                     data.host_ports
-                        .truncate(data.host_ports.len() - shape.host_ports.len());
-                    if !shape.volumes.is_empty() {
+                        .truncate(data.host_ports.len() - class.host_ports.len());
+                    if !class.volumes.is_empty() {
                         world.restore_volumes(node);
                     }
                 }
             }
         }
-        for (shape, variant) in self.touched {
-            let shape = &mut world.shapes[shape];
-            shape.failed_at = None;
-            let state = &mut shape.variants[variant];
+        for (class, variant) in self.touched {
+            let class = &mut world.classes[class];
+            class.failed_at = None;
+            let state = &mut class.variants[variant];
             state.dead_claims.clear();
             state.dead_nodes_now.clear();
         }

@@ -20,7 +20,7 @@ impl SpreadOut {
         }
     }
 
-    /// Every member once. The set is cut into as many parts as are wanted, or into single members if there are fewer: the
+    /// Every member once. The set is cut into as many parts as are required, or into single members if there are fewer: the
     /// first of each part, then the second of each, and so on.
     pub fn iter(&self, parts: usize) -> impl Iterator<Item = usize> + '_ {
         let parts = parts.min(self.total).max(1);

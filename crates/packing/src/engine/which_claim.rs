@@ -2,9 +2,9 @@
 
 use super::choice::Choice;
 use super::claim::Settled;
+use super::equivalence_class::{ClassId, GroupId};
 use super::group::GroupKind;
 use super::run::{Item, Run};
-use super::shape::{GroupId, ShapeId};
 use crate::bits::ones;
 
 /// Go's sort keeps the order of equal elements up to this many.
@@ -45,7 +45,7 @@ impl Run<'_, '_> {
 
     /// Claims of a size that may take the pod, in one word of the set.
     fn candidates(&self, size: usize, word: usize, item: Item, variant: usize, choice: &Choice) -> u64 {
-        let dead = self.world.shapes[item.shape].variants[variant]
+        let dead = self.world.classes[item.class].variants[variant]
             .dead_claims
             .word(word);
         let candidates = self.by_size[size].word(word) & !dead;
@@ -109,7 +109,7 @@ impl Run<'_, '_> {
             let data = &self.claims[claim];
             let pool = &self.world.pools[data.pool];
             let growth = pool.price_at_a_glance(&settled.slots) - pool.price_at_a_glance(&data.slots);
-            let in_the_way = self.hosts_narrowed(claim, item.shape) as f64;
+            let in_the_way = self.hosts_narrowed(claim, item.class) as f64;
             let cost = growth + in_the_way * pool.price_at_a_glance(&pool.usable) / PRICE_OF_A_HOST;
             if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
                 best = Some((cost, claim, settled));
@@ -128,7 +128,7 @@ impl Run<'_, '_> {
     }
 
     /// For how many constraints that count the pod by host it would leave less room on this one.
-    fn hosts_narrowed(&self, claim: usize, shape: ShapeId) -> usize {
+    fn hosts_narrowed(&self, claim: usize, class: ClassId) -> usize {
         let world = &*self.world;
         let host = world.first_claim_host + claim;
         let narrowed = |id: &&GroupId| {
@@ -140,7 +140,7 @@ impl Run<'_, '_> {
                     GroupKind::Affinity => false,
                 }
         };
-        world.shapes[shape].counted_by.iter().filter(narrowed).count()
+        world.classes[class].counted_by.iter().filter(narrowed).count()
     }
 
     fn try_claim(&mut self, claim: usize, item: Item, variant: usize, choice: &Choice) -> bool {
@@ -153,12 +153,12 @@ impl Run<'_, '_> {
 
     /// What a claim would become with the pod. One that never takes it is not asked again.
     fn offer(&mut self, claim: usize, item: Item, variant: usize, choice: &Choice) -> Option<Settled> {
-        let refusal = match self.claim_takes(claim, item.shape, variant, choice) {
+        let refusal = match self.claim_takes(claim, item.class, variant, choice) {
             Ok(settled) => return Some(settled),
             Err(refusal) => refusal,
         };
         if refusal.for_good {
-            self.world.shapes[item.shape].variants[variant]
+            self.world.classes[item.class].variants[variant]
                 .dead_claims
                 .insert(claim);
         }

@@ -7,10 +7,10 @@ use ahash::{AHashMap, AHashSet};
 
 use super::catalog::{DaemonGroup, Pool, Reservations};
 use super::domains::Domains;
+use super::equivalence_class::{AnswerKey, ClassId, ClassKey, EquivalenceClass, GroupId, PoolAnswer};
 use super::group::{Group, GroupSpec, NodeFilter};
 use super::intern::{Interner, Key, ReqVec, find};
 use super::nodes::{self, ExistingNode, StateNode};
-use super::shape::{AnswerKey, GroupId, PoolAnswer, Shape, ShapeId, ShapeKey};
 use crate::bits::BitSet;
 use crate::host_ports;
 use crate::labels;
@@ -46,19 +46,19 @@ pub(crate) struct World<'a> {
     pub first_claim_host: usize,
     pub groups: Vec<Group>,
     pub domains: AHashMap<Key, Domains>,
-    pub shapes: Vec<Shape<'a>>,
+    pub classes: Vec<EquivalenceClass<'a>>,
     pub bound: Vec<Bound<'a>>,
     pub storage: Storage<'a>,
     pub tolerate_preferences: bool,
     pub(super) pool_answers: AHashMap<AnswerKey, Arc<PoolAnswer>>,
     pub(super) group_ids: AHashMap<(bool, GroupSpec), GroupId>,
-    pub(super) shape_ids: AHashMap<ShapeKey<'a>, ShapeId>,
+    pub(super) shape_ids: AHashMap<ClassKey<'a>, ClassId>,
     pub(super) selector_keys: AHashSet<&'a str>,
     pub(super) bound_by_label: AHashMap<(&'a str, &'a str), Vec<u32>>,
 }
 
 impl<'a> World<'a> {
-    /// `moving` are uids of bound pods that are placed anew: they count nowhere.
+    /// `moving` are uids of bound pods that are placed again: they count nowhere.
     pub fn build(snapshot: &'a Snapshot, moving: &AHashSet<&str>) -> Self {
         let options = snapshot.options.clone();
         let mut interner = Interner::new(&options.well_known_labels);
@@ -123,7 +123,7 @@ impl<'a> World<'a> {
             first_claim_host: 0,
             groups: Vec::new(),
             domains: AHashMap::new(),
-            shapes: Vec::new(),
+            classes: Vec::new(),
             bound: Vec::new(),
             storage,
             tolerate_preferences,
@@ -323,7 +323,7 @@ impl<'a> World<'a> {
             && !filter
                 .alternatives
                 .iter()
-                .any(|wanted| interner.compatible(labels, wanted, false))
+                .any(|required| interner.compatible(labels, required, false))
         {
             return false;
         }
@@ -412,9 +412,9 @@ fn daemon_groups(
         .map(|daemon| {
             node_alternatives(daemon)
                 .into_iter()
-                .filter(|wanted| {
+                .filter(|required| {
                     template
-                        .compatible(wanted, Undefined::WellKnown(&options.well_known_labels))
+                        .compatible(required, Undefined::WellKnown(&options.well_known_labels))
                         .is_ok()
                 })
                 .collect()
@@ -426,7 +426,7 @@ fn daemon_groups(
         .iter()
         .map(|kind| {
             let own = interner.to_requirements(&kind.requirements);
-            let fits = |wanted: &Requirements| own.intersects(wanted).is_ok();
+            let fits = |required: &Requirements| own.intersects(required).is_ok();
             (0..tolerated.len())
                 .filter(|index| alternatives[*index].iter().any(fits))
                 .collect()

@@ -1,4 +1,4 @@
-//! Where the peer takes a label for absent that has to be there. It keeps no difference between "this label must not
+//! Where Karpenter takes a label for absent that has to be there. It keeps no difference between "this label must not
 //! exist" and "nothing is left of what was asked", nor between `NotIn` alone and `NotIn` with `Exists`; such a pod it puts
 //! on nodes where the pod can never run. This crate does not. Where that is the cause, both agree as soon as no pod says
 //! that the label has to be there, or absent, without saying which value it wants.

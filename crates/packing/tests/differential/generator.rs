@@ -137,7 +137,7 @@ fn reservations(random: &mut Random, workload: &mut Value) {
         known.push(json!(RESERVATION));
     }
     let room: Vec<usize> = (0..3).map(|_| random.between(0, 3)).collect();
-    // The same types are offered by several pools: what is reserved is so for all of them.
+    // The same types are offered by several pools: what is reserved is reserved for all of them.
     let mut chosen: Map<String, Value> = Map::new();
     for kinds in workload["instanceTypes"]
         .as_object_mut()
@@ -217,7 +217,7 @@ fn unmanaged(random: &mut Random, workload: &mut Value) {
 
 fn instance_types(random: &mut Random, features: &BTreeSet<&str>) -> Vec<Value> {
     let zones = &ZONES[..random.between(1, 3)];
-    // With equal prices everywhere the cost does not depend on how the peer breaks a tie between zones.
+    // With equal prices everywhere the cost does not depend on how Karpenter breaks a tie between zones.
     let zone_price = if random.chance(30) { 0.0003 } else { 0.0 };
     (0..random.between(3, 20))
         .map(|index| {

@@ -1,4 +1,4 @@
-//! Which domains an affinity or anti-affinity term knows. To the peer they are those of the NodePools whose taints the first pod
+//! Which domains an affinity or anti-affinity term knows. To Karpenter they are those of the NodePools whose taints the first pod
 //! with the term tolerates; for the anti-affinity of pods that run already not even nodes that stand add to them. From any
 //! other domain the term keeps away every pod it selects. This crate looks at where pods are. Where that is the cause, both agree
 //! as soon as running pods tolerate everything, and no pod that waits brings such a term without tolerating every NodePool.

@@ -1,4 +1,4 @@
-//! The peer as a process: one workload per line in, one outcome per line out.
+//! Karpenter as a process: one workload per line in, one outcome per line out.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -42,7 +42,7 @@ impl Karpenter {
         }
     }
 
-    /// What the peer does with a workload; none if the process breaks off over it, which starts it anew.
+    /// What Karpenter does with a workload; none if the process breaks off over it, which starts it again.
     pub fn solve(&mut self, workload: &Value) -> Option<Value> {
         let mut line = String::new();
         let asked = writeln!(self.input, "{workload}");
@@ -53,7 +53,7 @@ impl Karpenter {
         let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");
         assert!(
             answer["error"].is_null(),
-            "the peer does not take the workload: {}",
+            "Karpenter does not take the workload: {}",
             answer["error"]
         );
         Some(answer)
@@ -69,7 +69,7 @@ impl Drop for Karpenter {
 
 fn build() -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/peers/karpenter");
-    let module = std::fs::read_to_string(source.join("go.mod")).expect("the peer's module");
+    let module = std::fs::read_to_string(source.join("go.mod")).expect("Karpenter's module");
     let version = module
         .lines()
         .find_map(|line| line.strip_prefix("go "))
@@ -95,6 +95,9 @@ fn build() -> Option<PathBuf> {
         .arg(".")
         .status()
         .ok()?;
-    assert!(status.success(), "the peer does not build; go's message is above");
+    assert!(
+        status.success(),
+        "Karpenter does not build; go's message is above"
+    );
     Some(program)
 }

@@ -1,6 +1,6 @@
-//! What a claim lists that could never be launched as it says itself. A claim of the peer's that goes into reservations
+//! What a claim lists that could never be launched as it says itself. A claim of Karpenter's that goes into reservations
 //! goes on to list types none of them holds, or holds only where the claim may no longer go; this crate leaves those out.
-//! Where that is all, both agree once they are left out of the peer's too.
+//! Where that is all, both agree once they are left out of Karpenter's too.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::generator::RESERVATION;
 
-/// The peer's answer with only such types as the claim's reservations hold where the claim may still go.
+/// Karpenter's answer with only such types as the claim's reservations hold where the claim may still go.
 pub fn only_launchable(workload: &Value, answer: &Value) -> Value {
     let mut cleaned = answer.clone();
     let claims = cleaned.get_mut("newClaims").and_then(Value::as_array_mut);
@@ -44,15 +44,15 @@ pub fn only_launchable(workload: &Value, answer: &Value) -> Value {
 /// Whether these types have as many values of every label as the requirements want at least: where not, this crate keeps the
 /// others too.
 fn min_values_met(kinds: &Value, requirements: &Value, held: &BTreeSet<&str>) -> bool {
-    list(requirements).all(|wanted| {
-        let least = wanted["minValues"].as_u64().unwrap_or(0) as usize;
+    list(requirements).all(|required| {
+        let least = required["minValues"].as_u64().unwrap_or(0) as usize;
         let values: BTreeSet<&str> = list(kinds)
             .filter(|kind| kind["name"].as_str().is_some_and(|name| held.contains(name)))
             .flat_map(|kind| list(&kind["requirements"]))
-            .filter(|own| own["key"] == wanted["key"])
+            .filter(|own| own["key"] == required["key"])
             .flat_map(|own| list(&own["values"]))
             .filter_map(Value::as_str)
-            .filter(|value| allows(requirements, &wanted["key"], value))
+            .filter(|value| allows(requirements, &required["key"], value))
             .collect();
         values.len() >= least
     })

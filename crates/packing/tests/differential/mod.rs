@@ -1,5 +1,5 @@
 //! The same random clusters into this crate and into Karpenter's scheduler: both must come to the same outcome. Recorded
-//! outcomes stand in for the peer where there is no Go; `SLIPWAY_TEST_FULL=1` asks it live, with fresh seeds.
+//! outcomes stand in for Karpenter where there is no Go; `SLIPWAY_TEST_FULL=1` asks it live, with fresh seeds.
 
 mod absence;
 pub mod generator;
@@ -27,7 +27,7 @@ use crate::judged::schedule;
 use generator::generate;
 use karpenter::Karpenter;
 
-/// The peer breaks ties by the order of a hash map: one run shows one of its outcomes.
+/// Karpenter breaks ties by the order of a hash map: one run shows one of its outcomes.
 const RUNS: usize = 6;
 const MORE_RUNS: usize = 60;
 
@@ -45,22 +45,22 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What stands for an outcome where the peer breaks off.
+/// What stands for an outcome where Karpenter breaks off.
 const BROKE_OFF: &str = "broke off";
 
-/// What is to be said about an outcome of ours that is not among the peer's.
+/// What is to be said about an outcome of ours that is not among Karpenter's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Same,
-    /// The peer's own runs differ from one another, and ours is no worse than they are.
+    /// Karpenter's own runs differ from one another, and ours is no worse than they are.
     Ties,
-    /// The peer sorts too many claims to keep the order of equal ones; ours is no worse than what it comes to.
+    /// Karpenter sorts too many claims to keep the order of equal ones; ours is no worse than what it comes to.
     Order,
     /// Both agree as soon as some things are taken from the workload; the things are named.
     Without(String),
-    /// Both agree but for types the peer lists that its claims' own reservations do not hold.
+    /// Both agree but for types Karpenter lists that its claims' own reservations do not hold.
     FewerTypes,
-    /// The peer's process does not survive the workload.
+    /// Karpenter's process does not survive the workload.
     BrokeOff,
     Open,
 }
@@ -82,7 +82,7 @@ impl Verdict {
 /// Go sorts up to this many elements without changing the order of equal ones.
 const STABLE: usize = 12;
 
-/// What the peer came to in several runs of a workload.
+/// What Karpenter came to in several runs of a workload.
 #[derive(Default)]
 struct Asked {
     /// Each outcome, and how many runs came to it.
@@ -93,7 +93,7 @@ struct Asked {
     answers: Vec<(String, Value)>,
 }
 
-/// Whether the independent checker refuses a plan of the peer's.
+/// Whether the independent checker refuses a plan of Karpenter's.
 fn refused(workload: &Workload, answer: &Value) -> bool {
     let plan: Plan = serde_json::from_value(answer.clone()).expect("a plan");
     !judge::problems(&workload.snapshot, &workload.pods, &plan).is_empty()
@@ -129,7 +129,7 @@ impl Asked {
             .map(|(own, runs)| (outcome::Figures::of(own), *runs))
             .collect();
         let claims = all.iter().map(|(own, _)| own.claims).max().unwrap_or(0);
-        // Chance has to make a difference to the peer, and ours must be no worse than a fair part of its runs.
+        // Chance has to make a difference to Karpenter, and ours must be no worse than a fair part of its runs.
         let by_chance = self.outcomes.len() > 1 || claims.max(figures.claims) > STABLE;
         let runs: usize = all.iter().map(|(_, runs)| runs).sum();
         let no_better: usize = all
@@ -155,24 +155,24 @@ impl Asked {
     }
 }
 
-/// One in so many of the peer's runs.
+/// One in so many of Karpenter's runs.
 const FAIR_PART: usize = 10;
 
-/// The peer's outcomes: a few, and more of them as long as they differ and ours is not among them.
-fn ask(peer: &mut Karpenter, workload: &Value, ours: &str) -> Asked {
+/// Karpenter's outcomes: a few, and more of them as long as they differ and ours is not among them.
+fn ask(karpenter: &mut Karpenter, workload: &Value, ours: &str) -> Asked {
     let mut asked = Asked::default();
-    ask_on(peer, workload, ours, &mut asked, RUNS);
+    ask_on(karpenter, workload, ours, &mut asked, RUNS);
     asked
 }
 
 /// Asks until there are as many runs as are worth it: no more than `alike` if all of them come to the same.
-fn ask_on(peer: &mut Karpenter, workload: &Value, ours: &str, asked: &mut Asked, alike: usize) {
+fn ask_on(karpenter: &mut Karpenter, workload: &Value, ours: &str, asked: &mut Asked, alike: usize) {
     let done: usize = asked.outcomes.values().sum();
     for run in done..MORE_RUNS {
         if asked.agrees_with(ours) || (run >= alike && asked.outcomes.len() == 1) {
             break;
         }
-        let Some(answer) = peer.solve(workload) else {
+        let Some(answer) = karpenter.solve(workload) else {
             *asked.outcomes.entry(BROKE_OFF.to_owned()).or_default() += 1;
             continue;
         };
@@ -184,10 +184,10 @@ fn ask_on(peer: &mut Karpenter, workload: &Value, ours: &str, asked: &mut Asked,
     }
 }
 
-type Change = fn(&Value) -> Option<Value>;
+type Removal = fn(&Value) -> Option<Value>;
 
-/// What the peer is known to get wrong, and how to take the occasion from a workload.
-const KNOWN: [(&str, Change); 8] = [
+/// What Karpenter is known to get wrong, and how to take the occasion from a workload.
+const KNOWN: [(&str, Removal); 8] = [
     ("label-statements", absence::without_label),
     (
         "missing-node-labels",
@@ -235,10 +235,10 @@ fn retain_expressions(pod: &mut Value, keep: impl Fn(&Value) -> bool) {
     }
 }
 
-/// What has to be taken from the workload for both to agree on it: as few things as possible, of those that the peer is
-/// known to get wrong. With `or_chance` one thing will do that leaves nothing but chance: what the peer does without it
+/// What has to be taken from the workload for both to agree on it: as few things as possible, of those that Karpenter is
+/// known to get wrong. With `or_chance` one thing will do that leaves nothing but chance: what Karpenter does without it
 /// differs from ours only as its own runs may, and ours is no worse.
-fn explain(peer: &mut Karpenter, workload: &Value, or_chance: bool) -> Option<String> {
+fn explain(karpenter: &mut Karpenter, workload: &Value, or_chance: bool) -> Option<String> {
     let mut sets: Vec<u32> = (1..1 << KNOWN.len()).collect();
     sets.sort_by_key(|set| set.count_ones());
     let mut by_chance = None;
@@ -253,7 +253,7 @@ fn explain(peer: &mut Karpenter, workload: &Value, or_chance: bool) -> Option<St
         }
         let plan = std::panic::catch_unwind(|| plan(&changed)).ok()?;
         let ours = outcome::of_plan(&plan);
-        let asked = ask(peer, &changed, &ours);
+        let asked = ask(karpenter, &changed, &ours);
         if asked.agrees_with(&ours) {
             return Some(names.join("+"));
         }
@@ -293,7 +293,7 @@ impl Tally {
     }
 }
 
-/// What the peer came to when it was last asked, and what was said about it. Where both agreed they must go on to agree;
+/// What Karpenter came to when it was last asked, and what was said about it. Where both agreed they must go on to agree;
 /// where not, ours must stay as it was judged, or come to agree.
 #[test]
 fn recorded() {
@@ -318,7 +318,7 @@ fn recorded() {
     assert!(tally.same() > 0, "nothing was recorded");
     assert!(
         changed.is_empty(),
-        "other outcomes than were judged; compare live and record anew:\n{}",
+        "other outcomes than were judged; compare live and record again:\n{}",
         changed.join("\n")
     );
     tally.report("recorded");
@@ -338,7 +338,7 @@ fn live() {
     if std::env::var_os("SLIPWAY_TEST_FULL").is_none() && asked.is_none() {
         return;
     }
-    let Some(mut peer) = Karpenter::start() else {
+    let Some(mut karpenter) = Karpenter::start() else {
         println!("report: packing differential: not live, there is no Go");
         return;
     };
@@ -356,7 +356,7 @@ fn live() {
     let mut refused_of_the_peer = Vec::new();
     for seed in first..first + count {
         let generated = generate(seed);
-        // The whole run is wanted even if one plan is not valid.
+        // The whole run is required even if one plan is not valid.
         let Ok(plan) = std::panic::catch_unwind(|| plan(&generated.workload)) else {
             println!("seed {seed} invalid {:?}", generated.features);
             keep(seed, &generated.workload);
@@ -364,10 +364,10 @@ fn live() {
             continue;
         };
         let ours = outcome::of_plan(&plan);
-        let mut asked = ask(&mut peer, &generated.workload, &ours);
+        let mut asked = ask(&mut karpenter, &generated.workload, &ours);
         if asked.compare(&ours) == Verdict::Open {
             // A few runs may be alike by chance.
-            ask_on(&mut peer, &generated.workload, &ours, &mut asked, MORE_RUNS);
+            ask_on(&mut karpenter, &generated.workload, &ours, &mut asked, MORE_RUNS);
         }
         let workload: Workload = serde_json::from_value(generated.workload.clone()).expect("a workload");
         if asked.refused(&workload) > 0 {
@@ -377,7 +377,7 @@ fn live() {
         // What can be shown counts for more than what may be chance.
         let or_chance = verdict == Verdict::Open && asked.only_better_by_breaking_rules(&workload, &ours);
         if !matches!(verdict, Verdict::Same | Verdict::FewerTypes)
-            && let Some(what) = explain(&mut peer, &generated.workload, or_chance)
+            && let Some(what) = explain(&mut karpenter, &generated.workload, or_chance)
         {
             verdict = Verdict::Without(what);
         }
@@ -390,7 +390,7 @@ fn live() {
         }
         writeln!(record, "{seed}\t{name}\t{ours}\t{}", listed.join("\t")).expect("a string grows");
         println!(
-            "seed {seed} {name} {:?}\n  ours   {ours}\n  peer's {listed:#?}",
+            "seed {seed} {name} {:?}\n  ours   {ours}\n  Karpenter's {listed:#?}",
             generated.features
         );
         keep(seed, &generated.workload);
@@ -402,7 +402,7 @@ fn live() {
     }
     tally.report("live");
     println!(
-        "report: packing differential (live): the checker refuses plans of the peer's for {} workloads: {refused_of_the_peer:?}",
+        "report: packing differential (live): the checker refuses plans of Karpenter's for {} workloads: {refused_of_the_peer:?}",
         refused_of_the_peer.len()
     );
     assert!(

@@ -1,4 +1,4 @@
-//! Labels that a standing node does not have. The peer keeps what pods on a node say about its labels: once one that only
+//! Labels that a standing node does not have. Karpenter keeps what pods on a node say about its labels: once one that only
 //! excludes values of a label is on a node without that label, the node counts as one that may have any other value, and a pod
 //! that selects one is put there, where it can never run. This crate goes by the labels the node has. Where that is the cause,
 //! both agree as soon as no pod excludes values of labels that some node does not have.

@@ -11,7 +11,7 @@ pub fn of_plan(plan: &Plan) -> String {
     of_json(&serde_json::to_value(plan).expect("a plan is JSON"))
 }
 
-/// Of a plan in the form of docs/packing.md, ours or the peer's.
+/// Of a plan in the form of docs/packing.md, ours or Karpenter's.
 pub fn of_json(plan: &Value) -> String {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let claims = list(&plan["newClaims"]);
@@ -72,7 +72,7 @@ fn short(name: &Value) -> String {
         .to_owned()
 }
 
-/// The zones a claim's requirement names, to take or to avoid: the peer prints them, ours are in its requirements.
+/// The zones a claim's requirement names, to take or to avoid: Karpenter prints them, ours are in its requirements.
 fn zone_values(claim: &Value) -> Vec<String> {
     let listed = match claim.get("zones") {
         Some(zones) => zones.as_array().cloned().unwrap_or_default(),

@@ -13,12 +13,12 @@ const APPS: [&str; 4] = ["web", "data", "cache", "batch"];
 
 pub fn waiting(random: &mut Random, features: &BTreeSet<&str>) -> Vec<Value> {
     let mut list: Vec<Value> = Vec::new();
-    let wanted = random.between(1, 40);
+    let required = random.between(1, 40);
     let mut group = 0;
-    while list.len() < wanted {
+    while list.len() < required {
         let template = template(random, features);
         let name = format!("g{group}");
-        for number in 0..random.between(1, 10).min(wanted - list.len()) {
+        for number in 0..random.between(1, 10).min(required - list.len()) {
             let mut pod = template.clone();
             pod["metadata"]["name"] = json!(format!("{name}-{number}"));
             pod["metadata"]["uid"] = json!(format!("{name}-{number:02}"));
@@ -190,7 +190,7 @@ fn node_term(random: &mut Random) -> Value {
     json!({"matchExpressions": expressions})
 }
 
-/// Weights differ: equal ones are ordered at random by the peer.
+/// Weights differ: equal ones are ordered at random by Karpenter.
 fn weighted(random: &mut Random, one: impl Fn(&mut Random) -> (&'static str, Value)) -> Value {
     let list: Vec<Value> = (0..random.between(1, 3))
         .map(|index| {

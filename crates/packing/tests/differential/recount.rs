@@ -1,4 +1,4 @@
-//! Where the peer counts topology anew in the middle of a batch, or takes two constraints for one. A spread constraint is
+//! Where Karpenter counts topology again in the middle of a batch, or takes two constraints for one. A spread constraint is
 //! told apart by the alternatives of its pod's node affinity, and one that comes up when a pod gives up an alternative
 //! knows nothing of pods placed earlier in the batch; constraints that differ only in `minDomains` are one to it, with the
 //! `minDomains` of whichever came first.

@@ -1,4 +1,4 @@
-//! The peer counts topology anew once a pod has given up on avoiding taints: spread constraints are told apart by the
+//! Karpenter counts topology again once a pod has given up on avoiding taints: spread constraints are told apart by the
 //! tolerations of their pod, and the new one knows nothing of pods placed earlier in the batch; the domains of an affinity
 //! are those the first pod that brought it tolerates. Where that is the cause, both agree as soon as every pod tolerates
 //! such taints from the start.

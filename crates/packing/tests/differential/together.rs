@@ -1,4 +1,4 @@
-//! Several constraints on one key. The peer lets each of them pick a domain without looking at the others, and a pod whose
+//! Several constraints on one key. Karpenter lets each of them pick a domain without looking at the others, and a pod whose
 //! constraints pick differently stays over although some domain suits them all; this crate decides them together. Where that
 //! is the cause, both agree as soon as no pod has more than one constraint on a key.
 

@@ -1,6 +1,6 @@
-//! Domains that nobody can open a node in. The peer may pick one for a spread constraint, because a NodePool names it, and
+//! Domains that nobody can open a node in. Karpenter may pick one for a spread constraint, because a NodePool names it, and
 //! then finds no instance type there; this crate goes on to the next best. And anti-affinity of pods that come does not
-//! know, to the peer, of domains that only standing nodes have: such a node it never takes. Where that is the cause, both
+//! know, to Karpenter, of domains that only standing nodes have: such a node it never takes. Where that is the cause, both
 //! agree as soon as NodePools name, and nodes stand in, only domains that some instance type is to be had in.
 
 use std::collections::BTreeSet;

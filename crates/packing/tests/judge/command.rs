@@ -88,7 +88,7 @@ pub fn problems(snapshot: &Snapshot, pending: &[Pod], command: &Command) -> Vec<
     problems
 }
 
-/// Whether somebody makes the pod anew once its node is gone.
+/// Whether somebody makes the pod again once its node is gone.
 fn comes_back(pod: &Pod) -> bool {
     let owned_by = |kind: &str| {
         let owners = &pod.metadata.owner_references;

@@ -15,7 +15,7 @@ use slipway_packing::disrupt::Command;
 use slipway_packing::model::{NewClaim, Plan, Pod, ResourceList, Snapshot};
 use slipway_packing::quantity::Quantity;
 
-use places::{Place, Places};
+use places::{NodeLoad, Places};
 
 /// Fails with everything that is wrong.
 pub fn check(snapshot: &Snapshot, pods: &[Pod], plan: &Plan) {
@@ -54,14 +54,14 @@ fn every_pod_once(pods: &[Pod], plan: &Plan, problems: &mut Vec<String>) {
     let mut seen: Vec<&String> = plan.new_claims.iter().flat_map(|claim| &claim.pods).collect();
     seen.extend(plan.existing.iter().flat_map(|assignment| &assignment.pods));
     seen.extend(plan.unschedulable.iter().map(|refusal| &refusal.pod));
-    let mut wanted: Vec<String> = pods.iter().map(|pod| pod.metadata.reference()).collect();
+    let mut required: Vec<String> = pods.iter().map(|pod| pod.metadata.reference()).collect();
     seen.sort();
-    wanted.sort();
-    if !seen.iter().copied().eq(&wanted) {
+    required.sort();
+    if !seen.iter().copied().eq(&required) {
         problems.push(format!(
             "not every pod is decided once: {} decisions for {} pods",
             seen.len(),
-            wanted.len()
+            required.len()
         ));
     }
     for refusal in &plan.unschedulable {
@@ -187,7 +187,7 @@ fn named(pod: &Pod) -> String {
 }
 
 /// Whether two places could be in one domain.
-fn share(one: &Place<'_>, other: &Place<'_>, key: &str) -> bool {
+fn share(one: &NodeLoad<'_>, other: &NodeLoad<'_>, key: &str) -> bool {
     if key == selection::HOSTNAME {
         return one.host == other.host;
     }

@@ -17,7 +17,7 @@ use super::selection::{HOSTNAME, Labels, allows, normal, selected, tolerated};
 use super::volumes::Attached;
 
 /// A place pods were put: a node, or one (claim, instance type, offering) the cloud may choose.
-pub struct Place<'a> {
+pub struct NodeLoad<'a> {
     pub host: String,
     pub labels: Rc<Labels>,
     pub taints: Vec<Taint>,
@@ -28,7 +28,7 @@ pub struct Place<'a> {
     pub going: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> NodeLoad<'a> {
     pub fn new_pods(&self) -> &[&'a Pod] {
         &self.pods[self.before..]
     }
@@ -82,7 +82,7 @@ impl<'c, 'a> Places<'c, 'a> {
         }
     }
 
-    pub fn of_plan(mut self, plan: &Plan) -> Vec<Place<'a>> {
+    pub fn of_plan(mut self, plan: &Plan) -> Vec<NodeLoad<'a>> {
         let mut assigned: HashMap<&str, Vec<&'a Pod>> = HashMap::new();
         for assignment in &plan.existing {
             let pods = assignment.pods.iter().map(|name| self.by_name[name]);
@@ -123,7 +123,7 @@ impl<'c, 'a> Places<'c, 'a> {
         self.snapshot.deleting_nodes.iter().any(|going| going == name)
     }
 
-    fn node(&mut self, node: &'a Node, claim: Option<&'a NodeClaim>, new: Vec<&'a Pod>) -> Place<'a> {
+    fn node(&mut self, node: &'a Node, claim: Option<&'a NodeClaim>, new: Vec<&'a Pod>) -> NodeLoad<'a> {
         let name = &node.metadata.name;
         let has = |label: &str| {
             node.metadata
@@ -157,7 +157,7 @@ impl<'c, 'a> Places<'c, 'a> {
             Some(claim) if !has("karpenter.sh/registered") => &claim.metadata.labels,
             _ => &node.metadata.labels,
         };
-        let mut place = Place {
+        let mut place = NodeLoad {
             host: labels.get(HOSTNAME).unwrap_or(name).clone(),
             labels: Rc::new(exact(labels)),
             taints,
@@ -171,11 +171,11 @@ impl<'c, 'a> Places<'c, 'a> {
         place
     }
 
-    fn on_its_way(&mut self, claim: &'a NodeClaim, new: Vec<&'a Pod>) -> Place<'a> {
+    fn on_its_way(&mut self, claim: &'a NodeClaim, new: Vec<&'a Pod>) -> NodeLoad<'a> {
         let name = &claim.metadata.name;
         let mut taints = claim.spec.taints.clone();
         taints.retain(|taint| !is_ephemeral(taint));
-        let mut place = Place {
+        let mut place = NodeLoad {
             host: claim.metadata.labels.get(HOSTNAME).unwrap_or(name).clone(),
             labels: Rc::new(exact(&claim.metadata.labels)),
             taints,
@@ -188,7 +188,7 @@ impl<'c, 'a> Places<'c, 'a> {
     }
 
     /// Puts pods on what stands and checks each and all of them.
-    fn fill(&mut self, place: &mut Place<'a>, name: &str, new: Vec<&'a Pod>, allocatable: &ResourceList) {
+    fn fill(&mut self, place: &mut NodeLoad<'a>, name: &str, new: Vec<&'a Pod>, allocatable: &ResourceList) {
         place.before = place.pods.len();
         if new.is_empty() {
             return;
@@ -210,17 +210,17 @@ impl<'c, 'a> Places<'c, 'a> {
             }
         }
         place.pods.extend(new);
-        for (resource, wanted) in &total(place.pods.iter().copied()) {
+        for (resource, required) in &total(place.pods.iter().copied()) {
             let has = allocatable.get(resource).copied().unwrap_or(Quantity::ZERO);
-            if *wanted > has {
+            if *required > has {
                 self.problems
-                    .push(format!("{name}: {wanted} of {resource} wanted, {has} there"));
+                    .push(format!("{name}: {required} of {resource} required, {has} there"));
             }
         }
         self.check_ports(&place.pods, name);
     }
 
-    fn claim(&mut self, claim: &NewClaim, index: usize) -> Option<Place<'a>> {
+    fn claim(&mut self, claim: &NewClaim, index: usize) -> Option<NodeLoad<'a>> {
         let pods: Vec<&'a Pod> = claim.pods.iter().map(|name| self.by_name[name]).collect();
         let name = format!("claim {index}");
         if claim.instance_types.is_empty() || pods.is_empty() {
@@ -245,9 +245,10 @@ impl<'c, 'a> Places<'c, 'a> {
                 .push(format!("{name}: {} takes no new nodes", claim.node_pool));
         }
         let said = self.said(claim, pool)?;
-        for (key, wanted, values) in too_few(claim, &said) {
-            self.problems
-                .push(format!("{name}: {wanted} values of {key} wanted, {values} there"));
+        for (key, required, values) in too_few(claim, &said) {
+            self.problems.push(format!(
+                "{name}: {required} values of {key} required, {values} there"
+            ));
         }
         let requests = total(pods.iter().copied());
         let attached = self.volumes.of(&pods);
@@ -279,16 +280,16 @@ impl<'c, 'a> Places<'c, 'a> {
                     ));
                 }
             }
-            let mut wanted = requests.clone();
-            add(&mut wanted, &own.daemons);
+            let mut required = requests.clone();
+            add(&mut required, &own.daemons);
             let fits = |holds: &ResourceList| {
-                wanted.iter().all(|(resource, wanted)| {
-                    *wanted <= holds.get(resource).copied().unwrap_or(Quantity::ZERO)
+                required.iter().all(|(resource, required)| {
+                    *required <= holds.get(resource).copied().unwrap_or(Quantity::ZERO)
                 })
             };
             if !own.holds.iter().any(fits) {
                 self.problems
-                    .push(format!("{name} as {kind}: nothing on offer holds {wanted:?}"));
+                    .push(format!("{name} as {kind}: nothing on offer holds {required:?}"));
             }
             for (driver, limit) in &own.kind.volume_attachment_limits {
                 let count = attached.get(driver).map_or(0, BTreeSet::len);
@@ -305,7 +306,7 @@ impl<'c, 'a> Places<'c, 'a> {
                     .push(format!("{} on {name}: its volumes are elsewhere", named(pod)));
             }
         }
-        Some(Place {
+        Some(NodeLoad {
             host: name,
             labels: said.labels.clone(),
             taints: taints.clone(),
@@ -378,7 +379,7 @@ impl<'c, 'a> Places<'c, 'a> {
             .max_by_key(|pod| pod.metadata.creation_timestamp.clone())
     }
 
-    fn check_volumes(&mut self, place: &Place<'a>, name: &str, limits: &BTreeMap<String, u32>) {
+    fn check_volumes(&mut self, place: &NodeLoad<'a>, name: &str, limits: &BTreeMap<String, u32>) {
         if place.new_pods().is_empty() {
             return;
         }
@@ -453,8 +454,8 @@ fn holds(claim: &NewClaim, kind: &InstanceType) -> Vec<ResourceList> {
             claim
                 .requirements
                 .iter()
-                .filter(|wanted| wanted.key == own.key)
-                .all(|wanted| own.values.iter().any(|value| allows(wanted, Some(value))))
+                .filter(|required| required.key == own.key)
+                .all(|required| own.values.iter().any(|value| allows(required, Some(value))))
         });
         if !offering.available || !allowed {
             continue;
@@ -481,25 +482,25 @@ fn outside<'p>(pool: &'p NodePool, labels: &'p Labels) -> Option<&'p str> {
             .get(normal(key))
             .is_some_and(|values| values.iter().any(|own| own != *value))
     });
-    let by_requirement = template.spec.requirements.iter().find(|wanted| {
+    let by_requirement = template.spec.requirements.iter().find(|required| {
         labels
-            .get(normal(&wanted.key))
-            .is_some_and(|values| !values.iter().all(|value| allows(wanted, Some(value))))
+            .get(normal(&required.key))
+            .is_some_and(|values| !values.iter().all(|value| allows(required, Some(value))))
     });
     let nothing = labels.iter().find(|(_, values)| values.is_empty());
     by_label
         .map(|(key, _)| key.as_str())
-        .or_else(|| by_requirement.map(|wanted| wanted.key.as_str()))
+        .or_else(|| by_requirement.map(|required| required.key.as_str()))
         .or_else(|| nothing.map(|(key, _)| key.as_str()))
 }
 
 /// Labels of which the claim's types offer fewer values than it says they have to.
 fn too_few<'c>(claim: &'c NewClaim, said: &Said<'_>) -> Vec<(&'c str, u32, usize)> {
-    let wanted = claim
+    let required = claim
         .requirements
         .iter()
         .filter_map(|own| Some((own, own.min_values?)));
-    wanted
+    required
         .map(|(own, least)| {
             let values: BTreeSet<&String> = said
                 .types
@@ -523,15 +524,15 @@ fn labels_of(claim: &NewClaim, kind: &InstanceType) -> Labels {
     {
         labels.insert(own.key.clone(), own.values.iter().cloned().collect());
     }
-    for wanted in &claim.requirements {
-        match labels.get_mut(&wanted.key) {
-            Some(values) => values.retain(|value| allows(wanted, Some(value))),
-            None if wanted.operator == Operator::In => {
-                labels.insert(wanted.key.clone(), wanted.values.iter().cloned().collect());
+    for required in &claim.requirements {
+        match labels.get_mut(&required.key) {
+            Some(values) => values.retain(|value| allows(required, Some(value))),
+            None if required.operator == Operator::In => {
+                labels.insert(required.key.clone(), required.values.iter().cloned().collect());
             }
             // A label of which only some values are excluded is given another one.
-            None if matches!(wanted.operator, Operator::NotIn | Operator::Exists) => {
-                labels.insert(wanted.key.clone(), BTreeSet::from(["given".to_owned()]));
+            None if matches!(required.operator, Operator::NotIn | Operator::Exists) => {
+                labels.insert(required.key.clone(), BTreeSet::from(["given".to_owned()]));
             }
             None => {}
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use slipway_packing::model::{Pod, PodAffinityTerm, Snapshot};
 
-use super::places::Place;
+use super::places::NodeLoad;
 use super::selection::{HOSTNAME, matches, namespaces, required_terms};
 use super::{named, share};
 
@@ -12,7 +12,7 @@ use super::{named, share};
 struct Carried<'a> {
     term: &'a PodAffinityTerm,
     namespaces: BTreeSet<String>,
-    /// Place and pod.
+    /// NodeLoad and pod.
     by: Vec<(usize, usize)>,
 }
 
@@ -26,7 +26,7 @@ impl Carried<'_> {
 /// Terms that are the same, once.
 fn carried<'a>(
     snapshot: &Snapshot,
-    places: &[Place<'a>],
+    places: &[NodeLoad<'a>],
     terms_of: impl Fn(&'a Pod) -> &'a [PodAffinityTerm],
 ) -> Vec<Carried<'a>> {
     let mut known: HashMap<(&PodAffinityTerm, &str), usize> = HashMap::new();
@@ -51,8 +51,8 @@ fn carried<'a>(
 }
 
 /// Where a term finds pods: their place and position.
-fn found(carried: &Carried<'_>, places: &[Place<'_>]) -> Vec<Vec<usize>> {
-    let of = |place: &Place<'_>| {
+fn found(carried: &Carried<'_>, places: &[NodeLoad<'_>]) -> Vec<Vec<usize>> {
+    let of = |place: &NodeLoad<'_>| {
         let pods = place.pods.iter().enumerate();
         pods.filter(|(_, pod)| carried.selects(pod))
             .map(|(position, _)| position)
@@ -62,7 +62,7 @@ fn found(carried: &Carried<'_>, places: &[Place<'_>]) -> Vec<Vec<usize>> {
 }
 
 /// No pod shares a domain with a pod that it, or that pod, keeps away from.
-pub fn apart(snapshot: &Snapshot, places: &[Place<'_>], problems: &mut Vec<String>) {
+pub fn apart(snapshot: &Snapshot, places: &[NodeLoad<'_>], problems: &mut Vec<String>) {
     for carried in carried(snapshot, places, anti_affinity_of) {
         let found = found(&carried, places);
         let key = &carried.term.topology_key;
@@ -98,7 +98,7 @@ pub fn apart(snapshot: &Snapshot, places: &[Place<'_>], problems: &mut Vec<Strin
 }
 
 /// Every new pod that wants company has it.
-pub fn together(snapshot: &Snapshot, places: &[Place<'_>], problems: &mut Vec<String>) {
+pub fn together(snapshot: &Snapshot, places: &[NodeLoad<'_>], problems: &mut Vec<String>) {
     for carried in carried(snapshot, places, affinity_of) {
         let found = found(&carried, places);
         let key = &carried.term.topology_key;
@@ -137,11 +137,11 @@ pub fn together(snapshot: &Snapshot, places: &[Place<'_>], problems: &mut Vec<St
 fn started_once(
     carried: &Carried<'_>,
     found: &[Vec<usize>],
-    places: &[Place<'_>],
+    places: &[NodeLoad<'_>],
     problems: &mut Vec<String>,
 ) {
     let key = &carried.term.topology_key;
-    let domain_of = |place: &Place<'_>| -> Option<String> {
+    let domain_of = |place: &NodeLoad<'_>| -> Option<String> {
         if key == HOSTNAME {
             return Some(place.host.clone());
         }
@@ -187,7 +187,7 @@ fn started_once(
         started.extend(domain_of(at).filter(|domain| !joinable.contains(domain)));
     }
     if started.len() > usize::from(!met_before) {
-        problems.push(format!("pods that belong together started anew in {started:?}"));
+        problems.push(format!("pods that belong together started again in {started:?}"));
     }
 }
 

@@ -25,15 +25,15 @@ pub fn tolerated(taints: &[Taint], tolerations: &[Toleration]) -> bool {
         })
 }
 
-pub fn allows(wanted: &RequirementSpec, value: Option<&str>) -> bool {
-    let listed = |value: &str| wanted.values.iter().any(|own| own == value);
+pub fn allows(required: &RequirementSpec, value: Option<&str>) -> bool {
+    let listed = |value: &str| required.values.iter().any(|own| own == value);
     let number = || {
         Some((
             value?.parse::<i64>().ok()?,
-            wanted.values.first()?.parse::<i64>().ok()?,
+            required.values.first()?.parse::<i64>().ok()?,
         ))
     };
-    match wanted.operator {
+    match required.operator {
         Operator::In => value.is_some_and(listed),
         Operator::NotIn => !value.is_some_and(listed),
         Operator::Exists => value.is_some(),
@@ -58,11 +58,13 @@ pub fn normal(key: &str) -> &str {
 }
 
 /// Whether all of these can hold on a node with these labels.
-pub fn all_hold(wanted: &[RequirementSpec], labels: &Labels) -> bool {
-    wanted.iter().all(|wanted| match labels.get(normal(&wanted.key)) {
-        Some(values) => values.iter().any(|value| allows(wanted, Some(value))),
-        None => allows(wanted, None),
-    })
+pub fn all_hold(required: &[RequirementSpec], labels: &Labels) -> bool {
+    required
+        .iter()
+        .all(|required| match labels.get(normal(&required.key)) {
+            Some(values) => values.iter().any(|value| allows(required, Some(value))),
+            None => allows(required, None),
+        })
 }
 
 /// The alternatives of a pod's required node affinity; none means there is none.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use slipway_packing::model::{Pod, Snapshot, TopologySpreadConstraint};
 use slipway_packing::requirement::{Operator, RequirementSpec};
 
-use super::places::Place;
+use super::places::NodeLoad;
 use super::selection::{HOSTNAME, allows, matches, normal, required_terms, selected, tolerated};
 
 /// One constraint as pods that are alike carry it.
@@ -37,7 +37,7 @@ impl Shared<'_> {
     }
 
     /// Whether a place takes part: by default nodes the pod does not select are left out, tainted ones are not.
-    fn includes(&self, place: &Place<'_>) -> bool {
+    fn includes(&self, place: &NodeLoad<'_>) -> bool {
         (!self.honors_affinity() || selected(self.example, &place.labels))
             && (!self.honors_taints() || tolerated(&place.taints, &self.example.spec.tolerations))
     }
@@ -60,16 +60,16 @@ impl Shared<'_> {
             .iter()
             .filter(|(own, _)| normal(own) == key)
             .all(|(_, value)| value == domain);
-        let of_key = |wanted: &&RequirementSpec| normal(&wanted.key) == key;
+        let of_key = |required: &&RequirementSpec| normal(&required.key) == key;
         let by_term = |term: &&[RequirementSpec]| {
             let mut own = term.iter().filter(of_key);
-            own.all(|wanted| allows(wanted, Some(domain)))
+            own.all(|required| allows(required, Some(domain)))
         };
         by_selector && required_terms(self.example).is_none_or(|terms| terms.iter().any(by_term))
     }
 }
 
-pub fn even(snapshot: &Snapshot, places: &[Place<'_>], problems: &mut Vec<String>) {
+pub fn even(snapshot: &Snapshot, places: &[NodeLoad<'_>], problems: &mut Vec<String>) {
     let mut seen: HashSet<String> = HashSet::new();
     for place in places {
         for pod in place.new_pods() {
@@ -97,9 +97,9 @@ pub fn even(snapshot: &Snapshot, places: &[Place<'_>], problems: &mut Vec<String
     }
 }
 
-fn judge(snapshot: &Snapshot, places: &[Place<'_>], shared: &Shared<'_>, problems: &mut Vec<String>) {
+fn judge(snapshot: &Snapshot, places: &[NodeLoad<'_>], shared: &Shared<'_>, problems: &mut Vec<String>) {
     let constraint = shared.constraint;
-    let new = || places.iter().flat_map(Place::new_pods);
+    let new = || places.iter().flat_map(NodeLoad::new_pods);
     // A pod may give up all but the last alternative: which nodes it looked at is not known then.
     let alternatives = required_terms(shared.example).map_or(0, |terms| terms.len());
     if !shared.counts(shared.example)
@@ -110,8 +110,8 @@ fn judge(snapshot: &Snapshot, places: &[Place<'_>], shared: &Shared<'_>, problem
     {
         return;
     }
-    let count = |place: &Place<'_>| place.pods.iter().filter(|pod| shared.counts(pod)).count();
-    let got_one = |place: &Place<'_>| place.new_pods().iter().any(|pod| shared.counts(pod));
+    let count = |place: &NodeLoad<'_>| place.pods.iter().filter(|pod| shared.counts(pod)).count();
+    let got_one = |place: &NodeLoad<'_>| place.new_pods().iter().any(|pod| shared.counts(pod));
     if constraint.topology_key == HOSTNAME {
         if snapshot.options.improvements.hostname_spread_as_kube_scheduler {
             return;
@@ -124,7 +124,7 @@ fn judge(snapshot: &Snapshot, places: &[Place<'_>], shared: &Shared<'_>, problem
         }
         return;
     }
-    let domain_of = |place: &Place<'_>| -> Option<String> {
+    let domain_of = |place: &NodeLoad<'_>| -> Option<String> {
         let values = place.labels.get(&constraint.topology_key)?;
         (values.len() == 1).then(|| values.first().cloned()).flatten()
     };
@@ -148,7 +148,7 @@ fn judge(snapshot: &Snapshot, places: &[Place<'_>], shared: &Shared<'_>, problem
         .collect();
     let short = constraint
         .min_domains
-        .is_some_and(|wanted| (supported.len() as i32) < wanted);
+        .is_some_and(|required| (supported.len() as i32) < required);
     let least = if short {
         0
     } else {

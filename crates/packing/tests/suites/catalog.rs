@@ -4,7 +4,7 @@ use slipway_packing::labels;
 use slipway_packing::model::{InstanceType, Offering, Overhead};
 use slipway_packing::requirement::Operator;
 
-use super::stage::label_of;
+use super::environment::label_of;
 use super::words;
 use crate::cluster::{
     default_types, instance_type, offering, requirement, types, with_offerings, with_requirement,
@@ -96,12 +96,12 @@ pub fn keep(types: &mut Vec<InstanceType>, text: &str) {
         types.truncate(count);
         return;
     }
-    let wanted = words::requirements(&text.replace(',', "&"));
+    let required = words::requirements(&text.replace(',', "&"));
     types.retain(|kind| {
-        wanted.iter().any(|wanted| {
-            let own = kind.requirements.iter().find(|own| own.key == wanted.key);
-            let hit = own.is_some_and(|own| own.values.iter().any(|value| wanted.values.contains(value)));
-            hit == (wanted.operator == Operator::In)
+        required.iter().any(|required| {
+            let own = kind.requirements.iter().find(|own| own.key == required.key);
+            let hit = own.is_some_and(|own| own.values.iter().any(|value| required.values.contains(value)));
+            hit == (required.operator == Operator::In)
         })
     });
 }

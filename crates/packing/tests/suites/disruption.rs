@@ -2,13 +2,13 @@
 
 use slipway_packing::disrupt::{Method, Outcome, Totals, eviction_cost, is_worth_it, score};
 
+use super::environment::Environment;
 use super::expect::number;
-use super::stage::Stage;
 use super::words;
 use crate::cluster::condition;
 use crate::judged::{disrupt, next_command};
 
-impl Stage {
+impl Environment {
     /// False if the line is not of this kind.
     pub fn disruption(&mut self, line: &[&str]) -> bool {
         match line[0] {
@@ -123,12 +123,12 @@ impl Stage {
                 }
             }
             "into-req" => {
-                let wanted = words::requirement(line[1]);
+                let required = words::requirement(line[1]);
                 let claim = &self.command().replacements[0];
-                let own = claim.requirements.iter().find(|own| own.key == wanted.key);
+                let own = claim.requirements.iter().find(|own| own.key == required.key);
                 assert_eq!(
                     own.map(|own| &own.values),
-                    Some(&wanted.values),
+                    Some(&required.values),
                     "{:?}",
                     claim.requirements
                 );

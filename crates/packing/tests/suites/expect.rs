@@ -7,7 +7,7 @@ use slipway_packing::model::{NewClaim, Node};
 use slipway_packing::requirement::Requirement;
 use slipway_packing::requirements::Requirements;
 
-use super::stage::Stage;
+use super::environment::Environment;
 use super::words;
 
 const QUESTIONS: [&str; 23] = [
@@ -36,7 +36,7 @@ const QUESTIONS: [&str; 23] = [
     "used-pools",
 ];
 
-impl Stage {
+impl Environment {
     /// One line that asks a question; false if the line is not of this kind.
     pub fn expect(&mut self, line: &[&str]) -> bool {
         if !QUESTIONS.contains(&line[0]) {
@@ -251,7 +251,7 @@ impl Stage {
 
     fn expect_types_fit(&self, pod: &str, line: &[&str]) {
         let claim = self.claim(pod);
-        let wanted = Requirements::from_specs(
+        let required = Requirements::from_specs(
             &line
                 .iter()
                 .map(|word| words::requirement(word))
@@ -261,11 +261,11 @@ impl Stage {
         for name in &claim.instance_types {
             let kind = self.types.iter().find(|kind| kind.name == *name).expect("a type");
             let own = Requirements::from_specs(&kind.requirements);
-            assert!(own.intersects(&wanted).is_ok(), "{name}");
+            assert!(own.intersects(&required).is_ok(), "{name}");
             let offered = kind.offerings.iter().any(|offering| {
                 offering.available
                     && Requirements::from_specs(&offering.requirements)
-                        .intersects(&wanted)
+                        .intersects(&required)
                         .is_ok()
             });
             assert!(offered, "{name}");
@@ -329,10 +329,10 @@ impl Stage {
 /// Whether a node's labels agree with a requirement.
 fn holds(node: &Node, word: &str) -> bool {
     let spec = words::requirement(word);
-    let wanted = Requirement::new(&spec.key, spec.operator, spec.values.clone(), None);
+    let required = Requirement::new(&spec.key, spec.operator, spec.values.clone(), None);
     match node.metadata.labels.get(&spec.key) {
-        Some(value) => wanted.has(value),
-        None => wanted.allows_absence(),
+        Some(value) => required.has(value),
+        None => required.allows_absence(),
     }
 }
 

@@ -7,12 +7,12 @@
 
 mod catalog;
 mod disruption;
+mod environment;
 mod expect;
 mod names;
 mod nodes;
 mod pods;
 mod pools;
-mod stage;
 mod storage;
 mod words;
 
@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::report;
-use stage::Stage;
+use environment::Environment;
 
 /// A suite of Karpenter v1.15.0, how many cases it has, and how many of them are played.
 struct Suite {
@@ -191,14 +191,15 @@ fn read(suite: &str) -> Vec<Case> {
 fn play(case: &Case) -> Option<String> {
     let mut at = case.place.clone();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut stage = Stage::new();
+        let mut environment = Environment::new();
         for (place, line) in &case.lines {
             at.clone_from(place);
             let words: Vec<&str> = line.split_whitespace().collect();
-            let known = stage.set_up(&words) || stage.expect(&words) || stage.disruption(&words);
+            let known =
+                environment.set_up(&words) || environment.expect(&words) || environment.disruption(&words);
             assert!(known, "unknown line {line:?}");
         }
-        assert!(stage.asked > 0, "the case asks nothing");
+        assert!(environment.asked > 0, "the case asks nothing");
     }));
     let panic = outcome.err()?;
     let message = panic

@@ -1,4 +1,4 @@
-//! Whether the lists of cases are complete, asked of the peer's sources where Go has them.
+//! Whether the lists of cases are complete, asked of Karpenter's sources where Go has them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use super::{SUITES, read};
 
 const MODULE: &str = "sigs.k8s.io/karpenter@v1.15.0";
 
-/// Where the peer's sources are; none without Go, or before the module was downloaded.
+/// Where Karpenter's sources are; none without Go, or before the module was downloaded.
 fn sources() -> Option<PathBuf> {
     let output = Command::new("go").args(["env", "GOMODCACHE"]).output().ok()?;
     let cache = String::from_utf8(output.stdout).ok()?;
@@ -52,7 +52,7 @@ fn every_case_is_listed() {
         return;
     }
     let Some(sources) = sources() else {
-        println!("report: packing suites: the peer's sources are not here, the lists were not compared");
+        println!("report: packing suites: Karpenter's sources are not here, the lists were not compared");
         return;
     };
     for suite in &SUITES {
@@ -64,7 +64,7 @@ fn every_case_is_listed() {
         let listed: Vec<String> = read(suite.name).into_iter().map(|case| case.name).collect();
         assert_eq!(listed, expected, "{}", suite.name);
     }
-    println!("report: packing suites: every case of the peer is listed");
+    println!("report: packing suites: every case of Karpenter is listed");
 }
 
 #[test]

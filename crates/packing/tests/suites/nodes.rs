@@ -3,11 +3,11 @@
 use slipway_packing::labels;
 use slipway_packing::model::{InstanceType, Node, NodeClaim};
 
-use super::stage::Stage;
+use super::environment::Environment;
 use super::words;
 use crate::cluster::condition;
 
-impl Stage {
+impl Environment {
     /// `bound-each n*3 name …`: a pod of the line on each node whose name begins so.
     pub fn put_on_each(&mut self, line: &[&str]) {
         let (prefix, most) = line[0]
@@ -166,7 +166,7 @@ impl Stage {
         } else {
             line.iter().map(|word| self.node_name(word)).collect()
         };
-        let ephemeral = super::stage::NOT_READY.split(':').next().expect("a key");
+        let ephemeral = super::environment::NOT_READY.split(':').next().expect("a key");
         for node in self
             .snapshot
             .nodes

@@ -71,7 +71,7 @@ impl<R: Reconciler> Controller<R> {
         self
     }
 
-    /// A change of a child brings back the object that controls it (`ownerReferences` with `controller: true`).
+    /// A change of a child enqueues the object that controls it (`ownerReferences` with `controller: true`).
     pub fn owns<Child>(self) -> Self
     where
         Child: Object + Resource<DynamicType = ()>,
@@ -85,7 +85,7 @@ impl<R: Reconciler> Controller<R> {
         })
     }
 
-    /// A change of another object brings back the objects it is mapped to; both its old and its new state are.
+    /// A change of another object enqueues the objects it is mapped to; both its old and its new state are.
     pub fn watches<Other>(
         self,
         map: impl Fn(&Other, &Context) -> Vec<ObjectKey> + Send + Sync + 'static,

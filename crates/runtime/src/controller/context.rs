@@ -1,4 +1,4 @@
-//! What a controller is given: every door to the outside. A test holds each of them.
+//! What a controller is given: every client of the outside. A test injects each of them.
 
 use std::{fmt, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     writes::Writes,
 };
 
-/// Every door to the outside that a controller has.
+/// Everything outside that a controller reaches.
 #[derive(Clone)]
 pub struct Context {
     pub client: Client,

@@ -26,13 +26,13 @@ use super::{
 };
 use crate::{
     Class, Classified, Next, ObjectKey,
-    informer::{Change, Event, Informer, Informers, Object, Origin, Scope},
+    informer::{Delta, Event, Informer, Informers, Object, Origin, Scope},
     metrics::{ClassLabels, ControllerLabel, ResultLabels, StaleLabels},
     queue::{Item, Priority, Queue},
     writes::{Ledger, Writes},
 };
 
-/// How long an object is put off while the caches do not show its own last write. Their change brings it back
+/// How long an object is put off while the caches do not show its own last write. Their change enqueues it
 /// earlier; this is for kinds whose changes are not mapped to it.
 const STALE_RETRY: Duration = Duration::from_millis(100);
 
@@ -94,7 +94,7 @@ fn feed_own<K: Object>(informer: &Informer<K>, queue: Queue) -> BoxFuture<'stati
     })
 }
 
-fn own_priority<K: Object>(change: &Change<K>) -> Priority {
+fn own_priority<K: Object>(change: &Delta<K>) -> Priority {
     match (change.origin, change.event()) {
         (Origin::Listed, _) => Priority::Low,
         (Origin::Live, Event::Updated { old, new }) if !is_edit(old.as_ref(), new.as_ref()) => {

@@ -117,8 +117,8 @@ impl Context {
         status: &impl Serialize,
     ) -> Result<Option<K>, kube::Error> {
         let current = status_of(object).map_err(kube::Error::SerdeError)?;
-        let wanted = serde_json::to_value(status).map_err(kube::Error::SerdeError)?;
-        let Some(difference) = merge_patch(&current, &wanted) else {
+        let desired = serde_json::to_value(status).map_err(kube::Error::SerdeError)?;
+        let Some(difference) = merge_patch(&current, &desired) else {
             return Ok(None);
         };
         let patch = json!({ "status": difference });
@@ -191,27 +191,27 @@ fn add_types<K: Resource>(body: &mut Value, dynamic: &K::DynamicType) {
     }
 }
 
-/// The JSON merge patch that makes `current` what is `wanted`; nothing if it is already.
-fn merge_patch(current: &Value, wanted: &Value) -> Option<Value> {
-    let (Value::Object(current_fields), Value::Object(wanted_fields)) = (current, wanted) else {
-        return (current != wanted).then(|| without_nulls(wanted));
+/// The JSON merge patch that makes `current` what is `desired`; nothing if it is already.
+fn merge_patch(current: &Value, desired: &Value) -> Option<Value> {
+    let (Value::Object(current_fields), Value::Object(desired_fields)) = (current, desired) else {
+        return (current != desired).then(|| without_nulls(desired));
     };
     let mut patch = serde_json::Map::new();
-    for (name, wanted) in wanted_fields {
+    for (name, desired) in desired_fields {
         match current_fields.get(name) {
-            None if wanted.is_null() => {}
+            None if desired.is_null() => {}
             None => {
-                patch.insert(name.clone(), without_nulls(wanted));
+                patch.insert(name.clone(), without_nulls(desired));
             }
             Some(current) => {
-                if let Some(difference) = merge_patch(current, wanted) {
+                if let Some(difference) = merge_patch(current, desired) {
                     patch.insert(name.clone(), difference);
                 }
             }
         }
     }
     for name in current_fields.keys() {
-        if !wanted_fields.contains_key(name) {
+        if !desired_fields.contains_key(name) {
             patch.insert(name.clone(), Value::Null);
         }
     }
@@ -241,9 +241,9 @@ mod tests {
     fn only_what_differs_is_patched() {
         let current =
             json!({"ready": false, "replicas": 3, "old": 1, "nested": {"a": 1, "b": 2}, "list": [1]});
-        let wanted = json!({"ready": true, "replicas": 3, "nested": {"a": 1, "b": null}, "list": [1, 2]});
+        let desired = json!({"ready": true, "replicas": 3, "nested": {"a": 1, "b": null}, "list": [1, 2]});
         assert_eq!(
-            merge_patch(&current, &wanted),
+            merge_patch(&current, &desired),
             Some(json!({"ready": true, "old": null, "nested": {"b": null}, "list": [1, 2]}))
         );
         assert_eq!(merge_patch(&current, &current), None);
@@ -268,13 +268,13 @@ mod tests {
         #[test]
         fn a_patch_leads_from_one_to_the_other(
             mut current in documents().prop_filter("objects", Value::is_object),
-            wanted in documents().prop_filter("objects", Value::is_object),
+            desired in documents().prop_filter("objects", Value::is_object),
         ) {
-            match merge_patch(&current, &wanted) {
-                None => prop_assert_eq!(current, wanted),
+            match merge_patch(&current, &desired) {
+                None => prop_assert_eq!(current, desired),
                 Some(patch) => {
                     json_patch::merge(&mut current, &patch);
-                    prop_assert_eq!(current, wanted);
+                    prop_assert_eq!(current, desired);
                 }
             }
         }

@@ -20,7 +20,7 @@ pub enum Origin {
 
 /// One object's change since the subscriber last heard of it.
 #[derive(Debug)]
-pub struct Change<K> {
+pub struct Delta<K> {
     pub key: ObjectKey,
     /// What the subscriber was last told, if anything.
     pub old: Option<Arc<K>>,
@@ -39,7 +39,7 @@ pub enum Event<'a, K> {
     Deleted(&'a Arc<K>),
 }
 
-impl<K> Change<K> {
+impl<K> Delta<K> {
     pub fn event(&self) -> Event<'_, K> {
         match (&self.old, &self.new, &self.last) {
             (None, Some(new), _) => Event::Added(new),
@@ -136,7 +136,7 @@ impl<K> Mailbox<K> {
     }
 
     /// The next change, oldest first; nothing once the watch has stopped and all is read.
-    pub async fn next(&self) -> Option<Change<K>> {
+    pub async fn next(&self) -> Option<Delta<K>> {
         loop {
             {
                 let mut state = self.state.lock();
@@ -151,7 +151,7 @@ impl<K> Mailbox<K> {
                         .remove(&key)
                         .expect("what is in the order is pending");
                     state.give_room_back();
-                    return Some(Change {
+                    return Some(Delta {
                         key,
                         old,
                         new,
@@ -177,7 +177,7 @@ mod tests {
         ObjectKey::namespaced("default", name)
     }
 
-    fn next(mailbox: &Mailbox<&'static str>) -> Option<Change<&'static str>> {
+    fn next(mailbox: &Mailbox<&'static str>) -> Option<Delta<&'static str>> {
         mailbox.next().now_or_never().flatten()
     }
 

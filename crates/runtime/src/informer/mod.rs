@@ -1,9 +1,9 @@
 //! Shared informers: one watch for each kind and scope, however many read it, kept as long as somebody does.
 //! Readers look objects up, find them by index, or subscribe to every change, deletions included.
 
+mod compression;
 mod guard;
 mod mailbox;
-mod packing;
 #[cfg(test)]
 mod property_test;
 mod reader;
@@ -37,15 +37,15 @@ use tokio::sync::watch as channel;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    compression::Encoding,
     guard::Guarded,
-    packing::Packing,
     reader::Handle,
     shared::{Cache, Shared, parse_selector},
     store::Store,
 };
 pub use self::{
     guard::Malformed,
-    mailbox::{Change, Event, Origin},
+    mailbox::{Delta, Event, Origin},
     reader::{Index, Informer, Subscription},
 };
 use crate::{Metrics, Random, Settings, writes::Write};
@@ -160,7 +160,7 @@ struct Set {
     entries: Mutex<HashMap<WatchKey, Entry>>,
     next_id: AtomicU64,
     tasks: Arc<AtomicUsize>,
-    /// By type, its `Packing`.
+    /// By type, its `Encoding`.
     kept_as_text: Mutex<HashMap<TypeId, Box<dyn Any + Send + Sync>>>,
 }
 
@@ -199,15 +199,15 @@ impl Informers {
         }
     }
 
-    /// Objects of this kind are kept as text, each as its difference from another of its kind, and read anew for whoever
-    /// asks: a fraction of the memory, for some microseconds a look. For kinds of which there are very many, each looked
+    /// Objects of this kind are kept as text, each as its difference from another of its kind, and decoded for whoever
+    /// asks: a fraction of the memory, for some microseconds a read. For kinds of which there are very many, each looked
     /// at by its key: `list` and an index read every object they answer. Watches that are already held stay as they are.
     pub fn keep_as_text<K: Object + Serialize>(&self) {
-        let packing: Packing<K> = Packing::json();
+        let encoding: Encoding<K> = Encoding::json();
         self.inner
             .kept_as_text
             .lock()
-            .insert(TypeId::of::<K>(), Box::new(packing));
+            .insert(TypeId::of::<K>(), Box::new(encoding));
     }
 
     /// The informer of a kind known at compile time. `PartialObjectMeta<K>` watches metadata alone.
@@ -291,11 +291,11 @@ impl Informers {
         pruning: Option<Pruning<K>>,
     ) -> Handle<K> {
         let set = &self.inner;
-        let packing = set
+        let encoding = set
             .kept_as_text
             .lock()
             .get(&TypeId::of::<K>())
-            .and_then(|packing| packing.downcast_ref::<Packing<K>>())
+            .and_then(|encoding| encoding.downcast_ref::<Encoding<K>>())
             .copied();
         let scope = key.scope.clone();
         let client = watch::paced(&set.client);
@@ -313,7 +313,7 @@ impl Informers {
             resource,
             selector: scope.labels.as_deref().and_then(parse_selector),
             scope,
-            store: RwLock::new(Store::new(packing)),
+            store: RwLock::new(Store::new(encoding)),
             synced: channel::Sender::new(false),
             metrics: set.metrics.clone(),
             prune: pruning.map(|pruning| pruning.prune),

@@ -16,7 +16,7 @@ use crate::test_server::TestServer;
 const MAPS: &str = "/api/v1/configmaps";
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Disturbance {
     Put(u8),
     Spoil(u8),
     Remove(u8),
@@ -35,51 +35,51 @@ enum Step {
     Read,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        8 => (0..5_u8).prop_map(Step::Put),
-        2 => (0..5_u8).prop_map(Step::Spoil),
-        4 => (0..5_u8).prop_map(Step::Remove),
-        2 => Just(Step::Cut),
-        1 => Just(Step::End),
-        1 => Just(Step::Garble),
-        2 => Just(Step::Compact),
-        1 => Just(Step::Bookmark),
-        1 => Just(Step::Hold),
-        1 => Just(Step::Release),
-        1 => Just(Step::Down),
-        1 => Just(Step::Up),
-        1 => Just(Step::Silent),
-        1 => Just(Step::Speak),
-        6 => (1..3000_u16).prop_map(Step::Wait),
-        4 => Just(Step::Read),
+fn disturbances() -> impl Strategy<Value = Vec<Disturbance>> {
+    let disturbance = prop_oneof![
+        8 => (0..5_u8).prop_map(Disturbance::Put),
+        2 => (0..5_u8).prop_map(Disturbance::Spoil),
+        4 => (0..5_u8).prop_map(Disturbance::Remove),
+        2 => Just(Disturbance::Cut),
+        1 => Just(Disturbance::End),
+        1 => Just(Disturbance::Garble),
+        2 => Just(Disturbance::Compact),
+        1 => Just(Disturbance::Bookmark),
+        1 => Just(Disturbance::Hold),
+        1 => Just(Disturbance::Release),
+        1 => Just(Disturbance::Down),
+        1 => Just(Disturbance::Up),
+        1 => Just(Disturbance::Silent),
+        1 => Just(Disturbance::Speak),
+        6 => (1..3000_u16).prop_map(Disturbance::Wait),
+        4 => Just(Disturbance::Read),
     ];
-    prop::collection::vec(step, 1..60)
+    prop::collection::vec(disturbance, 1..60)
 }
 
-fn apply(server: &TestServer, step: Step, number: usize) {
+fn apply(server: &TestServer, disturbance: Disturbance, number: usize) {
     let metadata = |object: u8| json!({"name": format!("m{object}"), "namespace": "default"});
-    match step {
-        Step::Put(object) => {
+    match disturbance {
+        Disturbance::Put(object) => {
             let value = json!({"metadata": metadata(object), "data": {"v": number.to_string()}});
             server.put(MAPS, value);
         }
-        Step::Spoil(object) => {
+        Disturbance::Spoil(object) => {
             server.put(MAPS, json!({"metadata": metadata(object), "data": 7}));
         }
-        Step::Remove(object) => server.remove(MAPS, Some("default"), &format!("m{object}")),
-        Step::Cut => server.cut(),
-        Step::End => server.end_watches(),
-        Step::Garble => server.garble(),
-        Step::Compact => server.compact(),
-        Step::Bookmark => server.bookmark(),
-        Step::Hold => server.hold_watches(),
-        Step::Release => server.release_watches(),
-        Step::Down => server.set_down(true),
-        Step::Up => server.set_down(false),
-        Step::Silent => server.set_silent(true),
-        Step::Speak => server.set_silent(false),
-        Step::Wait(_) | Step::Read => {}
+        Disturbance::Remove(object) => server.remove(MAPS, Some("default"), &format!("m{object}")),
+        Disturbance::Cut => server.cut(),
+        Disturbance::End => server.end_watches(),
+        Disturbance::Garble => server.garble(),
+        Disturbance::Compact => server.compact(),
+        Disturbance::Bookmark => server.bookmark(),
+        Disturbance::Hold => server.hold_watches(),
+        Disturbance::Release => server.release_watches(),
+        Disturbance::Down => server.set_down(true),
+        Disturbance::Up => server.set_down(false),
+        Disturbance::Silent => server.set_silent(true),
+        Disturbance::Speak => server.set_silent(false),
+        Disturbance::Wait(_) | Disturbance::Read => {}
     }
 }
 
@@ -103,7 +103,7 @@ fn read(subscription: &mut Subscription<ConfigMap>, told: &mut Told) -> Result<(
                 prop_assert_eq!(
                     told.insert(name, value(new)),
                     Some(value(old)),
-                    "a step is missing"
+                    "a disturbance is missing"
                 );
             }
             // What came and went unread is told as gone though it never was told as there.
@@ -115,7 +115,7 @@ fn read(subscription: &mut Subscription<ConfigMap>, told: &mut Told) -> Result<(
     Ok(())
 }
 
-async fn follow(steps: Vec<Step>, packed: bool) -> Result<(), TestCaseError> {
+async fn follow(disturbances: Vec<Disturbance>, compressed: bool) -> Result<(), TestCaseError> {
     let server = TestServer::new();
     let stopped = CancellationToken::new();
     let informers = Informers::new(
@@ -124,22 +124,22 @@ async fn follow(steps: Vec<Step>, packed: bool) -> Result<(), TestCaseError> {
         Random::seeded(9),
         stopped.clone(),
     );
-    if packed {
+    if compressed {
         informers.keep_as_text::<ConfigMap>();
     }
     let informer: Informer<ConfigMap> = informers.get(Scope::all());
     let mut subscription = informer.subscribe();
     let mut told = Told::new();
-    for (number, step) in steps.into_iter().enumerate() {
-        apply(&server, step, number);
-        match step {
-            Step::Wait(milliseconds) => sleep(Duration::from_millis(milliseconds.into())).await,
-            Step::Read => read(&mut subscription, &mut told)?,
+    for (number, disturbance) in disturbances.into_iter().enumerate() {
+        apply(&server, disturbance, number);
+        match disturbance {
+            Disturbance::Wait(milliseconds) => sleep(Duration::from_millis(milliseconds.into())).await,
+            Disturbance::Read => read(&mut subscription, &mut told)?,
             _ => {}
         }
     }
-    for step in [Step::Up, Step::Speak, Step::Release] {
-        apply(&server, step, 0);
+    for disturbance in [Disturbance::Up, Disturbance::Speak, Disturbance::Release] {
+        apply(&server, disturbance, 0);
     }
     // The longest answer that does not come, and the longest wait before asking again.
     sleep(Duration::from_mins(3)).await;
@@ -178,12 +178,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_break_loses_a_change(steps in steps(), packed in any::<bool>()) {
+    fn no_break_loses_a_change(disturbances in disturbances(), compressed in any::<bool>()) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(follow(steps, packed))?;
+        runtime.block_on(follow(disturbances, compressed))?;
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Malformed, Object, Set, WatchKey,
-    mailbox::{Change, Mailbox},
+    mailbox::{Delta, Mailbox},
     shared::Shared,
 };
 use crate::ObjectKey;
@@ -151,7 +151,7 @@ pub struct Subscription<K: Object> {
 
 impl<K: Object> Subscription<K> {
     /// The next change; nothing once the informers were stopped. May be dropped without losing a change.
-    pub async fn next(&mut self) -> Option<Change<K>> {
+    pub async fn next(&mut self) -> Option<Delta<K>> {
         self.mailbox.next().await
     }
 }

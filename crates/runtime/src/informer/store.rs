@@ -11,9 +11,9 @@ use kube::Resource;
 use tokio::time::Instant;
 
 use super::{
+    compression::{Compressor, Encoding, StoredObject},
     guard::{Guarded, Malformed},
     mailbox::{Mailbox, Origin},
-    packing::{Kept, Packer, Packing},
 };
 use crate::ObjectKey;
 
@@ -58,8 +58,8 @@ pub(super) struct Delta {
 }
 
 pub(super) struct Store<K> {
-    objects: AHashMap<ObjectKey, Kept<K>>,
-    packer: Option<Packer<K>>,
+    objects: AHashMap<ObjectKey, StoredObject<K>>,
+    compressor: Option<Compressor<K>>,
     unreadable: AHashMap<ObjectKey, Unreadable<K>>,
     indexes: BTreeMap<&'static str, Index<K>>,
     subscribers: Vec<Weak<Mailbox<K>>>,
@@ -77,10 +77,10 @@ struct Listing {
 }
 
 impl<K: Resource> Store<K> {
-    pub fn new(packing: Option<Packing<K>>) -> Self {
+    pub fn new(encoding: Option<Encoding<K>>) -> Self {
         Self {
             objects: AHashMap::new(),
-            packer: packing.map(Packer::new),
+            compressor: encoding.map(Compressor::new),
             unreadable: AHashMap::new(),
             indexes: BTreeMap::new(),
             subscribers: Vec::new(),
@@ -91,7 +91,7 @@ impl<K: Resource> Store<K> {
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.objects.get(key).map(Kept::object)
+        self.objects.get(key).map(StoredObject::object)
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
@@ -129,7 +129,7 @@ impl<K: Resource> Store<K> {
 
     pub fn indexed(&self, name: &str, value: &str) -> Vec<Arc<K>> {
         let keys = self.indexes.get(name).and_then(|index| index.keys.get(value));
-        let mut found: Vec<(&ObjectKey, &Kept<K>)> = keys
+        let mut found: Vec<(&ObjectKey, &StoredObject<K>)> = keys
             .into_iter()
             .flatten()
             .filter_map(|key| self.objects.get_key_value(key))
@@ -203,7 +203,7 @@ impl<K: Resource> Store<K> {
             delta.malformed -= 1;
             unreadable.last_sound
         } else {
-            let old = self.objects.get(key).map(Kept::object);
+            let old = self.objects.get(key).map(StoredObject::object);
             if let Some(old) = &old
                 && is_not_newer(version, old.as_ref())
             {
@@ -212,7 +212,7 @@ impl<K: Resource> Store<K> {
             old
         };
         let new = Arc::new(object);
-        let kept = Kept::new(&new, self.packer.as_mut());
+        let kept = StoredObject::new(&new, self.compressor.as_mut());
         if let Some(held) = self.objects.get_mut(key) {
             *held = kept;
             if let Some(previous) = &old {

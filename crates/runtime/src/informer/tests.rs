@@ -81,7 +81,7 @@ fn contents(informer: &Informer<ConfigMap>) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
-/// However a kind is kept, one watch serves whoever asks for it. What is kept as text is read anew each time.
+/// However a kind is kept, one watch serves whoever asks for it. What is kept as text is decoded each time.
 #[tokio::test(start_paused = true)]
 async fn a_kind_is_kept_as_text_where_it_was_declared_so() {
     for as_text in [false, true] {

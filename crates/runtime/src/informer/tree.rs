@@ -43,19 +43,19 @@ impl Tree<'_> {
 /// Reads a Kubernetes object. `managedFields` is left out: often the larger half of an object, and of no use to a reader.
 impl<'de> Deserialize<'de> for Tree<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Place::Top.deserialize(deserializer)
+        Position::Top.deserialize(deserializer)
     }
 }
 
 /// Where in an object a value stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     Top,
     Metadata,
     Inside,
 }
 
-impl<'de> DeserializeSeed<'de> for Place {
+impl<'de> DeserializeSeed<'de> for Position {
     type Value = Tree<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree<'de>, D::Error> {
@@ -63,7 +63,7 @@ impl<'de> DeserializeSeed<'de> for Place {
     }
 }
 
-impl<'de> Visitor<'de> for Place {
+impl<'de> Visitor<'de> for Position {
     type Value = Tree<'de>;
 
     fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -319,7 +319,7 @@ impl Campaign {
         let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
         LeaseSpec {
             holder_identity: Some(self.election.identity.clone()),
-            // Rounded up: a record may promise too much patience, never too little.
+            // Rounded up: a record may promise too much time, never too little.
             lease_duration_seconds: Some(self.election.lease_duration.as_secs_f64().ceil() as i32),
             acquire_time: kept
                 .and_then(|spec| spec.acquire_time.clone())

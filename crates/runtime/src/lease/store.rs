@@ -1,4 +1,4 @@
-//! Where the lease is kept: the apiserver, behind a door that the simulation can hold.
+//! Where the lease is kept: the apiserver, behind a trait that the simulation implements.
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -286,8 +286,8 @@ mod tests {
                     json!({"authenticated": known, "user": {"username": "prometheus"}})
                 } else {
                     assert_eq!(review["spec"]["user"], "prometheus");
-                    let wanted = &review["spec"]["nonResourceAttributes"];
-                    json!({"allowed": *wanted == json!({"path": "/metrics", "verb": "get"})})
+                    let desired = &review["spec"]["nonResourceAttributes"];
+                    json!({"allowed": *desired == json!({"path": "/metrics", "verb": "get"})})
                 };
                 let body = kube::client::Body::from(review.to_string().into_bytes());
                 Ok::<_, std::convert::Infallible>(Response::builder().status(201).body(body).unwrap())

@@ -45,7 +45,7 @@ pub fn select<'provider>(
         .collect())
 }
 
-/// The lease: a single package has its own (a peer's, where it is a drop-in), several share Slipway's.
+/// The lease: a single package has its own (that of the provider it replaces, where it is a drop-in), several share Slipway's.
 pub fn lease_name(packages: &[&Package]) -> String {
     let mut prefixes: Vec<String> = packages.iter().map(|package| package.prefix()).collect();
     prefixes.sort();

@@ -18,7 +18,7 @@ fn providers() -> Vec<Provider> {
     }];
     let mut provider = Provider::new("toy");
     provider.packages = vec![package];
-    provider.flags = vec![duration_flag("toy-patience", "5s", "How long the toy waits")];
+    provider.flags = vec![duration_flag("toy-timeout", "5s", "How long the toy waits")];
     provider.gates = vec![Gate {
         name: "Hoist",
         stage: Stage::Alpha,
@@ -65,7 +65,7 @@ fn the_defaults_are_cluster_apis() {
     assert_eq!(options.settings.namespace, None);
     assert_eq!(options.settings.concurrency("fleet"), 10);
     assert_eq!(
-        options.settings.flags.duration("toy-patience"),
+        options.settings.flags.duration("toy-timeout"),
         Some(Duration::from_secs(5))
     );
 }
@@ -87,7 +87,7 @@ fn arguments_of_existing_manifests_are_read() {
         "--profiler-address=localhost:6060",
         "--providers=toy,infrastructure-toy",
         "--kube-api-qps=20",
-        "--toy-patience=1m",
+        "--toy-timeout=1m",
     ])
     .unwrap();
     assert!(options.leader_elect && !options.insecure_diagnostics);
@@ -101,7 +101,7 @@ fn arguments_of_existing_manifests_are_read() {
     assert_eq!(options.tls_minimum, TlsVersion::Tls13);
     assert_eq!(options.providers, ["toy", "infrastructure-toy"]);
     assert_eq!(
-        options.settings.flags.duration("toy-patience"),
+        options.settings.flags.duration("toy-timeout"),
         Some(Duration::from_mins(1))
     );
 }

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use self::state::{State, Taken};
+use self::state::{Popped, State};
 use crate::{
     Metrics, ObjectKey, Random,
     metrics::{QueueLabels, QueueSample},
@@ -193,7 +193,7 @@ impl Queue {
                 guarded.state.take(Instant::now())
             };
             match taken {
-                Taken::Item(item) => {
+                Popped::Item(item) => {
                     self.inner
                         .metrics
                         .queue_duration
@@ -203,13 +203,13 @@ impl Queue {
                     self.inner.changed.notify_one();
                     return Some(item);
                 }
-                Taken::NotBefore(due) => {
+                Popped::NotBefore(due) => {
                     tokio::select! {
                         () = changed => {}
                         () = sleep_until(due) => {}
                     }
                 }
-                Taken::Nothing => changed.await,
+                Popped::Nothing => changed.await,
             }
         }
     }

@@ -12,7 +12,7 @@ use super::*;
 const OBJECTS: usize = 4;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Command {
     Add(usize, Priority),
     AddAfter(usize, u64, Priority),
     Fail(usize),
@@ -23,26 +23,26 @@ enum Step {
     Sleep(u64),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn commands() -> impl Strategy<Value = Vec<Command>> {
     let priority = prop_oneof![Just(Priority::Low), Just(Priority::Normal), Just(Priority::High)];
-    let step = prop_oneof![
-        4 => (0..OBJECTS, priority.clone()).prop_map(|(object, priority)| Step::Add(object, priority)),
+    let command = prop_oneof![
+        4 => (0..OBJECTS, priority.clone()).prop_map(|(object, priority)| Command::Add(object, priority)),
         3 => (0..OBJECTS, 0..50_u64, priority)
-            .prop_map(|(object, after, priority)| Step::AddAfter(object, after, priority)),
-        2 => (0..OBJECTS).prop_map(Step::Fail),
-        1 => (0..OBJECTS).prop_map(Step::Forget),
-        6 => Just(Step::Take),
-        4 => (0..OBJECTS).prop_map(Step::Done),
-        1 => (0..OBJECTS, 0..20_u64).prop_map(|(object, after)| Step::GiveBack(object, after)),
-        3 => (1..40_u64).prop_map(Step::Sleep),
+            .prop_map(|(object, after, priority)| Command::AddAfter(object, after, priority)),
+        2 => (0..OBJECTS).prop_map(Command::Fail),
+        1 => (0..OBJECTS).prop_map(Command::Forget),
+        6 => Just(Command::Take),
+        4 => (0..OBJECTS).prop_map(Command::Done),
+        1 => (0..OBJECTS, 0..20_u64).prop_map(|(object, after)| Command::GiveBack(object, after)),
+        3 => (1..40_u64).prop_map(Command::Sleep),
     ];
-    prop::collection::vec(step, 0..120)
+    prop::collection::vec(command, 0..120)
 }
 
 /// One object of the model. Times in milliseconds since the start.
 #[derive(Clone, Copy, Debug, Default)]
 struct Modelled {
-    wanted: Option<(u64, Priority)>,
+    requested: Option<(u64, Priority)>,
     in_work: bool,
     failures: u32,
     started: Option<u64>,
@@ -56,8 +56,8 @@ struct Model {
 
 impl Model {
     fn add(&mut self, object: usize, due: u64, priority: Priority) {
-        let wanted = &mut self.objects[object].wanted;
-        *wanted = Some(match *wanted {
+        let requested = &mut self.objects[object].requested;
+        *requested = Some(match *requested {
             None => (due, priority),
             Some((earlier, higher)) => (due.min(earlier), priority.max(higher)),
         });
@@ -70,10 +70,10 @@ impl Model {
         self.add(object, now + delay, Priority::Normal);
     }
 
-    /// When an object may be handed out: not before it is wanted, nor within its interval.
+    /// When an object may be handed out: not before it is requested, nor within its interval.
     fn due(&self, object: usize) -> Option<u64> {
         let modelled = self.objects[object];
-        let (due, _) = modelled.wanted.filter(|_| !modelled.in_work)?;
+        let (due, _) = modelled.requested.filter(|_| !modelled.in_work)?;
         Some(
             modelled
                 .started
@@ -84,13 +84,13 @@ impl Model {
     fn ready(&self, now: u64) -> BTreeMap<usize, Priority> {
         (0..OBJECTS)
             .filter(|object| self.due(*object).is_some_and(|due| due <= now))
-            .filter_map(|object| Some((object, self.objects[object].wanted?.1)))
+            .filter_map(|object| Some((object, self.objects[object].requested?.1)))
             .collect()
     }
 
     fn take(&mut self, object: usize, now: u64) {
         let modelled = &mut self.objects[object];
-        modelled.wanted = None;
+        modelled.requested = None;
         modelled.in_work = true;
         modelled.started_before = modelled.started.replace(now);
     }
@@ -100,7 +100,7 @@ fn name(object: usize) -> ObjectKey {
     ObjectKey::namespaced("default", &object.to_string())
 }
 
-async fn agree(steps: Vec<Step>, min_interval: u64) -> Result<(), TestCaseError> {
+async fn agree(commands: Vec<Command>, min_interval: u64) -> Result<(), TestCaseError> {
     let limits = Limits {
         first_retry: Duration::from_millis(10),
         longest_retry: Duration::from_millis(160),
@@ -116,26 +116,26 @@ async fn agree(steps: Vec<Step>, min_interval: u64) -> Result<(), TestCaseError>
     let mut items: BTreeMap<usize, Item> = BTreeMap::new();
     let start = Instant::now();
     let mut taken = 0;
-    for step in steps {
+    for command in commands {
         let now = start.elapsed().as_millis() as u64;
-        match step {
-            Step::Add(object, priority) => {
+        match command {
+            Command::Add(object, priority) => {
                 queue.add(&name(object), priority);
                 model.add(object, now, priority);
             }
-            Step::AddAfter(object, after, priority) => {
+            Command::AddAfter(object, after, priority) => {
                 queue.add_after(&name(object), Duration::from_millis(after), priority);
                 model.add(object, now + after, priority);
             }
-            Step::Fail(object) => {
+            Command::Fail(object) => {
                 queue.add_rate_limited(&name(object), Priority::Normal);
                 model.fail(object, now);
             }
-            Step::Forget(object) => {
+            Command::Forget(object) => {
                 queue.forget(&name(object));
                 model.objects[object].failures = 0;
             }
-            Step::Take => {
+            Command::Take => {
                 let ready = model.ready(now);
                 match queue.next().now_or_never() {
                     None => prop_assert!(ready.is_empty(), "nothing came, due were {ready:?} at {now}"),
@@ -154,13 +154,13 @@ async fn agree(steps: Vec<Step>, min_interval: u64) -> Result<(), TestCaseError>
                     }
                 }
             }
-            Step::Done(object) => {
+            Command::Done(object) => {
                 if let Some(item) = items.remove(&object) {
                     queue.done(&item, Duration::ZERO);
                     model.objects[object].in_work = false;
                 }
             }
-            Step::GiveBack(object, after) => {
+            Command::GiveBack(object, after) => {
                 if let Some(item) = items.remove(&object) {
                     queue.give_back(&item, Duration::from_millis(after));
                     model.add(object, now + after, item.priority);
@@ -169,13 +169,13 @@ async fn agree(steps: Vec<Step>, min_interval: u64) -> Result<(), TestCaseError>
                     modelled.started = modelled.started_before;
                 }
             }
-            Step::Sleep(milliseconds) => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
+            Command::Sleep(milliseconds) => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
         }
     }
     drain(&queue, &mut model, items, start).await
 }
 
-/// No request is lost: with all work ended, everything still wanted comes, each at its very time, and then the
+/// No request is lost: with all work ended, everything still requested comes, each at its very time, and then the
 /// queue is empty but for what fails.
 async fn drain(
     queue: &Queue,
@@ -214,12 +214,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_queue_does_what_the_model_does(steps in steps(), min_interval in prop_oneof![Just(0), 1..60_u64]) {
+    fn the_queue_does_what_the_model_does(commands in commands(), min_interval in prop_oneof![Just(0), 1..60_u64]) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(agree(steps, min_interval))?;
+        runtime.block_on(agree(commands, min_interval))?;
     }
 }

@@ -58,7 +58,7 @@ impl Entry {
 
 /// What a taker gets.
 #[derive(Debug, PartialEq)]
-pub(super) enum Taken {
+pub(super) enum Popped {
     Item(Item),
     /// Nothing before this time.
     NotBefore(Instant),
@@ -166,17 +166,17 @@ impl State {
     }
 
     /// Takes the next item, if one is due and the rate allows it.
-    pub fn take(&mut self, now: Instant) -> Taken {
+    pub fn take(&mut self, now: Instant) -> Popped {
         self.forget_remembered(now);
         self.ripen(now);
         let Some((level, turn)) = self.next_turn() else {
             return match self.waiting.first_key_value() {
-                Some(((due, _), _)) => Taken::NotBefore(*due),
-                None => Taken::Nothing,
+                Some(((due, _), _)) => Popped::NotBefore(*due),
+                None => Popped::Nothing,
             };
         };
         if let Some(allowed) = self.take_token(now) {
-            return Taken::NotBefore(allowed);
+            return Popped::NotBefore(allowed);
         }
         self.since_fair_turn = (self.since_fair_turn + 1) % FAIR_TURN;
         let key = self.ready[level].remove(&turn).expect("it is the next");
@@ -188,7 +188,7 @@ impl State {
         entry.in_work = true;
         entry.started_before = entry.started.replace(now);
         self.in_work += 1;
-        Taken::Item(Item {
+        Popped::Item(Item {
             key,
             priority: entry.priority,
             waited: now.saturating_duration_since(since),

@@ -173,17 +173,17 @@ impl Protocol {
         if !cipher_suites.is_empty() {
             let name = |suite: &rustls::SupportedCipherSuite| format!("{:?}", suite.suite());
             let known: Vec<String> = provider.cipher_suites.iter().map(name).collect();
-            for wanted in cipher_suites {
-                if !known.contains(wanted)
-                    && !wanted.starts_with("TLS_AES_")
-                    && !wanted.starts_with("TLS_CHACHA20_")
+            for desired in cipher_suites {
+                if !known.contains(desired)
+                    && !desired.starts_with("TLS_AES_")
+                    && !desired.starts_with("TLS_CHACHA20_")
                 {
                     let choices: Vec<String> = known
                         .into_iter()
                         .filter(|name| name.starts_with("TLS_"))
                         .collect();
                     return Err(format!(
-                        "{wanted:?} is not offered; choose from {}",
+                        "{desired:?} is not offered; choose from {}",
                         choices.join(", ")
                     ));
                 }

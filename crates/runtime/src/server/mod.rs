@@ -324,14 +324,14 @@ impl Routes {
 
 /// The caller's own deadline (`?timeout=10s`), less a margin to get the answer back in time.
 fn requested_timeout(query: Option<&str>) -> Duration {
-    let wanted = query
+    let desired = query
         .unwrap_or_default()
         .split('&')
         .find_map(|pair| duration::parse(pair.strip_prefix("timeout=")?).ok())
         .filter(|timeout| !timeout.is_zero())
         .unwrap_or(DEFAULT_TIMEOUT)
         .min(LONGEST_TIMEOUT);
-    wanted.mul_f64(0.95)
+    desired.mul_f64(0.95)
 }
 
 fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> &str {

@@ -62,8 +62,8 @@ impl Client {
         install_crypto_provider();
         let mut roots = RootCertStore::empty();
         for pair in pairs {
-            let authority = CertificateDer::from_pem_slice(pair.authority.as_bytes()).unwrap();
-            roots.add(authority).unwrap();
+            let ca = CertificateDer::from_pem_slice(pair.ca.as_bytes()).unwrap();
+            roots.add(ca).unwrap();
         }
         let mut config = ClientConfig::builder()
             .with_root_certificates(roots)
@@ -169,9 +169,9 @@ async fn renewals_of_a_secret_volume_drop_no_request() {
 
     for (number, pair) in pairs.iter().enumerate().skip(1) {
         renew(folder.path(), number, pair);
-        let wanted = pair.certificates().unwrap().leaf();
+        let desired = pair.certificates().unwrap().leaf();
         let taken_up = async {
-            while certificates.leaf() != wanted {
+            while certificates.leaf() != desired {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
@@ -179,7 +179,7 @@ async fn renewals_of_a_secret_volume_drop_no_request() {
             .await
             .expect("the renewal is taken up");
         let (mut sender, leaf) = client.connect().await.unwrap();
-        assert_eq!(leaf, wanted, "a new connection gets renewal {number}");
+        assert_eq!(leaf, desired, "a new connection gets renewal {number}");
         request(&mut sender).await.unwrap();
         // Callers meet this renewal too, before the next.
         let before = answered.load(Ordering::Relaxed);

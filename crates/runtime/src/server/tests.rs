@@ -452,7 +452,7 @@ proptest! {
 
 struct Serving {
     address: SocketAddr,
-    authority: String,
+    ca: String,
     cancel: CancellationToken,
     task: tokio::task::JoinHandle<()>,
     counters: Counters,
@@ -473,7 +473,7 @@ async fn serve() -> Serving {
     ));
     Serving {
         address,
-        authority: pair.authority,
+        ca: pair.ca,
         cancel,
         task,
         counters,
@@ -483,7 +483,7 @@ async fn serve() -> Serving {
 async fn connect(serving: &Serving, alpn: &[u8]) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
     roots
-        .add(CertificateDer::from_pem_slice(serving.authority.as_bytes()).unwrap())
+        .add(CertificateDer::from_pem_slice(serving.ca.as_bytes()).unwrap())
         .unwrap();
     let mut config = rustls::ClientConfig::builder()
         .with_root_certificates(roots)
@@ -640,7 +640,7 @@ async fn hooks_are_for_clients_with_a_certificate_where_a_ca_is_named() {
     let ask = async |shown: Option<(&str, &str)>, path: &str, body: String| -> Result<StatusCode, String> {
         let mut roots = rustls::RootCertStore::empty();
         roots
-            .add(CertificateDer::from_pem_slice(pair.authority.as_bytes()).unwrap())
+            .add(CertificateDer::from_pem_slice(pair.ca.as_bytes()).unwrap())
             .unwrap();
         let builder = rustls::ClientConfig::builder().with_root_certificates(roots);
         let config = match shown {

@@ -234,7 +234,7 @@ async fn a_single_server_is_known_by_its_clusters_ca_and_an_expected_name() {
     };
     let cluster = Access::from_text(&kubeconfig(r#"{"token":"t"}"#)).unwrap();
     let server = cluster.clone().at(&address).unwrap();
-    let trusted = server.clone().trusting(&pair.authority).unwrap();
+    let trusted = server.clone().trusting(&pair.ca).unwrap();
     assert_eq!(
         asks(trusted.clone().server_name("kubernetes")).await.unwrap(),
         "v1.36.3"
@@ -246,10 +246,7 @@ async fn a_single_server_is_known_by_its_clusters_ca_and_an_expected_name() {
         .await
         .expect_err("nor for this one");
     let other = crate::certificates::SelfSigned::generate(&["kubernetes".to_owned()]).unwrap();
-    let untrusted = server
-        .trusting(&other.authority)
-        .unwrap()
-        .server_name("kubernetes");
+    let untrusted = server.trusting(&other.ca).unwrap().server_name("kubernetes");
     asks(untrusted).await.expect_err("another CA");
     assert_eq!(cluster.trusting("no PEM").unwrap_err(), Refused::Certificates);
     cancel.cancel();

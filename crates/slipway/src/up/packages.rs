@@ -50,7 +50,7 @@ pub async fn install(
         .map_err(|error| error.to_string())?;
     let packages: Vec<&Package> = providers.iter().flat_map(|provider| &provider.packages).collect();
     let address = format!("https://127.0.0.1:{}", webhooks.port);
-    let objects = local_objects(packages.iter().copied(), &address, &pair.authority)
+    let objects = local_objects(packages.iter().copied(), &address, &pair.ca)
         .map_err(|error| format!("rendering CRDs and webhooks: {error}"))?;
     install::apply(client, &objects)
         .await

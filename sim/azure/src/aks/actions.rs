@@ -7,12 +7,17 @@ use crate::{
     arm::{Context, accepted, read_body},
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{self, polled, without_body},
-    refusal::Refusal,
     wire::Response,
 };
 
-pub fn act(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> Result<Response, Refusal> {
+pub fn act(
+    azure: &mut Azure,
+    id: &ArmId,
+    word: &str,
+    context: &Context<'_>,
+) -> Result<Response, ErrorResponse> {
     let path = id.type_path().to_ascii_lowercase();
     if path.ends_with("/accessprofiles") && word.eq_ignore_ascii_case("listCredential") {
         return credentials::access_profile(azure, id, context);
@@ -21,7 +26,7 @@ pub fn act(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> 
     if let Some(group) = &id.group {
         let group_id = ArmId::resource_group(&id.subscription, group);
         if azure.state().resources.get(&group_id).is_none() {
-            return Err(Refusal::resource_group_not_found(group));
+            return Err(ErrorResponse::resource_group_not_found(group));
         }
     }
     if azure.state().resources.get(id).is_none() {
@@ -49,7 +54,7 @@ pub fn act(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> 
         (CLUSTER, "runCommand") => run_command(azure, id, context),
         (CLUSTER | POOL, "abort") => {
             if !azure.abort(id, context.now) {
-                return Err(Refusal::aks(
+                return Err(ErrorResponse::aks(
                     409,
                     "OperationNotAllowed",
                     format!("No operation runs on {} that could be aborted.", id.name()),
@@ -81,7 +86,7 @@ pub fn act(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> 
             200,
             &json!({"kubeconfigs": [{"name": "fleet", "value": "IA=="}]}),
         )),
-        _ => Err(Refusal::gateway(
+        _ => Err(ErrorResponse::gateway(
             404,
             "InvalidResourceType",
             format!(
@@ -99,7 +104,12 @@ fn run(azure: &mut Azure, id: &ArmId, verb: &str, context: &Context<'_>) -> Resp
     accepted(azure, kind, id, acceptance, verb, 0, context)
 }
 
-fn power(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> Result<Response, Refusal> {
+fn power(
+    azure: &mut Azure,
+    id: &ArmId,
+    word: &str,
+    context: &Context<'_>,
+) -> Result<Response, ErrorResponse> {
     check_idle(azure, id, "write")?;
     let (state, code, doing) = if word == "start" {
         ("Starting", "Running", "starting")
@@ -116,7 +126,7 @@ fn power(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> Re
     if let Some((provisioning, power)) = now
         && power == code
     {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             409,
             "OperationNotAllowed",
             format!(
@@ -143,10 +153,10 @@ fn power(azure: &mut Azure, id: &ArmId, word: &str, context: &Context<'_>) -> Re
     Ok(run(azure, id, word, context))
 }
 
-fn run_command(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
+fn run_command(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, ErrorResponse> {
     let body = read_body(context.request)?;
     let Some(command) = body.get("command").and_then(Value::as_str) else {
-        return Err(Refusal::invalid_parameter(
+        return Err(ErrorResponse::invalid_parameter(
             "command",
             "Required parameter command is missing (null).",
         ));
@@ -165,7 +175,7 @@ fn run_command(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<R
     Ok(Response::json(200, &result))
 }
 
-fn delete_machines(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
+fn delete_machines(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, ErrorResponse> {
     check_idle(azure, id, "write")?;
     let body = read_body(context.request)?;
     let names: Vec<u64> = body
@@ -179,7 +189,7 @@ fn delete_machines(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Resu
         })
         .unwrap_or_default();
     if names.is_empty() {
-        return Err(Refusal::invalid_parameter(
+        return Err(ErrorResponse::invalid_parameter(
             "machineNames",
             "Required parameter machineNames is missing (null).",
         ));

@@ -6,8 +6,8 @@ use uuid::Uuid;
 use super::{POOL, at, boolean, network_profile, pool, refused, running, versions};
 use crate::{
     arm_id::ArmId,
+    error_response::ErrorResponse,
     kinds::{Child, Draft},
-    refusal::Refusal,
     store::{Resource, object_mut},
 };
 
@@ -26,7 +26,7 @@ const IMMUTABLE: &[&[&str]] = &[
     &["linuxProfile", "adminUsername"],
 ];
 
-pub fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn complete(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     check_name(draft.id.name())?;
     if draft
         .body
@@ -79,13 +79,13 @@ pub fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_name(name: &str) -> Result<(), Refusal> {
+fn check_name(name: &str) -> Result<(), ErrorResponse> {
     let inner = |char: char| char.is_ascii_alphanumeric() || char == '-' || char == '_';
     let edge = |char: Option<char>| char.is_some_and(|char| char.is_ascii_alphanumeric());
     if name.len() <= 63 && name.chars().all(inner) && edge(name.chars().next()) && edge(name.chars().last()) {
         return Ok(());
     }
-    Err(Refusal::invalid_parameter(
+    Err(ErrorResponse::invalid_parameter(
         "resourceName",
         format!(
             "The value of parameter resourceName is invalid. Error details: Invalid resource name {name}. The name must start and end with alphanumerics, contain only alphanumerics, underscores and hyphens and have at most 63 characters. Please see https://aka.ms/aks-naming-rules for more details."
@@ -93,7 +93,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     ))
 }
 
-fn check_immutable(draft: &Draft<'_>) -> Result<(), Refusal> {
+fn check_immutable(draft: &Draft<'_>) -> Result<(), ErrorResponse> {
     let (Some(old), Some(new)) = (draft.old, draft.body.get("properties").and_then(Value::as_object)) else {
         return Ok(());
     };
@@ -106,13 +106,13 @@ fn check_immutable(draft: &Draft<'_>) -> Result<(), Refusal> {
             (None, Some(after)) => *after == Value::Bool(false) || after.as_str() == Some(""),
         };
         if !same {
-            return Err(Refusal::property_change_not_allowed(&path.join(".")));
+            return Err(ErrorResponse::property_change_not_allowed(&path.join(".")));
         }
     }
     Ok(())
 }
 
-fn take_profiles(draft: &mut Draft<'_>) -> Result<Option<Vec<Map<String, Value>>>, Refusal> {
+fn take_profiles(draft: &mut Draft<'_>) -> Result<Option<Vec<Map<String, Value>>>, ErrorResponse> {
     let sent = draft.properties().remove("agentPoolProfiles");
     let profiles: Option<Vec<Map<String, Value>>> = sent.and_then(|sent| {
         sent.as_array().map(|list| {
@@ -124,7 +124,7 @@ fn take_profiles(draft: &mut Draft<'_>) -> Result<Option<Vec<Map<String, Value>>
     match profiles {
         Some(profiles) if !profiles.is_empty() => Ok(Some(profiles)),
         _ if draft.old.is_some() => Ok(None),
-        _ => Err(Refusal::invalid_parameter(
+        _ => Err(ErrorResponse::invalid_parameter(
             "agentPoolProfiles",
             "Required parameter agentPoolProfiles is missing (null).",
         )),
@@ -185,33 +185,33 @@ fn fill_identity(draft: &mut Draft<'_>) {
     }
 }
 
-fn fill_version(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn fill_version(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let settings = &draft.azure.settings;
     let name = draft.id.name();
-    let wanted = draft
+    let desired = draft
         .body
         .get("properties")
         .and_then(|properties| properties.get("kubernetesVersion"))
         .and_then(Value::as_str)
-        .filter(|wanted| !wanted.is_empty())
+        .filter(|desired| !desired.is_empty())
         .map(str::to_owned);
     draft.hidden.remove("targetVersion");
     let (shown, current) = match draft.old {
         None => {
-            let wanted = wanted.unwrap_or_else(|| settings.default_kubernetes_version.clone());
-            let resolved = versions::resolve(settings, &wanted, name)?;
-            (wanted, resolved)
+            let desired = desired.unwrap_or_else(|| settings.default_kubernetes_version.clone());
+            let resolved = versions::resolve(settings, &desired, name)?;
+            (desired, resolved)
         }
         Some(old) => {
             let current = old.text("currentKubernetesVersion").to_owned();
-            let wanted = wanted.unwrap_or_else(|| old.text("kubernetesVersion").to_owned());
-            let target = versions::target(settings, &current, &wanted, name)?;
+            let desired = desired.unwrap_or_else(|| old.text("kubernetesVersion").to_owned());
+            let target = versions::target(settings, &current, &desired, name)?;
             if target != current {
                 draft.hidden.insert("targetVersion".to_owned(), target.into());
                 draft.verb = "upgrade";
                 draft.state = Some("Upgrading");
             }
-            (wanted, current)
+            (desired, current)
         }
     };
     let properties = draft.properties();
@@ -393,10 +393,10 @@ const AUTOSCALER: &[(&str, &str)] = &[
     ("skip-nodes-with-system-pods", "true"),
 ];
 
-fn check_accounts(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn check_accounts(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let properties = draft.properties();
     if boolean(properties, &["disableLocalAccounts"]) && !boolean(properties, &["aadProfile", "managed"]) {
-        return Err(Refusal::invalid_parameter(
+        return Err(ErrorResponse::invalid_parameter(
             "disableLocalAccounts",
             "Disabling local accounts is only allowed for clusters that have managed Microsoft Entra integration enabled.",
         ));
@@ -404,7 +404,7 @@ fn check_accounts(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     if boolean(properties, &["securityProfile", "workloadIdentity", "enabled"])
         && !boolean(properties, &["oidcIssuerProfile", "enabled"])
     {
-        return Err(Refusal::invalid_parameter(
+        return Err(ErrorResponse::invalid_parameter(
             "securityProfile.workloadIdentity",
             "Workload identity needs the OIDC issuer: set oidcIssuerProfile.enabled to true.",
         ));
@@ -416,7 +416,7 @@ fn check_accounts(draft: &mut Draft<'_>) -> Result<(), Refusal> {
 fn fill_pools(
     draft: &mut Draft<'_>,
     profiles: Option<Vec<Map<String, Value>>>,
-) -> Result<Vec<Child>, Refusal> {
+) -> Result<Vec<Child>, ErrorResponse> {
     let Some(profiles) = profiles else {
         return Ok(Vec::new());
     };
@@ -452,7 +452,7 @@ fn fill_pools(
     let mut children: Vec<Child> = Vec::new();
     for mut profile in profiles {
         let Some(name) = profile.get("name").and_then(Value::as_str).map(str::to_owned) else {
-            return Err(Refusal::invalid_parameter(
+            return Err(ErrorResponse::invalid_parameter(
                 "agentPoolProfile.name",
                 "Required parameter agentPoolProfile.name is missing (null).",
             ));
@@ -461,7 +461,7 @@ fn fill_pools(
         profile.remove("name");
         let id = draft.id.child("agentPools", &name);
         if children.iter().any(|(other, ..)| other.key() == id.key()) {
-            return Err(Refusal::invalid_parameter(
+            return Err(ErrorResponse::invalid_parameter(
                 "agentPoolProfile.name",
                 format!("Agent pool name {name} is used more than once."),
             ));

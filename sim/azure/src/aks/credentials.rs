@@ -6,7 +6,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::boolean;
-use crate::{arm::Context, arm_id::ArmId, azure::Azure, refusal::Refusal, store::Resource, wire::Response};
+use crate::{
+    arm::Context, arm_id::ArmId, azure::Azure, error_response::ErrorResponse, store::Resource, wire::Response,
+};
 
 /// The Entra application every AKS API server trusts.
 pub const AKS_SERVER_APPLICATION: &str = "6dae42f8-4368-4678-94ff-3960e28e3630";
@@ -23,9 +25,9 @@ enum User {
     Provider,
 }
 
-pub fn list(azure: &Azure, id: &ArmId, word: &str, context: &Context<'_>) -> Result<Response, Refusal> {
+pub fn list(azure: &Azure, id: &ArmId, word: &str, context: &Context<'_>) -> Result<Response, ErrorResponse> {
     let Some(cluster) = azure.state().resources.get(id) else {
-        return Err(Refusal::resource_not_found(id));
+        return Err(ErrorResponse::resource_not_found(id));
     };
     let (name, user) = pick(cluster, word, context)?;
     let text = kubeconfig(azure, cluster, user, name == "clusterAdmin");
@@ -36,10 +38,10 @@ pub fn list(azure: &Azure, id: &ArmId, word: &str, context: &Context<'_>) -> Res
 }
 
 /// `accessProfiles/{clusterAdmin|clusterUser}/listCredential`, the older form of the same.
-pub fn access_profile(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, Refusal> {
+pub fn access_profile(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Response, ErrorResponse> {
     let cluster_id = id.parent().unwrap_or_else(|| id.clone());
     let Some(cluster) = azure.state().resources.get(&cluster_id) else {
-        return Err(Refusal::resource_not_found(&cluster_id));
+        return Err(ErrorResponse::resource_not_found(&cluster_id));
     };
     let word = if id.name().eq_ignore_ascii_case("clusterAdmin") {
         "listClusterAdminCredential"
@@ -72,11 +74,15 @@ pub fn rotate(cluster: &mut Resource) {
     cluster.hidden.insert(ROTATIONS.to_owned(), next.into());
 }
 
-fn pick(cluster: &Resource, word: &str, context: &Context<'_>) -> Result<(&'static str, User), Refusal> {
+fn pick(
+    cluster: &Resource,
+    word: &str,
+    context: &Context<'_>,
+) -> Result<(&'static str, User), ErrorResponse> {
     let uses_entra = boolean(cluster.properties(), &["aadProfile", "managed"]);
     let local_disabled = boolean(cluster.properties(), &["disableLocalAccounts"]);
     if cluster.state == "Creating" {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             409,
             "NotFinished",
             format!(
@@ -91,7 +97,7 @@ fn pick(cluster: &Resource, word: &str, context: &Context<'_>) -> Result<(&'stat
         _ => "clusterUser",
     };
     if local_disabled && (name != "clusterUser" || !uses_entra) {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             400,
             "BadRequest",
             "Getting static credential is not allowed because this cluster is set to disable local accounts.",
@@ -103,7 +109,7 @@ fn pick(cluster: &Resource, word: &str, context: &Context<'_>) -> Result<(&'stat
     match context.request.parameter("format").as_deref() {
         Some("azure") => Ok((name, User::Provider)),
         Some("exec") | None => Ok((name, User::Plugin)),
-        Some(other) => Err(Refusal::invalid_parameter(
+        Some(other) => Err(ErrorResponse::invalid_parameter(
             "format",
             format!("The value '{other}' of parameter format is invalid: allowed are 'azure' and 'exec'."),
         )),

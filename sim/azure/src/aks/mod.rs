@@ -24,9 +24,9 @@ pub use views::{computed, computed_list, offered_versions};
 use crate::{
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{Draft, EtagForm, Kind, Missing, PLAIN, States, View, at_once, polled, without_body},
     operation::Operation,
-    refusal::Refusal,
     store::Resource,
 };
 
@@ -113,8 +113,8 @@ fn is_settled(state: &str) -> bool {
     matches!(state, "Succeeded" | "Failed" | "Canceled")
 }
 
-fn in_progress(what: &str, noun: &str) -> Refusal {
-    Refusal::aks(
+fn in_progress(what: &str, noun: &str) -> ErrorResponse {
+    ErrorResponse::aks(
         409,
         "OperationNotAllowed",
         format!(
@@ -124,7 +124,7 @@ fn in_progress(what: &str, noun: &str) -> Refusal {
 }
 
 /// One operation at a time: on the cluster, or on each of its pools. A cluster can always be deleted.
-pub fn check_idle(azure: &Azure, id: &ArmId, verb: &str) -> Result<(), Refusal> {
+pub fn check_idle(azure: &Azure, id: &ArmId, verb: &str) -> Result<(), ErrorResponse> {
     let Some(cluster_id) = cluster_of(id) else {
         return Ok(());
     };
@@ -155,7 +155,7 @@ pub fn check_idle(azure: &Azure, id: &ArmId, verb: &str) -> Result<(), Refusal> 
 }
 
 /// A cluster keeps at least one system pool.
-pub fn check_delete(azure: &Azure, id: &ArmId) -> Result<(), Refusal> {
+pub fn check_delete(azure: &Azure, id: &ArmId) -> Result<(), ErrorResponse> {
     if !id.type_path().eq_ignore_ascii_case(POOL) {
         return Ok(());
     }
@@ -180,8 +180,8 @@ pub fn check_delete(azure: &Azure, id: &ArmId) -> Result<(), Refusal> {
     Ok(())
 }
 
-pub(crate) fn last_system_pool() -> Refusal {
-    Refusal::aks(
+pub(crate) fn last_system_pool() -> ErrorResponse {
+    ErrorResponse::aks(
         400,
         "OperationNotAllowed",
         "There has to be at least one system agent pool.",
@@ -265,7 +265,7 @@ fn settle_version(resource: &mut Resource) {
     }
 }
 
-fn complete_maintenance(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_maintenance(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     refused::check_maintenance_name(draft.id.name())?;
     let today = draft.now.strftime("%Y-%m-%d").to_string();
     if let Some(window) = draft

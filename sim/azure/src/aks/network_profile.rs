@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::{at, since};
-use crate::{kinds::Draft, refusal::Refusal, store::object_mut};
+use crate::{error_response::ErrorResponse, kinds::Draft, store::object_mut};
 
-pub fn fill(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn fill(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let now = draft.now;
     let kept = draft
         .old
@@ -60,7 +60,7 @@ pub fn fill(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     };
     let (plugin, mode) = (text(network, "networkPlugin"), text(network, "networkPluginMode"));
     if mode == "overlay" && plugin == "kubenet" {
-        return Err(Refusal::invalid_parameter(
+        return Err(ErrorResponse::invalid_parameter(
             "networkProfile.networkPluginMode",
             "networkPluginMode 'overlay' can only be used with networkPlugin 'azure'.",
         ));

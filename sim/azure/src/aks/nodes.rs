@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{CLUSTER, POOL, pool::ClusterFacts};
-use crate::{arm_id::ArmId, azure::Azure, refusal::Refusal, store::Resource};
+use crate::{arm_id::ArmId, azure::Azure, error_response::ErrorResponse, store::Resource};
 
 /// One node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ fn instances(pool: &Resource) -> Vec<u64> {
 /// Brings the instances of a pool to its count: new ones get new numbers, the youngest go first.
 pub fn follow_count(pool: &mut Resource) {
     let is_stopped = super::at(pool.properties(), &["powerState", "code"]) == Some(&json!("Stopped"));
-    let wanted = if is_stopped {
+    let desired = if is_stopped {
         0
     } else {
         super::pool::count(pool.properties()) as usize
@@ -71,8 +71,8 @@ pub fn follow_count(pool: &mut Resource) {
         .get("nextInstance")
         .and_then(Value::as_u64)
         .unwrap_or(0);
-    own.truncate(wanted);
-    while own.len() < wanted {
+    own.truncate(desired);
+    while own.len() < desired {
         own.push(next);
         next += 1;
     }
@@ -366,7 +366,7 @@ pub fn check_quota(
     azure: &Azure,
     cluster: &ArmId,
     planned: &[(ArmId, &Map<String, Value>)],
-) -> Result<(), Refusal> {
+) -> Result<(), ErrorResponse> {
     let location = azure.location_of(cluster);
     let Some(quota) = azure.settings.cpu_quota.get(&location) else {
         return Ok(());
@@ -392,16 +392,16 @@ pub fn check_quota(
         })
         .map(|pool| cost(pool.properties()))
         .sum();
-    let wanted: u64 = planned.iter().map(|(_, properties)| cost(properties)).sum();
+    let desired: u64 = planned.iter().map(|(_, properties)| cost(properties)).sum();
     let left = quota.saturating_sub(used);
-    if wanted <= left {
+    if desired <= left {
         return Ok(());
     }
-    Err(Refusal::aks(
+    Err(ErrorResponse::aks(
         400,
         "ErrCode_InsufficientVCPUQuota",
         format!(
-            "Insufficient vcpu quota requested {wanted}, remaining {left} for family standardDSv2Family for region {location}. To resolve, please visit https://aka.ms/aks/insufficientvcpuquota to request a quota increase."
+            "Insufficient vcpu quota requested {desired}, remaining {left} for family standardDSv2Family for region {location}. To resolve, please visit https://aka.ms/aks/insufficientvcpuquota to request a quota increase."
         ),
     ))
 }

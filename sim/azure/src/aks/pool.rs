@@ -8,8 +8,8 @@ use super::{is_preview, last_system_pool, nodes, refused_pool, running, since, v
 use crate::{
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{Draft, View},
-    refusal::Refusal,
     store::Resource,
 };
 
@@ -78,14 +78,14 @@ pub struct Filled {
 }
 
 /// PUT on a pool of its own.
-pub fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn complete(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let cluster_id = draft.id.parent().unwrap_or_else(|| draft.id.clone());
     let cluster = draft
         .azure
         .state()
         .resources
         .get(&cluster_id)
-        .ok_or_else(|| Refusal::resource_not_found(&cluster_id))?;
+        .ok_or_else(|| ErrorResponse::resource_not_found(&cluster_id))?;
     let facts = ClusterFacts::of(cluster, draft.now);
     let sent = std::mem::take(draft.properties());
     check_name(draft.id.name(), sent.get("osType"))?;
@@ -146,7 +146,7 @@ pub fn count(properties: &Map<String, Value>) -> u64 {
     properties.get("count").and_then(Value::as_u64).unwrap_or(0)
 }
 
-pub fn check_name(name: &str, os_type: Option<&Value>) -> Result<(), Refusal> {
+pub fn check_name(name: &str, os_type: Option<&Value>) -> Result<(), ErrorResponse> {
     let longest = if os_type.and_then(Value::as_str) == Some("Windows") {
         6
     } else {
@@ -160,7 +160,7 @@ pub fn check_name(name: &str, os_type: Option<&Value>) -> Result<(), Refusal> {
     if well_formed {
         return Ok(());
     }
-    Err(Refusal::invalid_parameter(
+    Err(ErrorResponse::invalid_parameter(
         "agentPoolProfile.name",
         format!(
             "The value of parameter agentPoolProfile.name is invalid. Error details: Invalid agent pool name {name}. Agent pool names must start with a lowercase letter, contain only lowercase letters and numbers and have at most {longest} characters. Please see https://aka.ms/aks-naming-rules for more details."
@@ -176,7 +176,7 @@ pub fn fill(
     old: Option<&Resource>,
     in_cluster: bool,
     name: &str,
-) -> Result<Filled, Refusal> {
+) -> Result<Filled, ErrorResponse> {
     let mut properties = sent;
     // The Azure CLI sends empty text for what it leaves to the service.
     properties.retain(|_, value| value.as_str() != Some(""));
@@ -204,10 +204,14 @@ pub fn fill(
         for key in IMMUTABLE {
             match (properties.get(*key), old.properties().get(*key)) {
                 (Some(new), Some(before)) if !same_setting(new, before) => {
-                    return Err(Refusal::property_change_not_allowed(&format!("properties.{key}")));
+                    return Err(ErrorResponse::property_change_not_allowed(&format!(
+                        "properties.{key}"
+                    )));
                 }
                 (Some(_), None) if *key == "availabilityZones" => {
-                    return Err(Refusal::property_change_not_allowed(&format!("properties.{key}")));
+                    return Err(ErrorResponse::property_change_not_allowed(&format!(
+                        "properties.{key}"
+                    )));
                 }
                 (_, Some(before)) => {
                     properties.insert((*key).to_owned(), before.clone());
@@ -332,12 +336,12 @@ fn fill_spot(properties: &mut Map<String, Value>) {
         .or_insert_with(|| "spot".into());
 }
 
-fn check_scaling(properties: &Map<String, Value>, name: &str) -> Result<(), Refusal> {
+fn check_scaling(properties: &Map<String, Value>, name: &str) -> Result<(), ErrorResponse> {
     let number = |key: &str| properties.get(key).and_then(Value::as_i64);
     let is_system = properties.get("mode").and_then(Value::as_str) == Some("System");
     let count = number("count").unwrap_or(0);
     if !(0..=1000).contains(&count) || (is_system && count < 1) {
-        return Err(Refusal::invalid_parameter(
+        return Err(ErrorResponse::invalid_parameter(
             "agentPoolProfile.count",
             format!(
                 "The value of parameter agentPoolProfile.count is invalid. Error details: Agent pool {name} must have between {} and 1000 nodes, {count} were requested. Please see https://aka.ms/aks-naming-rules for more details.",
@@ -347,7 +351,7 @@ fn check_scaling(properties: &Map<String, Value>, name: &str) -> Result<(), Refu
     }
     if !super::boolean(properties, &["enableAutoScaling"]) {
         if number("minCount").is_some() || number("maxCount").is_some() {
-            return Err(Refusal::invalid_parameter(
+            return Err(ErrorResponse::invalid_parameter(
                 "agentPoolProfile.minCount",
                 format!(
                     "Agent pool {name}: minCount and maxCount can only be set when enableAutoScaling is true."
@@ -358,7 +362,7 @@ fn check_scaling(properties: &Map<String, Value>, name: &str) -> Result<(), Refu
     }
     match (number("minCount"), number("maxCount")) {
         (Some(least), Some(most)) if least <= most && (least..=most).contains(&count) => Ok(()),
-        _ => Err(Refusal::invalid_parameter(
+        _ => Err(ErrorResponse::invalid_parameter(
             "agentPoolProfile.count",
             format!(
                 "Agent pool {name}: autoscaling needs minCount <= count <= maxCount, got minCount {:?}, count {count}, maxCount {:?}.",
@@ -375,40 +379,40 @@ fn fill_version(
     facts: &ClusterFacts<'_>,
     properties: &mut Map<String, Value>,
     old: Option<&Resource>,
-) -> Result<(&'static str, Map<String, Value>), Refusal> {
+) -> Result<(&'static str, Map<String, Value>), ErrorResponse> {
     let mut hidden = old.map(|old| old.hidden.clone()).unwrap_or_default();
     hidden.remove("targetVersion");
-    let wanted = properties
+    let desired = properties
         .get("orchestratorVersion")
         .and_then(Value::as_str)
         .map(str::to_owned);
     let Some(old) = old else {
-        let wanted = wanted.unwrap_or_else(|| facts.version.to_owned());
-        let resolved = if wanted == facts.version || wanted == facts.current_version {
+        let desired = desired.unwrap_or_else(|| facts.version.to_owned());
+        let resolved = if desired == facts.version || desired == facts.current_version {
             facts.current_version.to_owned()
         } else {
-            versions::resolve(&azure.settings, &wanted, facts.name)?
+            versions::resolve(&azure.settings, &desired, facts.name)?
         };
         versions::check_skew(&resolved, facts.current_version)?;
-        properties.insert("orchestratorVersion".to_owned(), wanted.into());
+        properties.insert("orchestratorVersion".to_owned(), desired.into());
         properties.insert("currentOrchestratorVersion".to_owned(), resolved.into());
         nodes::name_scale_set(azure, facts, &mut hidden);
         return Ok(("create", hidden));
     };
     let current = old.text("currentOrchestratorVersion").to_owned();
-    let wanted = wanted.unwrap_or_else(|| old.text("orchestratorVersion").to_owned());
-    properties.insert("orchestratorVersion".to_owned(), wanted.clone().into());
+    let desired = desired.unwrap_or_else(|| old.text("orchestratorVersion").to_owned());
+    properties.insert("orchestratorVersion".to_owned(), desired.clone().into());
     properties.insert("currentOrchestratorVersion".to_owned(), current.clone().into());
-    let keeps = wanted == current
-        || versions::parse(&wanted)
-            .is_some_and(|(_, _, patch)| patch.is_none() && versions::minor(&current) == wanted);
+    let keeps = desired == current
+        || versions::parse(&desired)
+            .is_some_and(|(_, _, patch)| patch.is_none() && versions::minor(&current) == desired);
     if keeps {
         return Ok(("update", hidden));
     }
-    let resolved = if wanted == versions::minor(facts.current_version) {
+    let resolved = if desired == versions::minor(facts.current_version) {
         facts.current_version.to_owned()
     } else {
-        versions::resolve(&azure.settings, &wanted, facts.name)?
+        versions::resolve(&azure.settings, &desired, facts.name)?
     };
     versions::check_skew(&resolved, facts.current_version)?;
     hidden.insert("targetVersion".to_owned(), resolved.into());

@@ -4,7 +4,9 @@
 use serde_json::{Map, Value};
 
 use super::{at, nodes::cpus};
-use crate::{arm_id::ArmId, azure::Azure, kinds::Draft, range::Range, refusal::Refusal, store::Resource};
+use crate::{
+    arm_id::ArmId, azure::Azure, error_response::ErrorResponse, kinds::Draft, range::Range, store::Resource,
+};
 
 /// A path of keys below `properties`, and the words AKS knows there. Case does not matter to it.
 const WORDS: &[(&[&str], &[&str])] = &[
@@ -55,8 +57,8 @@ pub const AUTOSCALER_BOOLEANS: &[&str] = &[
 const RESERVED: &[&str] = &["169.254.0.0/16", "172.30.0.0/16", "172.31.0.0/16", "192.0.2.0/24"];
 
 /// `The value of parameter … is invalid`, the frame AKS puts around most details.
-pub fn invalid(parameter: &str, details: impl std::fmt::Display) -> Refusal {
-    Refusal::invalid_parameter(
+pub fn invalid(parameter: &str, details: impl std::fmt::Display) -> ErrorResponse {
+    ErrorResponse::invalid_parameter(
         parameter,
         format!(
             "The value of parameter {parameter} is invalid. Error details: {details}. Please see https://aka.ms/aks-naming-rules for more details."
@@ -64,7 +66,7 @@ pub fn invalid(parameter: &str, details: impl std::fmt::Display) -> Refusal {
     )
 }
 
-fn unknown_word(parameter: &str, sent: &str, words: &[&str]) -> Refusal {
+fn unknown_word(parameter: &str, sent: &str, words: &[&str]) -> ErrorResponse {
     invalid(
         parameter,
         format!(
@@ -75,7 +77,7 @@ fn unknown_word(parameter: &str, sent: &str, words: &[&str]) -> Refusal {
 }
 
 /// JSON of another type than the field's.
-pub fn wrong_type(field: &str, sent: &Value, wanted: &str) -> Refusal {
+pub fn wrong_type(field: &str, sent: &Value, desired: &str) -> ErrorResponse {
     let sent = match sent {
         Value::Bool(_) => "bool",
         Value::Number(_) => "number",
@@ -83,17 +85,17 @@ pub fn wrong_type(field: &str, sent: &Value, wanted: &str) -> Refusal {
         Value::Object(_) => "object",
         Value::String(_) | Value::Null => "string",
     };
-    Refusal::aks(
+    ErrorResponse::aks(
         400,
         "UnmarshalError",
         format!(
-            "UnmarshalEntity encountered error: json: cannot unmarshal {sent} into Go struct field {field} of type {wanted}."
+            "UnmarshalEntity encountered error: json: cannot unmarshal {sent} into Go struct field {field} of type {desired}."
         ),
     )
 }
 
 /// What can be told from the body alone, before anything is filled in.
-pub fn check_body(draft: &Draft<'_>) -> Result<(), Refusal> {
+pub fn check_body(draft: &Draft<'_>) -> Result<(), ErrorResponse> {
     if let Some(tier) = draft.body.get("sku").and_then(|sku| sku["tier"].as_str()) {
         check_word("sku.tier", tier, &["Free", "Standard", "Premium", "Paid"])?;
     }
@@ -116,14 +118,14 @@ pub fn check_body(draft: &Draft<'_>) -> Result<(), Refusal> {
     check_autoscaler(properties)
 }
 
-fn check_word(parameter: &str, sent: &str, words: &[&str]) -> Result<(), Refusal> {
+fn check_word(parameter: &str, sent: &str, words: &[&str]) -> Result<(), ErrorResponse> {
     if sent.is_empty() || words.iter().any(|word| word.eq_ignore_ascii_case(sent)) {
         return Ok(());
     }
     Err(unknown_word(parameter, sent, words))
 }
 
-fn check_autoscaler(properties: &Map<String, Value>) -> Result<(), Refusal> {
+fn check_autoscaler(properties: &Map<String, Value>) -> Result<(), ErrorResponse> {
     let Some(profile) = properties.get("autoScalerProfile").and_then(Value::as_object) else {
         return Ok(());
     };
@@ -141,7 +143,7 @@ fn check_autoscaler(properties: &Map<String, Value>) -> Result<(), Refusal> {
 }
 
 /// The ranges of services and pods, and the address of cluster DNS, once the defaults are known.
-pub fn check_ranges(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn check_ranges(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let network = |key: &str| {
         draft
             .body
@@ -156,7 +158,7 @@ pub fn check_ranges(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         network("dnsServiceIP"),
     );
     let unreadable =
-        |target: &str| Refusal::aks(400, "CidrStringParseError", "Cidr is invalid").target(target);
+        |target: &str| ErrorResponse::aks(400, "CidrStringParseError", "Cidr is invalid").target(target);
     let range = Range::parse(&services).ok_or_else(|| unreadable("networkProfile.serviceCIDR"))?;
     if !pods.is_empty() {
         let pods = Range::parse(&pods).ok_or_else(|| unreadable("networkProfile.podCIDR"))?;
@@ -189,7 +191,7 @@ pub fn check_ranges(draft: &mut Draft<'_>) -> Result<(), Refusal> {
 }
 
 /// A subnet that pools are put into must exist, and no subnet beside it may have addresses of the services.
-pub fn check_subnet(azure: &Azure, subnet: &str, services: &str) -> Result<(), Refusal> {
+pub fn check_subnet(azure: &Azure, subnet: &str, services: &str) -> Result<(), ErrorResponse> {
     let parameter = "agentPoolProfile.vnetSubnetID";
     let id = ArmId::parse(subnet)
         .filter(|id| {
@@ -199,7 +201,7 @@ pub fn check_subnet(azure: &Azure, subnet: &str, services: &str) -> Result<(), R
         .ok_or_else(|| invalid(parameter, format!("{subnet:?} is not the id of a subnet")))?;
     let network = id.parent().unwrap_or_else(|| id.clone());
     if azure.state().resources.get(&id).is_none() {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             400,
             "SubnetNotFound",
             format!(
@@ -221,7 +223,7 @@ pub fn check_subnet(azure: &Azure, subnet: &str, services: &str) -> Result<(), R
     {
         for prefix in prefixes(neighbour.properties()) {
             if Range::parse(&prefix).is_some_and(|range| range.overlaps(&services_range)) {
-                return Err(Refusal::aks(
+                return Err(ErrorResponse::aks(
                     400,
                     "ServiceCidrOverlapExistingSubnetsCidr",
                     format!(
@@ -249,7 +251,7 @@ pub fn prefixes(properties: &Map<String, Value>) -> Vec<String> {
 }
 
 /// Identities a cluster is to run as must be there.
-pub fn check_identities(draft: &Draft<'_>) -> Result<(), Refusal> {
+pub fn check_identities(draft: &Draft<'_>) -> Result<(), ErrorResponse> {
     let is_missing =
         |id: &str| ArmId::parse(id).is_none_or(|id| draft.azure.state().resources.get(&id).is_none());
     let assigned = draft
@@ -257,7 +259,7 @@ pub fn check_identities(draft: &Draft<'_>) -> Result<(), Refusal> {
         .get("identity")
         .and_then(|identity| identity["userAssignedIdentities"].as_object());
     if let Some(id) = assigned.into_iter().flat_map(Map::keys).find(|id| is_missing(id)) {
-        return Err(Refusal::gateway(
+        return Err(ErrorResponse::gateway(
             400,
             "FailedIdentityOperation",
             format!(
@@ -288,7 +290,7 @@ pub fn check_identities(draft: &Draft<'_>) -> Result<(), Refusal> {
 }
 
 /// Nothing of a stopped cluster can change; it can be started and deleted.
-pub fn check_running(azure: &Azure, id: &ArmId, verb: &str) -> Result<(), Refusal> {
+pub fn check_running(azure: &Azure, id: &ArmId, verb: &str) -> Result<(), ErrorResponse> {
     let Some(cluster) = super::cluster_of(id).and_then(|id| azure.state().resources.get(&id)) else {
         return Ok(());
     };
@@ -296,7 +298,7 @@ pub fn check_running(azure: &Azure, id: &ArmId, verb: &str) -> Result<(), Refusa
     if (is_cluster && verb == "delete") || !is_stopped(cluster) {
         return Ok(());
     }
-    Err(Refusal::aks(
+    Err(ErrorResponse::aks(
         409,
         "OperationNotAllowed",
         format!(
@@ -312,7 +314,7 @@ fn is_stopped(cluster: &Resource) -> bool {
 }
 
 /// Maintenance configurations have fixed names.
-pub fn check_maintenance_name(name: &str) -> Result<(), Refusal> {
+pub fn check_maintenance_name(name: &str) -> Result<(), ErrorResponse> {
     let known = [
         "default",
         "aksManagedAutoUpgradeSchedule",
@@ -321,7 +323,7 @@ pub fn check_maintenance_name(name: &str) -> Result<(), Refusal> {
     if known.iter().any(|known| known.eq_ignore_ascii_case(name)) {
         return Ok(());
     }
-    Err(Refusal::aks(
+    Err(ErrorResponse::aks(
         400,
         "InvalidParameter",
         "Only 'default', 'aksManagedAutoUpgradeSchedule' and 'aksManagedNodeOSUpgradeSchedule' are allowed configNames for maintenance configuration.",

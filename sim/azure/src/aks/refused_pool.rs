@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{pool::ClusterFacts, refused};
-use crate::{azure::Azure, locations, refusal::Refusal, store::Resource};
+use crate::{azure::Azure, error_response::ErrorResponse, locations, store::Resource};
 
 /// Keys, and the words AKS knows there.
 const WORDS: &[(&str, &[&str])] = &[
@@ -30,7 +30,7 @@ pub fn check(
     properties: &Map<String, Value>,
     old: Option<&Resource>,
     name: &str,
-) -> Result<(), Refusal> {
+) -> Result<(), ErrorResponse> {
     for (key, words) in WORDS {
         let sent = properties.get(*key).and_then(Value::as_str).unwrap_or(words[0]);
         if !words.iter().any(|word| word.eq_ignore_ascii_case(sent)) {
@@ -61,10 +61,14 @@ fn text<'a>(properties: &'a Map<String, Value>, key: &str) -> &'a str {
     properties.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn check_size(facts: &ClusterFacts<'_>, properties: &Map<String, Value>, name: &str) -> Result<(), Refusal> {
+fn check_size(
+    facts: &ClusterFacts<'_>,
+    properties: &Map<String, Value>,
+    name: &str,
+) -> Result<(), ErrorResponse> {
     let size = text(properties, "vmSize");
     if !refused::is_size(size) {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             400,
             "BadRequest",
             format!(
@@ -74,7 +78,7 @@ fn check_size(facts: &ClusterFacts<'_>, properties: &Map<String, Value>, name: &
         ));
     }
     if text(properties, "mode").eq_ignore_ascii_case("System") && !refused::is_big_enough(size) {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             400,
             "SystemPoolSkuTooLow",
             format!(
@@ -85,7 +89,11 @@ fn check_size(facts: &ClusterFacts<'_>, properties: &Map<String, Value>, name: &
     Ok(())
 }
 
-fn check_zones(facts: &ClusterFacts<'_>, properties: &Map<String, Value>, name: &str) -> Result<(), Refusal> {
+fn check_zones(
+    facts: &ClusterFacts<'_>,
+    properties: &Map<String, Value>,
+    name: &str,
+) -> Result<(), ErrorResponse> {
     let zones: Vec<&str> = properties
         .get("availabilityZones")
         .and_then(Value::as_array)
@@ -94,7 +102,7 @@ fn check_zones(facts: &ClusterFacts<'_>, properties: &Map<String, Value>, name: 
         .filter_map(Value::as_str)
         .collect();
     let refusal = |message: String| {
-        Err(Refusal::aks(400, "AvailabilityZoneNotSupported", message)
+        Err(ErrorResponse::aks(400, "AvailabilityZoneNotSupported", message)
             .target("agentPoolProfile.availabilityZone"))
     };
     if zones.is_empty() {
@@ -120,11 +128,11 @@ fn check_zones(facts: &ClusterFacts<'_>, properties: &Map<String, Value>, name: 
     ))
 }
 
-fn check_numbers(properties: &Map<String, Value>, name: &str) -> Result<(), Refusal> {
+fn check_numbers(properties: &Map<String, Value>, name: &str) -> Result<(), ErrorResponse> {
     let number = |key: &str| properties.get(key).and_then(Value::as_i64);
     let disk = number("osDiskSizeGB").unwrap_or(128);
     if !(30..=2048).contains(&disk) {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             400,
             "InvalidParameter",
             format!("The OSDiskSize for Agent {name} cannot be less than 30GB or larger than 2048GB."),
@@ -133,7 +141,7 @@ fn check_numbers(properties: &Map<String, Value>, name: &str) -> Result<(), Refu
     }
     let pods = number("maxPods").unwrap_or(30);
     if !(10..=250).contains(&pods) {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             400,
             "InvalidParameter",
             "The value of parameter maxPods is invalid. Please see https://aka.ms/aks-naming-rules for more details.",
@@ -143,7 +151,7 @@ fn check_numbers(properties: &Map<String, Value>, name: &str) -> Result<(), Refu
     let is_system = text(properties, "mode").eq_ignore_ascii_case("System");
     let count = number("count").unwrap_or(1);
     if is_system && pods * count < 30 {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             400,
             "InsufficientAgentPoolMaxPodsPerAgentPool",
             format!(
@@ -156,7 +164,7 @@ fn check_numbers(properties: &Map<String, Value>, name: &str) -> Result<(), Refu
 }
 
 /// System pods run on Linux, on machines that stay.
-fn check_system(properties: &Map<String, Value>, name: &str) -> Result<(), Refusal> {
+fn check_system(properties: &Map<String, Value>, name: &str) -> Result<(), ErrorResponse> {
     if !text(properties, "mode").eq_ignore_ascii_case("System") {
         return Ok(());
     }
@@ -173,7 +181,7 @@ fn check_system(properties: &Map<String, Value>, name: &str) -> Result<(), Refus
     ))
 }
 
-fn check_labels(properties: &Map<String, Value>, pool: &str) -> Result<(), Refusal> {
+fn check_labels(properties: &Map<String, Value>, pool: &str) -> Result<(), ErrorResponse> {
     let Some(labels) = properties.get("nodeLabels").and_then(Value::as_object) else {
         return Ok(());
     };
@@ -185,8 +193,9 @@ fn check_labels(properties: &Map<String, Value>, pool: &str) -> Result<(), Refus
                 "string",
             ));
         };
-        let bad =
-            |message: String| Err(Refusal::aks(400, "BadRequest", message).target(&format!("{key}={value}")));
+        let bad = |message: String| {
+            Err(ErrorResponse::aks(400, "BadRequest", message).target(&format!("{key}={value}")))
+        };
         let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
         let is_below = |domain: &str| prefix == domain || prefix.ends_with(&format!(".{domain}"));
         if is_below("kubernetes.azure.com") && !OWN_LABELS.contains(&key.as_str()) {
@@ -210,7 +219,7 @@ fn check_labels(properties: &Map<String, Value>, pool: &str) -> Result<(), Refus
     Ok(())
 }
 
-fn check_taints(properties: &Map<String, Value>) -> Result<(), Refusal> {
+fn check_taints(properties: &Map<String, Value>) -> Result<(), ErrorResponse> {
     let Some(taints) = properties.get("nodeTaints") else {
         return Ok(());
     };
@@ -224,7 +233,7 @@ fn check_taints(properties: &Map<String, Value>) -> Result<(), Refusal> {
     for taint in list {
         let text = taint.as_str().unwrap_or_default();
         if !is_taint(text) {
-            return Err(Refusal::invalid_parameter(
+            return Err(ErrorResponse::invalid_parameter(
                 "agentPoolProfile.nodeTaints",
                 format!(
                     "The value of parameter agentPoolProfile.nodeTaints is invalid. Error details: invalid taint spec: {text}. Please see https://aka.ms/node-taints for more details."

@@ -1,6 +1,6 @@
 //! Kubernetes versions: what `1.33` means, and which upgrades are allowed.
 
-use crate::{refusal::Refusal, settings::Settings};
+use crate::{error_response::ErrorResponse, settings::Settings};
 
 /// Major, minor and patch; a missing patch is `None`.
 pub fn parse(text: &str) -> Option<(u32, u32, Option<u32>)> {
@@ -28,17 +28,17 @@ pub fn offered(settings: &Settings) -> Vec<String> {
 }
 
 /// The patch version a request means: the one named, or the newest of a minor.
-pub fn resolve(settings: &Settings, wanted: &str, name: &str) -> Result<String, Refusal> {
+pub fn resolve(settings: &Settings, desired: &str, name: &str) -> Result<String, ErrorResponse> {
     let unsupported = || {
-        Refusal::aks(
+        ErrorResponse::aks(
             400,
             "K8sVersionNotSupported",
             format!(
-                "Managed cluster {name} is on version {wanted}, which is not supported in this region. Please use [az aks get-versions] command to get the supported version list in this region. For more information, please check https://aka.ms/supported-version-list"
+                "Managed cluster {name} is on version {desired}, which is not supported in this region. Please use [az aks get-versions] command to get the supported version list in this region. For more information, please check https://aka.ms/supported-version-list"
             ),
         )
     };
-    let (major, minor, patch) = parse(wanted).ok_or_else(unsupported)?;
+    let (major, minor, patch) = parse(desired).ok_or_else(unsupported)?;
     offered(settings)
         .into_iter()
         .rfind(|version| {
@@ -60,18 +60,23 @@ pub fn upgrades(settings: &Settings, current: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where a cluster on `current` ends up when `wanted` is asked for.
-pub fn target(settings: &Settings, current: &str, wanted: &str, name: &str) -> Result<String, Refusal> {
-    let same_minor = parse(wanted).is_some_and(|(major, minor, patch)| {
+/// Where a cluster on `current` ends up when `desired` is asked for.
+pub fn target(
+    settings: &Settings,
+    current: &str,
+    desired: &str,
+    name: &str,
+) -> Result<String, ErrorResponse> {
+    let same_minor = parse(desired).is_some_and(|(major, minor, patch)| {
         patch.is_none() && (major, minor) == (full(current).0, full(current).1)
     });
-    if same_minor || wanted == current {
+    if same_minor || desired == current {
         return Ok(current.to_owned());
     }
-    let resolved = resolve(settings, wanted, name)?;
+    let resolved = resolve(settings, desired, name)?;
     let available = upgrades(settings, current);
     if !available.contains(&resolved) {
-        return Err(Refusal::aks(
+        return Err(ErrorResponse::aks(
             400,
             "OperationNotAllowed",
             format!(
@@ -84,7 +89,7 @@ pub fn target(settings: &Settings, current: &str, wanted: &str, name: &str) -> R
 }
 
 /// A pool is never newer than its control plane and at most three minors older.
-pub fn check_skew(pool: &str, control_plane: &str) -> Result<(), Refusal> {
+pub fn check_skew(pool: &str, control_plane: &str) -> Result<(), ErrorResponse> {
     let (own, above) = (full(pool), full(control_plane));
     let problem = if own > above {
         format!(
@@ -98,7 +103,7 @@ pub fn check_skew(pool: &str, control_plane: &str) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(Refusal::aks(
+    Err(ErrorResponse::aks(
         400,
         "NodePoolMcVersionIncompatible",
         format!("{problem} For more information, please check https://aka.ms/aks/UpgradeVersionRules"),
@@ -133,11 +138,11 @@ mod tests {
     #[test]
     fn minors_are_not_skipped_and_versions_do_not_go_back() {
         let settings = Settings::default();
-        for (current, wanted) in [("1.31.13", "1.33"), ("1.34.2", "1.33.5"), ("1.34.2", "1.34.1")] {
-            let refusal = target(&settings, current, wanted, "c").expect_err("refused");
+        for (current, desired) in [("1.31.13", "1.33"), ("1.34.2", "1.33.5"), ("1.34.2", "1.34.1")] {
+            let refusal = target(&settings, current, desired, "c").expect_err("refused");
             assert_eq!(
                 refusal.body["code"], "OperationNotAllowed",
-                "{current} -> {wanted}"
+                "{current} -> {desired}"
             );
         }
         assert_eq!(

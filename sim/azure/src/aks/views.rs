@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::{CLUSTER, POOL, credentials, nodes, versions};
 use crate::{
-    arm::Context, arm_id::ArmId, azure::Azure, collection, refusal::Refusal, settings::Settings,
+    arm::Context, arm_id::ArmId, azure::Azure, collection, error_response::ErrorResponse, settings::Settings,
     wire::Response,
 };
 
 /// GET of something that only looks like a resource.
-pub fn computed(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Option<Response>, Refusal> {
+pub fn computed(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Option<Response>, ErrorResponse> {
     if context.request.method != Method::GET {
         return Ok(None);
     }
@@ -71,7 +71,7 @@ pub fn computed(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Opti
     };
     match found {
         Some(found) => Ok(Some(Response::json(200, &found))),
-        None => Err(Refusal::resource_not_found(id)),
+        None => Err(ErrorResponse::resource_not_found(id)),
     }
 }
 

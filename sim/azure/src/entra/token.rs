@@ -208,12 +208,12 @@ pub fn check_certificate(
     application: &Application,
     now: Timestamp,
 ) -> Result<(), SignInError> {
-    let wanted = |name: &str| {
+    let desired = |name: &str| {
         parts.header[name]
             .as_str()
             .and_then(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok())
     };
-    let (sha1, sha256) = (wanted("x5t"), wanted("x5t#S256"));
+    let (sha1, sha256) = (desired("x5t"), desired("x5t#S256"));
     let thumbprint = sha1
         .as_ref()
         .or(sha256.as_ref())
@@ -264,10 +264,10 @@ pub fn check_certificate(
 
 /// Whether a token is signed by one of the RSA keys of a JWK set.
 pub fn signed_by(parts: &Parts, keys: &Value) -> bool {
-    let wanted = parts.header["kid"].as_str();
+    let desired = parts.header["kid"].as_str();
     keys["keys"].as_array().is_some_and(|keys| {
         keys.iter()
-            .filter(|key| wanted.is_none() || key["kid"].as_str() == wanted || key["kid"].is_null())
+            .filter(|key| desired.is_none() || key["kid"].as_str() == desired || key["kid"].is_null())
             .filter_map(|key| {
                 let part = |name: &str| {
                     URL_SAFE_NO_PAD

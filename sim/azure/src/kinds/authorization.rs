@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Draft, Kind, Missing, PLAIN, View, at_once};
-use crate::{azure::Azure, refusal::Refusal, store::Resource};
+use crate::{azure::Azure, error_response::ErrorResponse, store::Resource};
 
 pub const KINDS: &[Kind] = &[Kind {
     path: "Microsoft.Authorization/roleAssignments",
@@ -19,10 +19,10 @@ pub const KINDS: &[Kind] = &[Kind {
     ..PLAIN
 }];
 
-fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     for key in ["principalId", "roleDefinitionId"] {
         if !draft.properties().contains_key(key) {
-            return Err(Refusal::new(
+            return Err(ErrorResponse::new(
                 400,
                 "InvalidRequestContent",
                 format!("The role assignment needs properties.{key}."),
@@ -34,7 +34,7 @@ fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
             .iter()
             .all(|key| draft.body["properties"].get(*key) == old.properties().get(*key));
         if !same {
-            return Err(Refusal::new(
+            return Err(ErrorResponse::new(
                 409,
                 "RoleAssignmentUpdateNotPermitted",
                 "Tenant ID, application ID, principal ID, and scope are not allowed to be updated.",
@@ -47,7 +47,7 @@ fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         .to_owned();
     let is_named = draft.properties().contains_key("principalType");
     if !is_named && !draft.azure.settings.open_sign_in && !draft.azure.knows_principal(&principal) {
-        return Err(Refusal::new(
+        return Err(ErrorResponse::new(
             400,
             "PrincipalNotFound",
             format!(

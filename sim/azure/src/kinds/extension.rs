@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Draft, Kind, Missing, PLAIN, View, polled};
-use crate::{aks::since, azure::Azure, operation::Style, refusal::Refusal, store::Resource};
+use crate::{aks::since, azure::Azure, error_response::ErrorResponse, operation::Style, store::Resource};
 
 pub const KINDS: &[Kind] = &[
     Kind {
@@ -36,7 +36,7 @@ const EXTENSION: Kind = Kind {
 };
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete_extension(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_extension(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     // Protected settings go in and never come out.
     if let Some(Value::Object(settings)) = draft.properties().remove("configurationProtectedSettings") {
         let names: Map<String, Value> = settings.keys().map(|key| (key.clone(), "".into())).collect();
@@ -122,7 +122,7 @@ fn present_extension(azure: &Azure, resource: &Resource, view: &View<'_>, docume
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete_flux(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_flux(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     for (key, value) in [
         ("scope", json!("cluster")),
         ("namespace", json!("default")),

@@ -7,8 +7,8 @@ use crate::{
     aks::since,
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     operation::Links,
-    refusal::Refusal,
     store::{Resource, object_mut},
 };
 
@@ -118,7 +118,7 @@ fn present_fleet(azure: &Azure, resource: &Resource, view: &View<'_>, document: 
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete_strategy(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_strategy(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let stages = draft
         .properties()
         .get_mut("strategy")
@@ -131,13 +131,13 @@ fn complete_strategy(draft: &mut Draft<'_>) -> Result<(), Refusal> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete_profile(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_profile(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     draft.fill("disabled", false.into());
     Ok(())
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete_fleet(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_fleet(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let kept = draft
         .old
         .and_then(|old| old.properties().get("hubProfile").cloned());
@@ -176,7 +176,7 @@ fn finish_fleet(resource: &mut Resource) {
     }
 }
 
-fn complete_member(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_member(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let cluster = draft
         .properties()
         .get("clusterResourceId")
@@ -187,7 +187,7 @@ fn complete_member(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         .old
         .is_some_and(|old| !old.text("clusterResourceId").eq_ignore_ascii_case(&cluster))
     {
-        return Err(Refusal::new(
+        return Err(ErrorResponse::new(
             400,
             "PropertyChangeNotAllowed",
             "Changing property 'clusterResourceId' is not allowed.",
@@ -195,7 +195,7 @@ fn complete_member(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     }
     let found = ArmId::parse(&cluster).is_some_and(|id| draft.azure.state().resources.get(&id).is_some());
     if !found {
-        return Err(Refusal::new(
+        return Err(ErrorResponse::new(
             400,
             "ClusterResourceNotFound",
             format!("The cluster '{cluster}' that should join the fleet could not be found."),
@@ -204,7 +204,7 @@ fn complete_member(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn complete_update_run(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_update_run(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let not_started = json!({"state": "NotStarted"});
     let fleet = draft.id.parent().map(|fleet| fleet.key()).unwrap_or_default();
     let members: Vec<Value> = draft
@@ -223,7 +223,7 @@ fn complete_update_run(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         .collect();
     let is_checked = since(draft.now, 2025, 1);
     if members.is_empty() && is_checked {
-        return Err(Refusal::new(
+        return Err(ErrorResponse::new(
             409,
             "UpdateRunTargetingEmptyFleet",
             "The fleet has no member that the update run could update.",

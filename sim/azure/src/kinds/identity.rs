@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Draft, Kind, Missing, PLAIN, View, at_once, without_body};
-use crate::{azure::Azure, refusal::Refusal, store::Resource};
+use crate::{azure::Azure, error_response::ErrorResponse, store::Resource};
 
 pub const IDENTITY: &str = "Microsoft.ManagedIdentity/userAssignedIdentities";
 pub const FEDERATED: &str = "Microsoft.ManagedIdentity/userAssignedIdentities/federatedIdentityCredentials";
@@ -35,7 +35,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete_identity(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_identity(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let tenant = draft.azure.settings.tenant.clone();
     let (principal, client) = (draft.made_up("principal"), draft.made_up("client"));
     draft.body.entry("tags").or_insert_with(|| json!({}));
@@ -45,10 +45,10 @@ fn complete_identity(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn complete_federated(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_federated(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     for key in ["issuer", "subject", "audiences"] {
         if !draft.properties().contains_key(key) {
-            return Err(Refusal::new(
+            return Err(ErrorResponse::new(
                 400,
                 "BadRequest",
                 format!("The federated identity credential needs properties.{key}."),

@@ -21,8 +21,8 @@ use crate::{
     aks,
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     operation::{Links, Style},
-    refusal::Refusal,
     store::{Resource, object_mut},
 };
 
@@ -55,7 +55,7 @@ pub struct Kind {
     /// Child resources that are also a list property of this type.
     pub embedded: &'static [(&'static str, &'static str)],
     /// Looks at a write, refuses it or fills it in.
-    pub complete: fn(&mut Draft<'_>) -> Result<(), Refusal>,
+    pub complete: fn(&mut Draft<'_>) -> Result<(), ErrorResponse>,
     /// Last touches to the document that is shown.
     pub present: fn(&Azure, &Resource, &View<'_>, &mut Map<String, Value>),
     /// What a finished create or update adds.
@@ -253,7 +253,7 @@ pub const fn without_body(mut acceptance: Acceptance) -> Acceptance {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn nothing(_: &mut Draft<'_>) -> Result<(), Refusal> {
+fn nothing(_: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use super::{Draft, Kind, PLAIN, States, View, at_once, polled, without_body};
 use crate::{
     aks::since,
     azure::Azure,
+    error_response::ErrorResponse,
     operation::Style,
-    refusal::Refusal,
     store::{Resource, object_mut},
 };
 
@@ -29,7 +29,7 @@ pub const KINDS: &[Kind] = &[Kind {
 }];
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     draft.body.entry("tags").or_insert_with(|| json!({}));
     let sku = object_mut(&mut draft.body, "sku");
     sku.entry("name").or_insert_with(|| "Standard_LRS".into());

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{Draft, Kind, PLAIN, States, View, at_once, polled, without_body};
 use crate::{
     azure::Azure,
-    refusal::Refusal,
+    error_response::ErrorResponse,
     store::{Resource, object_mut},
 };
 
@@ -38,7 +38,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     draft.body.entry("tags").or_insert_with(|| json!({}));
     if draft.properties().remove("createMode") == Some(json!("recover")) {
         // It comes back as it was, name and all.

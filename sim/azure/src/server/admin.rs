@@ -129,7 +129,7 @@ fn route(
     let done = || json!({"done": true});
     match (method, path) {
         (&Method::GET, "healthz" | "") => Ok(json!({"ok": true})),
-        (&Method::GET, "ca") => Ok(json!({"pem": shared.authority.certificate_pem()})),
+        (&Method::GET, "ca") => Ok(json!({"pem": shared.ca.certificate_pem()})),
         (&Method::GET, "summary") => Ok(simulator.azure().summary()),
         (&Method::GET, "state") => serde_json::to_value(simulator.azure().state()).map_err(|error| Refused {
             status: 500,

@@ -28,16 +28,16 @@ pub enum AuthorityError {
     Certificate(#[from] rcgen::Error),
 }
 
-/// A certificate authority of its own; clients are told to trust [`Authority::certificate_pem`].
-pub struct Authority {
+/// A certificate authority of its own; clients are told to trust [`Ca::certificate_pem`].
+pub struct Ca {
     issuer: CertifiedIssuer<'static, KeyPair>,
     certificate: String,
     made: Mutex<HashMap<String, Arc<CertifiedKey>>>,
 }
 
-impl fmt::Debug for Authority {
+impl fmt::Debug for Ca {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authority").finish_non_exhaustive()
+        f.debug_struct("Ca").finish_non_exhaustive()
     }
 }
 
@@ -46,13 +46,13 @@ fn parameters() -> CertificateParams {
     parameters.distinguished_name = DistinguishedName::new();
     parameters
         .distinguished_name
-        .push(DnType::CommonName, "azure-sim authority");
+        .push(DnType::CommonName, "azure-sim CA");
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     parameters
 }
 
-impl Authority {
+impl Ca {
     pub fn new() -> Result<Self, AuthorityError> {
         Self::with_key(KeyPair::generate()?)
     }
@@ -67,7 +67,7 @@ impl Authority {
         })
     }
 
-    /// Keeps the authority in a folder (`ca.pem` and `ca.key`), so that clients trust it after a restart.
+    /// Keeps the CA in a folder (`ca.pem` and `ca.key`), so that clients trust it after a restart.
     pub fn kept_in(folder: &Path) -> Result<Self, AuthorityError> {
         let file = |path: &Path, source| AuthorityError::File {
             path: path.display().to_string(),
@@ -79,18 +79,18 @@ impl Authority {
             std::fs::read_to_string(&key_path),
         ) {
             // The name and key decide what a certificate chains to, so the one on disk stays good.
-            let mut authority = Self::with_key(KeyPair::from_pem(&key)?)?;
-            authority.certificate = certificate;
-            return Ok(authority);
+            let mut ca = Self::with_key(KeyPair::from_pem(&key)?)?;
+            ca.certificate = certificate;
+            return Ok(ca);
         }
         std::fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
         let key = KeyPair::generate()?;
         let text = key.serialize_pem();
-        let authority = Self::with_key(key)?;
+        let ca = Self::with_key(key)?;
         write_private(&key_path, &text).map_err(|source| file(&key_path, source))?;
-        std::fs::write(&certificate_path, &authority.certificate)
+        std::fs::write(&certificate_path, &ca.certificate)
             .map_err(|source| file(&certificate_path, source))?;
-        Ok(authority)
+        Ok(ca)
     }
 
     /// The certificate clients have to trust, in PEM.
@@ -145,7 +145,7 @@ impl Authority {
 }
 
 /// Picks a certificate by the name in the greeting; a client that came by address names none.
-struct ByName(Arc<Authority>);
+struct ByName(Arc<Ca>);
 
 impl fmt::Debug for ByName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -28,7 +28,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-pub use certificates::Authority;
+pub use certificates::Ca;
 pub use keeper::read as read_state;
 
 use crate::{backing, simulator::Simulator, wire};
@@ -70,7 +70,7 @@ pub struct Ports {
 #[derive(Debug)]
 pub struct Server {
     pub ports: Ports,
-    pub authority: Arc<Authority>,
+    pub ca: Arc<Ca>,
     simulator: Simulator,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
@@ -83,16 +83,12 @@ struct Shared {
     /// Rung after every request that may have changed something.
     changed: Arc<Notify>,
     tls: TlsAcceptor,
-    authority: Arc<Authority>,
+    ca: Arc<Ca>,
 }
 
 impl Server {
-    pub async fn start(
-        simulator: Simulator,
-        authority: Authority,
-        options: Options,
-    ) -> Result<Self, std::io::Error> {
-        let authority = Arc::new(authority);
+    pub async fn start(simulator: Simulator, ca: Ca, options: Options) -> Result<Self, std::io::Error> {
+        let ca = Arc::new(ca);
         let (https, proxy, admin) = (
             TcpListener::bind(options.https).await?,
             TcpListener::bind(options.proxy).await?,
@@ -106,8 +102,8 @@ impl Server {
         let shared = Shared {
             simulator: simulator.clone(),
             changed: Arc::default(),
-            tls: authority.acceptor(),
-            authority: Arc::clone(&authority),
+            tls: ca.acceptor(),
+            ca: Arc::clone(&ca),
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -145,7 +141,7 @@ impl Server {
         }
         Ok(Self {
             ports,
-            authority,
+            ca,
             simulator,
             stop,
             tasks,

@@ -14,7 +14,7 @@ use kube::{
     },
 };
 use serde_json::{Value, json};
-use slipway_azure_sim::{Authority, Options, Request, Response, Server, Settings, Simulator, Speed};
+use slipway_azure_sim::{Ca, Options, Request, Response, Server, Settings, Simulator, Speed};
 
 use crate::fixture::{SUBSCRIPTION, cluster_body, pool_body, request};
 
@@ -50,13 +50,9 @@ async fn nodes_come_and_go_with_pools_and_handed_out_kubeconfigs_work() {
         speed: Speed::Instant,
         ..Settings::default()
     });
-    let server = Server::start(
-        simulator.clone(),
-        Authority::new().expect("an authority"),
-        Options::default(),
-    )
-    .await
-    .expect("free ports");
+    let server = Server::start(simulator.clone(), Ca::new().expect("a CA"), Options::default())
+        .await
+        .expect("free ports");
     let path = "/resourceGroups/rg/providers/Microsoft.ContainerService/managedClusters/backed";
     let id = format!("{SUBSCRIPTION}{path}");
     send(
@@ -70,12 +66,12 @@ async fn nodes_come_and_go_with_pools_and_handed_out_kubeconfigs_work() {
     let nodes: Api<Node> = Api::all(real.client());
     let first = simulator.azure().nodes(&id);
     assert_eq!(first.len(), 2);
-    for wanted in &first {
-        let found = until(&nodes, &wanted.name, |node: Option<&Node>| node.is_some())
+    for desired in &first {
+        let found = until(&nodes, &desired.name, |node: Option<&Node>| node.is_some())
             .await
             .expect("a node");
         let spec = found.spec.as_ref().expect("a spec");
-        assert_eq!(spec.provider_id.as_deref(), Some(wanted.provider_id.as_str()));
+        assert_eq!(spec.provider_id.as_deref(), Some(desired.provider_id.as_str()));
         assert_eq!(found.labels()["kubernetes.azure.com/agentpool"], "p1");
         let status = found.status.as_ref().expect("a status");
         assert_eq!(
@@ -83,7 +79,7 @@ async fn nodes_come_and_go_with_pools_and_handed_out_kubeconfigs_work() {
                 .node_info
                 .as_ref()
                 .map(|info| info.kubelet_version.as_str()),
-            Some(format!("v{}", wanted.version).as_str()),
+            Some(format!("v{}", desired.version).as_str()),
             "kwok does not put its own version there"
         );
         assert_eq!(
@@ -98,8 +94,8 @@ async fn nodes_come_and_go_with_pools_and_handed_out_kubeconfigs_work() {
     let added: Vec<_> = both.iter().filter(|node| node.pool == "p2").collect();
     assert_eq!(added.len(), 2);
     let mut identities = Vec::new();
-    for wanted in &added {
-        let found = until(&nodes, &wanted.name, |node: Option<&Node>| node.is_some())
+    for desired in &added {
+        let found = until(&nodes, &desired.name, |node: Option<&Node>| node.is_some())
             .await
             .expect("a node");
         identities.push(found.uid().expect("a uid"));

@@ -13,7 +13,7 @@ use kube::{
 };
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use slipway_azure_sim::{Authority, Options, Request, Server, Settings, Simulator, Speed, object_id_of};
+use slipway_azure_sim::{Ca, Options, Request, Server, Settings, Simulator, Speed, object_id_of};
 use slipway_testbed::{Cluster, WorkloadCluster};
 
 use crate::fixture::{SUBSCRIPTION, cluster_body, request};
@@ -43,8 +43,8 @@ impl World {
             speed: Speed::Instant,
             ..Settings::default()
         });
-        let authority = Authority::new().expect("an authority");
-        let server = Server::start(simulator.clone(), authority, Options::default())
+        let ca = Ca::new().expect("a CA");
+        let server = Server::start(simulator.clone(), ca, Options::default())
             .await
             .expect("free ports");
         let world = Self {
@@ -53,7 +53,7 @@ impl World {
             folder: tempfile::tempdir().expect("a folder"),
         };
         world.simulator.azure().settings.token_issuer = Some(world.issuer());
-        std::fs::write(world.ca(), world.server.authority.certificate_pem()).expect("writable");
+        std::fs::write(world.ca(), world.server.ca.certificate_pem()).expect("writable");
         world
     }
 

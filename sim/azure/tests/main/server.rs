@@ -2,7 +2,7 @@
 
 use reqwest::{Certificate, Client, Proxy};
 use serde_json::{Value, json};
-use slipway_azure_sim::{Authority, Azure, Options, Server, Settings, Simulator, Speed, read_state};
+use slipway_azure_sim::{Azure, Ca, Options, Server, Settings, Simulator, Speed, read_state};
 
 const GROUP: &str =
     "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/rg?api-version=2020-06-01";
@@ -18,14 +18,14 @@ fn settings() -> Settings {
 async fn start(settings: Settings, options: Options) -> Server {
     // Another test may have installed it; all that counts is that there is one.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let authority = Authority::new().expect("an authority can be made");
-    Server::start(Simulator::new(settings), authority, options)
+    let ca = Ca::new().expect("a CA can be made");
+    Server::start(Simulator::new(settings), ca, options)
         .await
         .expect("loopback ports are free")
 }
 
 fn client(server: &Server) -> reqwest::ClientBuilder {
-    let root = Certificate::from_pem(server.authority.certificate_pem().as_bytes()).expect("a certificate");
+    let root = Certificate::from_pem(server.ca.certificate_pem().as_bytes()).expect("a certificate");
     Client::builder().tls_certs_only([root]).no_proxy()
 }
 
@@ -74,7 +74,7 @@ async fn unmodified_clients_reach_the_public_names_through_the_proxy() {
     )
     .await;
     let proxy = Proxy::all(format!("http://{}", server.ports.proxy)).expect("a proxy");
-    let root = Certificate::from_pem(server.authority.certificate_pem().as_bytes()).expect("a certificate");
+    let root = Certificate::from_pem(server.ca.certificate_pem().as_bytes()).expect("a certificate");
     let client = Client::builder()
         .tls_certs_only([root])
         .proxy(proxy)

@@ -33,7 +33,7 @@ const TLS: &str = "/var/lib/rancher/k3s/server/tls";
 /// Who a client is to a server.
 pub struct Identity {
     server: String,
-    authority: String,
+    ca: String,
     certificate: String,
     key: String,
 }
@@ -44,7 +44,7 @@ impl Identity {
         let config = json!({
             "clusters": [{"name": "k3s", "cluster": {
                 "server": self.server,
-                "certificate-authority-data": encoded(&self.authority),
+                "certificate-authority-data": encoded(&self.ca),
             }}],
             "users": [{"name": "k3s", "user": {
                 "client-certificate-data": encoded(&self.certificate),
@@ -63,11 +63,11 @@ impl Identity {
 
 /// The kubelet of a server, and its administrator: k3s has put both on the disk.
 pub fn of_server(machine: &Machine, endpoint: &str) -> io::Result<(Identity, Identity)> {
-    let authority = machine.read(&format!("{AGENT}/server-ca.crt"))?;
+    let ca = machine.read(&format!("{AGENT}/server-ca.crt"))?;
     let identity = |certificate: String, key: String| -> io::Result<Identity> {
         Ok(Identity {
             server: endpoint.to_owned(),
-            authority: authority.clone(),
+            ca: ca.clone(),
             certificate: machine.read(&certificate)?,
             key: machine.read(&key)?,
         })
@@ -125,7 +125,7 @@ async fn ask(server: &str, token: &str, name: &str, password: &str) -> Result<Id
                 .map_err(|error| error.to_string())
         }
     };
-    let authority = get("/cacerts", None).await?;
+    let ca = get("/cacerts", None).await?;
     let secret = token.rsplit(':').next().unwrap_or_default();
     let answer = get("/v1-k3s/client-kubelet.crt", Some(format!("node:{secret}"))).await?;
     // Certificates come first, and the key after them.
@@ -136,7 +136,7 @@ async fn ask(server: &str, token: &str, name: &str, password: &str) -> Result<Id
         .ok_or("the server sent no key")?;
     Ok(Identity {
         server: server.to_owned(),
-        authority,
+        ca,
         certificate: answer[..at].to_owned(),
         key: answer[at..].to_owned(),
     })
@@ -252,7 +252,7 @@ impl Kubelet {
             .get_opt(&self.name)
             .await
             .map_err(|error| error.to_string())?;
-        // A kubelet whose node somebody deleted does not make it anew before it is started again.
+        // A kubelet whose node somebody deleted does not make it again before it is started again.
         let Some(node) = node else {
             return Ok(());
         };

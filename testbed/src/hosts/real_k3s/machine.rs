@@ -154,7 +154,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What a host forgets when it loses power is made anew.
+    /// What a host forgets when it loses power is made again.
     fn line(&self) -> io::Result<Line> {
         let run = self.root.join("run");
         if run.exists() {

@@ -49,7 +49,7 @@ pub(crate) struct Site {
     _port: Port,
 }
 
-struct Place {
+struct RunningCluster {
     site: Arc<Site>,
     machines: Mutex<BTreeMap<String, Arc<Machine>>>,
     left_behind: Mutex<Vec<String>>,
@@ -59,9 +59,9 @@ struct Place {
 pub struct RealK3s {
     launcher: PathBuf,
     releases: Releases,
-    places: tokio::sync::Mutex<BTreeMap<String, Arc<Place>>>,
+    places: tokio::sync::Mutex<BTreeMap<String, Arc<RunningCluster>>>,
     /// For those who cannot wait.
-    known: Mutex<BTreeMap<String, Arc<Place>>>,
+    known: Mutex<BTreeMap<String, Arc<RunningCluster>>>,
     refused: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
     next: Mutex<usize>,
     // Dropped last, when nothing runs on it any more.
@@ -93,7 +93,7 @@ impl RealK3s {
         *next
     }
 
-    async fn place(&self, cluster: &str) -> io::Result<Arc<Place>> {
+    async fn place(&self, cluster: &str) -> io::Result<Arc<RunningCluster>> {
         let mut places = self.places.lock().await;
         if let Some(place) = places.get(cluster) {
             return Ok(Arc::clone(place));
@@ -109,7 +109,7 @@ impl RealK3s {
         let [high, low] = port.number.to_be_bytes();
         let endpoint = SocketAddr::from((Ipv4Addr::new(127, 83, high, low.max(1)), port.number));
         balancer.listen(TcpListener::bind(endpoint)?)?;
-        let place = Arc::new(Place {
+        let place = Arc::new(RunningCluster {
             site: Arc::new(Site {
                 launcher: self.launcher.clone(),
                 releases: self.releases.clone(),
@@ -128,7 +128,7 @@ impl RealK3s {
         Ok(place)
     }
 
-    fn known(&self, cluster: &str) -> Option<Arc<Place>> {
+    fn known(&self, cluster: &str) -> Option<Arc<RunningCluster>> {
         self.known.lock().get(cluster).cloned()
     }
 
@@ -172,7 +172,7 @@ impl RealK3s {
     }
 }
 
-impl Place {
+impl RunningCluster {
     fn machine(&self, name: &str) -> Option<Arc<Machine>> {
         self.machines.lock().get(name).cloned()
     }

@@ -51,7 +51,7 @@ impl World {
         self.begins.store(self.faults.calls(), Ordering::SeqCst);
     }
 
-    /// Waits, in virtual time, until the objects are as wanted. Gives up after a virtual day.
+    /// Waits, in virtual time, until the objects are as desired. Gives up after a virtual day.
     pub async fn until(&self, what: &str, reached: impl Fn(&[Value]) -> bool) {
         for _ in 0..24 * 60 * 12 {
             if self.server.look(&reached) {
@@ -65,7 +65,7 @@ impl World {
         panic!("after a day of virtual time still not: {what}");
     }
 
-    /// What whoever runs one point again wants to see: the last calls, and what every object says is not so.
+    /// What whoever runs one point again wants to see: the last calls, and which conditions of every object are not met.
     fn tell(&self) {
         let calls = self.faults.log();
         for (index, call) in calls
@@ -101,7 +101,7 @@ pub trait Scenario: Send + Sync + 'static {
     /// Installs kinds and webhooks, and whatever is there before the controllers start.
     fn prepare(&self, server: &Apiserver, clock: Clock);
 
-    /// The controllers of one process. Called anew for each start.
+    /// The controllers of one process. Called for each start.
     fn controllers(&self, world: &World) -> Vec<Registration>;
 
     /// What the user does, with a client that never fails.
@@ -204,7 +204,7 @@ impl Report {
 /// A fault beyond this many calls of the fault-free run, times this, is a storm.
 const CALLS_ALLOWED: usize = 4;
 
-/// Runs the scenario under every fault at every call where everything is wanted (`cargo xtask test --full`,
+/// Runs the scenario under every fault at every call where everything is desired (`cargo xtask test --full`,
 /// `SLIPWAY_TEST_FULL`), at every n-th with `SLIPWAY_SWEEP_SHARE=k/n`, and otherwise in so many runs.
 pub fn sweep_sampled(scenario: &Arc<dyn Scenario>, runs: usize) -> Report {
     sweep(scenario, asked_for().unwrap_or(Extent::Runs(runs)))

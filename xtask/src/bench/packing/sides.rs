@@ -15,7 +15,7 @@ pub struct Side {
     /// Pods decided a second of wall time, and of processor time.
     pub pods_per_second: Measured,
     pub pods_per_busy_second: Measured,
-    /// Both over all runs: the peer's differ from one another.
+    /// Both over all runs: Karpenter's differ from one another.
     pub nodes: Measured,
     pub cost: Measured,
     pub unschedulable: usize,
@@ -24,7 +24,7 @@ pub struct Side {
     pub grown_megabytes: f64,
     /// How many pods it got to, where a limit ended it, and the limit in seconds.
     pub reached: Option<(usize, u64)>,
-    /// What the checker does not accept of it. Ours may have nothing of the kind; of the peer's it is a finding.
+    /// What the checker does not accept of it. Ours may have nothing of the kind; of Karpenter's it is a finding.
     pub fault: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl Side {
     }
 }
 
-/// How long the peer may take to read a cluster, which is not part of a pass.
+/// How long Karpenter may take to read a cluster, which is not part of a pass.
 const PREPARE: Duration = Duration::from_mins(5);
 /// How long it may take to notice that its limit has passed.
 const GRACE: Duration = Duration::from_secs(10);
@@ -184,7 +184,7 @@ impl Solvers {
             .arg(file);
         let report = answer(&mut command)?;
         let plan = beside(file, "plan");
-        std::fs::write(&plan, report.to_string()).context("keeping the peer's plan")?;
+        std::fs::write(&plan, report.to_string()).context("keeping Karpenter's plan")?;
         let fault = self.check(file, &plan, &[])?;
         let list = |name: &str| report[name].as_array().map_or(&[][..], Vec::as_slice);
         let placed: usize = list("newClaims")

@@ -70,7 +70,7 @@ pub fn validate(path: &Path, extensions: &[Extension]) -> Vec<FieldError> {
     errors
 }
 
-/// What of an extension cannot change. What both sides must have to be compared is so because it may be filled in later.
+/// What of an extension cannot change. What both sides must have is compared only then, because it may be filled in later.
 pub fn validate_update(root: &Path, old: &[Extension], new: &[Extension]) -> Vec<FieldError> {
     fn differ<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> bool {
         matches!((old, new), (Some(old), Some(new)) if old != new)

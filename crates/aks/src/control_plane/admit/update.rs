@@ -104,8 +104,8 @@ fn endpoint_locations(root: &Path, old: &ControlPlaneClass, new: &ControlPlaneCl
         .collect()
 }
 
-/// The network door without its ranges, which may change.
-pub(crate) fn door(class: &ControlPlaneClass) -> (Option<bool>, Option<String>, Option<bool>) {
+/// How the API server is reached, without its ranges, which may change.
+pub(crate) fn network_access(class: &ControlPlaneClass) -> (Option<bool>, Option<String>, Option<bool>) {
     class
         .api_server_access_profile
         .as_ref()
@@ -124,7 +124,7 @@ fn downgraded(
     old: &AzureManagedControlPlane,
     new: &AzureManagedControlPlane,
 ) -> Option<FieldError> {
-    let wanted = new.spec.class.version.as_str();
+    let desired = new.spec.class.version.as_str();
     let runs = old
         .status
         .as_ref()
@@ -132,12 +132,12 @@ fn downgraded(
         .filter(|version| !version.is_empty());
     match runs {
         None => version_update(root, &old.spec.class, &new.spec.class),
-        Some(runs) => (wanted != old.spec.class.version
-            && version::compare(wanted, runs) == std::cmp::Ordering::Less)
+        Some(runs) => (desired != old.spec.class.version
+            && version::compare(desired, runs) == std::cmp::Ordering::Less)
             .then(|| {
                 FieldError::invalid(
                     &root.child("version"),
-                    wanted,
+                    desired,
                     format!("field version cannot be downgraded: AKS runs {runs}"),
                 )
             }),
@@ -199,7 +199,7 @@ pub fn validate(
             ));
         }
     }
-    if door(old_class) != door(new_class) {
+    if network_access(old_class) != network_access(new_class) {
         errors.push(FieldError::invalid(
             &root.child("apiServerAccessProfile"),
             json!(new_class.api_server_access_profile),
@@ -298,11 +298,11 @@ fn auto_upgraded(
         .auto_upgrade_version
         .as_deref()
         .filter(|version| !version.is_empty())?;
-    let wanted = new.spec.class.version.as_str();
-    (wanted != old.spec.class.version && version::newer(wanted, reached) != wanted).then(|| {
+    let desired = new.spec.class.version.as_str();
+    (desired != old.spec.class.version && version::newer(desired, reached) != desired).then(|| {
         FieldError::invalid(
             &root.child("version"),
-            wanted,
+            desired,
             format!("version is auto-upgraded to {reached}, cannot be downgraded"),
         )
     })

@@ -20,8 +20,8 @@ fn offered(plane: &AzureManagedControlPlane) -> Option<Vec<String>> {
 
 /// What to tell somebody who asks for another version.
 pub fn warning(old: &AzureManagedControlPlane, new: &AzureManagedControlPlane) -> Option<String> {
-    let wanted = new.spec.class.version.as_str();
-    if wanted == old.spec.class.version {
+    let desired = new.spec.class.version.as_str();
+    if desired == old.spec.class.version {
         return None;
     }
     let running = old
@@ -30,17 +30,17 @@ pub fn warning(old: &AzureManagedControlPlane, new: &AzureManagedControlPlane) -
         .version
         .as_deref()
         .filter(|version| !version.is_empty())?;
-    let (current, next) = (version::parse(running)?, version::parse(wanted)?);
+    let (current, next) = (version::parse(running)?, version::parse(desired)?);
     if next == current {
         return None;
     }
     match offered(old) {
-        Some(list) if !list.iter().any(|version| version == without_v(wanted)) => Some(format!(
-            "spec.version: AKS offered {} as upgrades from {running} when it was last asked, and not {wanted}",
+        Some(list) if !list.iter().any(|version| version == without_v(desired)) => Some(format!(
+            "spec.version: AKS offered {} as upgrades from {running} when it was last asked, and not {desired}",
             list.join(", ")
         )),
         None if (next.major, next.minor) > (current.major, current.minor + 1) => Some(format!(
-            "spec.version: AKS upgrades one minor version at a time, and the cluster runs {running}: it refuses {wanted}. `az aks get-upgrades` lists what it takes"
+            "spec.version: AKS upgrades one minor version at a time, and the cluster runs {running}: it refuses {desired}. `az aks get-upgrades` lists what it takes"
         )),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Who may reach the API server and how: Entra ID, the network door, identities, the OIDC issuer.
+//! Who may reach the API server and how: Entra ID, its network access, identities, the OIDC issuer.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub struct AadProfile {
     pub managed: bool,
 }
 
-/// The network door of the API server. All but the ranges is fixed at creation.
+/// How the API server is reached. All but the ranges is fixed at creation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiServerAccessProfile {

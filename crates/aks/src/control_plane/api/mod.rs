@@ -25,8 +25,8 @@ pub use self::{
     security::{Defender, ImageCleaner, KeyVaultKms, SecurityMonitoring, SecurityProfile, WorkloadIdentity},
 };
 use crate::api::{
-    ControlPlaneInitialization, Endpoint, LongRunningOperation, NewerConditions, OidcIssuerStatus,
-    ReplicaVersion, status::old_conditions,
+    ControlPlaneInitialization, Endpoint, LongRunningOperation, OidcIssuerStatus, ReplicaVersion,
+    V1Beta2Conditions, status::old_conditions,
 };
 
 /// One AKS cluster.
@@ -105,7 +105,7 @@ pub struct AzureManagedControlPlaneStatus {
     pub conditions: Vec<LegacyCondition>,
     /// Conditions in Kubernetes' own form.
     #[serde(rename = "v1beta2", default, skip_serializing_if = "Option::is_none")]
-    pub newer: Option<NewerConditions>,
+    pub v1beta2: Option<V1Beta2Conditions>,
     /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -138,8 +138,8 @@ impl Observed {
     /// Whether the condition already says that its resource vanished.
     pub(super) fn has_reported(&self, kind: ResourceKind) -> bool {
         let status = self.plane.status.as_ref();
-        let newer = status.and_then(|status| status.newer.as_ref());
-        has_reason(newer, condition_of(kind), VANISHED)
+        let v1beta2 = status.and_then(|status| status.v1beta2.as_ref());
+        has_reason(v1beta2, condition_of(kind), VANISHED)
     }
 
     /// Where the API server answers, once AKS has brought the cluster up.

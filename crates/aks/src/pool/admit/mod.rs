@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use regex::Regex;
 use serde_json::json;
 use slipway_capi::{
-    marks::is_deleted_for_move,
+    annotations::is_deleted_for_move,
     names::{annotation, label},
     view::Cluster,
 };

@@ -15,7 +15,7 @@ pub use self::{
     sysctls::Sysctls,
 };
 use crate::api::{
-    InfrastructureInitialization, LongRunningOperation, NewerConditions, status::old_conditions,
+    InfrastructureInitialization, LongRunningOperation, V1Beta2Conditions, status::old_conditions,
 };
 
 /// One node pool.
@@ -80,7 +80,7 @@ pub struct AzureManagedMachinePoolStatus {
     pub conditions: Vec<LegacyCondition>,
     /// Conditions in Kubernetes' own form.
     #[serde(rename = "v1beta2", default, skip_serializing_if = "Option::is_none")]
-    pub newer: Option<NewerConditions>,
+    pub v1beta2: Option<V1Beta2Conditions>,
     /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

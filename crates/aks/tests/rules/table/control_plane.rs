@@ -9,7 +9,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "sshPublicKey",
         "is not properly base64 encoded",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "ssh-key",
@@ -17,7 +17,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "sshPublicKey",
         "the SSH public key is not valid",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "identity-empty",
@@ -25,7 +25,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "identity.userAssignedIdentityResourceID",
         "cannot be empty if Identity.Type is UserAssigned",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "identity-extra",
@@ -33,7 +33,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "identity.userAssignedIdentityResourceID",
         "should be empty if Identity.Type is SystemAssigned",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "overlay-kubenet",
@@ -41,7 +41,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "networkPluginMode",
         "when NetworkPlugin is",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "dns-prefix",
@@ -49,7 +49,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "dnsPrefix",
         "DNSPrefix is invalid",
-        "peer; one character is let in, as AKS lets it",
+        "CAPZ; one character is let in, as AKS lets it",
     ),
     rule(
         "local-accounts",
@@ -57,7 +57,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "disableLocalAccounts",
         "should be set only for AAD enabled clusters",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "version",
@@ -65,7 +65,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "version",
         "must be a valid semantic version",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "load-balancer-ips",
@@ -73,7 +73,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "loadBalancerProfile.managedOutboundIPs",
         "value should be in between 1 and 100",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "load-balancer-ports",
@@ -81,7 +81,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "loadBalancerProfile.allocatedOutboundPorts",
         "value should be in between 0 and 64000",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "load-balancer-idle",
@@ -89,7 +89,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "loadBalancerProfile.idleTimeoutInMinutes",
         "value should be in between 4 and 120",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "load-balancer-one-kind",
@@ -97,7 +97,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "loadBalancerProfile",
         "must specify at most one of",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "load-balancer-basic",
@@ -113,7 +113,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "Cluster",
         "Internal error",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "one-service-range",
@@ -121,7 +121,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "Cluster.spec.clusterNetwork.services",
         "must have at most 1 item",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "one-pod-range",
@@ -129,7 +129,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "Cluster.spec.clusterNetwork.pods",
         "must have at most 1 item",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "dns-service-range-missing",
@@ -137,7 +137,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "dnsServiceIP",
         "service CIDR must be specified",
-        "peer, without its panic",
+        "CAPZ, without its panic",
     ),
     rule(
         "dns-service-range-unreadable",
@@ -145,7 +145,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "dnsServiceIP",
         "failed to parse cluster service cidr",
-        "peer, without its panic",
+        "CAPZ, without its panic",
     ),
     rule(
         "dns-service-address",
@@ -153,7 +153,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "dnsServiceIP",
         "must be a valid IP address",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "dns-service-outside",
@@ -161,7 +161,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "dnsServiceIP",
         "must reside within the associated cluster serviceCIDR",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "dns-service-ten",
@@ -169,7 +169,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "dnsServiceIP",
         "must end with",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "endpoint-name-empty",
@@ -177,7 +177,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.subnet.privateEndpoints",
         "name of private endpoint cannot be empty",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "endpoint-name",
@@ -185,7 +185,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.subnet.privateEndpoints",
         "name of private endpoint doesn't match",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "endpoint-connections",
@@ -193,7 +193,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.subnet.privateEndpoints",
         "privateLinkServiceConnections cannot be empty",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "endpoint-service-missing",
@@ -201,7 +201,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.subnet.privateEndpoints",
         "privateLinkServiceID is required",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "endpoint-service",
@@ -209,7 +209,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.subnet.privateEndpoints",
         "service ID doesn't match",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "endpoint-connection-name",
@@ -217,7 +217,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.subnet.privateEndpoints",
         "privateLinkServiceConnection name doesn't match",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "endpoint-address",
@@ -225,7 +225,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.subnet.privateEndpoints",
         "isn't a valid IPv4 or IPv6 address",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "endpoint-address-outside",
@@ -233,7 +233,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.subnet.privateEndpoints",
         "needs to be in subnet range",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "name-words",
@@ -241,7 +241,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "metadata.name",
         "'MICROSOFT' and 'WINDOWS' can't be used",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "name-aks",
@@ -257,7 +257,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.maxEmptyBulkDelete",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-maxGracefulTerminationSec",
@@ -265,7 +265,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.maxGracefulTerminationSec",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-maxNodeProvisionTime",
@@ -273,7 +273,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.maxNodeProvisionTime",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-maxTotalUnreadyPercentage",
@@ -281,7 +281,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.maxTotalUnreadyPercentage",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-newPodScaleUpDelay",
@@ -289,7 +289,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.newPodScaleUpDelay",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-okTotalUnreadyCount",
@@ -297,7 +297,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.okTotalUnreadyCount",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-scanInterval",
@@ -305,7 +305,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.scanInterval",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-scaleDownDelayAfterAdd",
@@ -313,7 +313,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.scaleDownDelayAfterAdd",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-scaleDownDelayAfterDelete",
@@ -321,7 +321,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.scaleDownDelayAfterDelete",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-scaleDownDelayAfterFailure",
@@ -329,7 +329,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.scaleDownDelayAfterFailure",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-scaleDownUnneededTime",
@@ -337,7 +337,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.scaleDownUnneededTime",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-scaleDownUnreadyTime",
@@ -345,7 +345,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.scaleDownUnreadyTime",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "autoscaler-scaleDownUtilizationThreshold",
@@ -353,7 +353,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "autoscalerProfile.scaleDownUtilizationThreshold",
         "invalid value",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "extension-version",
@@ -361,7 +361,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "extensions.version",
         "Version must not be given if AutoUpgradeMinorVersion is true",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "extension-release-train",
@@ -369,7 +369,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "extensions.releaseTrain",
         "ReleaseTrain must not be given if AutoUpgradeMinorVersion is false",
-        "peer, where it never fires",
+        "CAPZ, where it never fires",
     ),
     rule(
         "extension-release-namespace-missing",
@@ -377,7 +377,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "extensions.scope",
         "ReleaseNamespace must be provided",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "extension-target-namespace-extra",
@@ -385,7 +385,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "extensions.scope",
         "TargetNamespace can only be given",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "extension-target-namespace-missing",
@@ -393,7 +393,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "extensions.scope",
         "TargetNamespace must be provided",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "extension-release-namespace-extra",
@@ -401,7 +401,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "extensions.scope",
         "ReleaseNamespace can only be given",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "extension-duplicate",
@@ -417,7 +417,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "securityProfile.azureKeyVaultKms",
         "can be set only when Spec.Identity.Type is UserAssigned",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "kms-private",
@@ -425,7 +425,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "securityProfile.azureKeyVaultKms",
         "cannot be empty when",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "kms-public",
@@ -433,7 +433,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "securityProfile.azureKeyVaultKms",
         "should be empty when",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "kms-access",
@@ -449,7 +449,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "securityProfile.workloadIdentity",
         "cannot be enabled when Spec.OIDCIssuerProfile is disabled",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "policy-dataplane",
@@ -457,7 +457,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "networkPolicy",
         "can only be used with cilium network dataplane",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "dataplane-overlay",
@@ -465,7 +465,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "networkDataplane",
         "can only be used with overlay network plugin mode",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "dataplane-policy",
@@ -473,7 +473,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "networkDataplane",
         "cilium dataplane requires network policy cilium.",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "authorized-ranges",
@@ -481,7 +481,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "apiServerAccessProfile.authorizedIPRanges",
         "invalid CIDR format",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "private-zone",
@@ -489,7 +489,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "apiServerAccessProfile.privateDNSZone",
         "invalid private DNS zone",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "private-zone-private",
@@ -497,7 +497,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "apiServerAccessProfile.privateDNSZone",
         "Private Cluster should be enabled",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "private-zone-name",
@@ -505,7 +505,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "apiServerAccessProfile.privateDNSZone",
         "invalid privateDnsZone resource ID",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "network-range",
@@ -513,7 +513,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.cidrBlock",
         "virtual networks CIDR block is invalid",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "subnet-range",
@@ -521,7 +521,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.subnet.cidrBlock",
         "subnets CIDR block is invalid",
-        "peer, showing the right value",
+        "CAPZ, showing the right value",
     ),
     rule(
         "subnet-outside",
@@ -529,7 +529,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "virtualNetwork.cidrBlock",
         "should contain the subnet CIDR block",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fleet-name",
@@ -537,7 +537,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "fleetsMember.name",
         "Name must match",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "control-plane-patches",
@@ -545,7 +545,7 @@ pub(super) const CONTROL_PLANE: &[Rule] = &[
         "create, update",
         "asoManagedClusterPatches",
         "must be a merge patch in JSON or YAML",
-        "ours: the peer fails later",
+        "ours: CAPZ fails later",
     ),
     rule(
         "addon-duplicate",

@@ -9,7 +9,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "subscriptionID",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-resourceGroupName",
@@ -17,7 +17,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "resourceGroupName",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-nodeResourceGroupName",
@@ -25,7 +25,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "nodeResourceGroupName",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-location",
@@ -33,7 +33,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "location",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-sshPublicKey",
@@ -41,7 +41,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "sshPublicKey",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-dnsServiceIP",
@@ -49,7 +49,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "dnsServiceIP",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-networkPlugin",
@@ -57,7 +57,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "networkPlugin",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-networkPolicy",
@@ -65,7 +65,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "networkPolicy",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-networkDataplane",
@@ -73,7 +73,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "networkDataplane",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-loadBalancerSKU",
@@ -81,7 +81,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "loadBalancerSKU",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-httpProxyConfig",
@@ -89,7 +89,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "httpProxyConfig",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-azureEnvironment",
@@ -97,7 +97,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "azureEnvironment",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-outboundType",
@@ -105,7 +105,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "outboundType",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-dnsPrefix",
@@ -113,7 +113,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "dnsPrefix",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-network-name",
@@ -121,7 +121,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "virtualNetwork.name",
         "Virtual Network Name is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-network-range",
@@ -129,7 +129,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "virtualNetwork.cidrBlock",
         "Virtual Network CIDRBlock is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-subnet-name",
@@ -137,7 +137,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "virtualNetwork.subnet.name",
         "Subnet Name is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-subnet-range",
@@ -145,7 +145,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "virtualNetwork.subnet.cidrBlock",
         "Subnet CIDRBlock is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-network-group",
@@ -153,7 +153,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "virtualNetwork.resourceGroup",
         "Virtual Network Resource Group is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "addon-removed",
@@ -161,7 +161,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "addonProfiles",
         "cannot remove addonProfile",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-api-server",
@@ -169,7 +169,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "apiServerAccessProfile",
         "are immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "overlay-with-policy",
@@ -177,7 +177,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "networkPluginMode",
         "cannot be enabled when NetworkPolicy is set",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "endpoint-location",
@@ -201,7 +201,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "aadProfile",
         "cannot disable AADProfile",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "aad-managed",
@@ -209,7 +209,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "aadProfile.managed",
         "cannot set AADProfile.Managed to false",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "aad-groups",
@@ -217,7 +217,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "aadProfile.adminGroupObjectIDs",
         "cannot be zero",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "local-accounts-update",
@@ -225,7 +225,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "disableLocalAccounts",
         "can be set only for AAD enabled clusters",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-local-accounts",
@@ -233,7 +233,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "disableLocalAccounts",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "upgrade-channel-removed",
@@ -241,7 +241,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "autoUpgradeProfile.upgradeChannel",
         "to disable auto upgrades set the channel to none.",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "version-downgrade",
@@ -249,7 +249,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "version",
         "field version cannot be downgraded",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "version-auto-upgraded",
@@ -257,7 +257,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "version",
         "version is auto-upgraded to",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "issuer-disabled",
@@ -265,7 +265,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "oidcIssuerProfile.enabled",
         "cannot be disabled",
-        "peer, also when the field is left out",
+        "CAPZ, also when the field is left out",
     ),
     rule(
         "fixed-fleet-name",
@@ -273,7 +273,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "fleetsMember.name",
         "Name is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-extension-extensionType",
@@ -281,7 +281,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "extensions.extensionType",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-extension-plan",
@@ -289,7 +289,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "extensions.plan",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-extension-scope",
@@ -297,7 +297,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "extensions.scope",
         "field is immutable",
-        "peer, comparing values and not pointers",
+        "CAPZ, comparing values and not pointers",
     ),
     rule(
         "fixed-extension-releaseTrain",
@@ -305,7 +305,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "extensions.releaseTrain",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-extension-version",
@@ -313,7 +313,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "extensions.version",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-extension-identity",
@@ -321,7 +321,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "extensions.identity",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "unset-azureKeyVaultKms",
@@ -329,7 +329,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "securityProfile.azureKeyVaultKms",
         "cannot unset Spec.SecurityProfile.AzureKeyVaultKms",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "unset-workloadIdentity",
@@ -337,7 +337,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "securityProfile.workloadIdentity",
         "cannot unset Spec.SecurityProfile.WorkloadIdentity",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "unset-imageCleaner",
@@ -345,7 +345,7 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "securityProfile.imageCleaner",
         "cannot unset Spec.SecurityProfile.ImageCleaner",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "unset-defender",
@@ -353,6 +353,6 @@ pub(super) const CONTROL_PLANE_UPDATE: &[Rule] = &[
         "update",
         "securityProfile.defender",
         "cannot unset Spec.SecurityProfile.Defender",
-        "peer",
+        "CAPZ",
     ),
 ];

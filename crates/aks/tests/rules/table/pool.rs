@@ -9,7 +9,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "maxPods",
         "MaxPods must be between 10 and 250",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "system-linux",
@@ -17,7 +17,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "osType",
         "System node pool must have OSType 'Linux'",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "pool-name-windows",
@@ -25,7 +25,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "name",
         "For OSType Windows",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "pool-name-linux",
@@ -33,7 +33,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "name",
         "For OSType Linux",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "pool-name-first",
@@ -41,7 +41,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "name",
         "must begin with a lowercase letter.",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "pool-name-characters",
@@ -49,7 +49,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "name",
         "may only contain lowercase alphanumeric characters.",
-        "peer, ASCII only as AKS has it",
+        "CAPZ, ASCII only as AKS has it",
     ),
     rule(
         "node-labels",
@@ -57,7 +57,7 @@ pub(super) const POOL: &[Rule] = &[
         "create, update",
         "nodeLabels",
         "Node pool label key must not start with",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "public-ip-prefix",
@@ -65,7 +65,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "nodePublicIPPrefixID",
         "resource ID must match",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "public-ip-needed",
@@ -73,7 +73,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "enableNodePublicIP",
         "must be set to true when NodePublicIPPrefixID is set",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "quota-period",
@@ -81,7 +81,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "kubeletConfig.cpuCfsQuotaPeriod",
         "with a 'ms' suffix",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "image-thresholds",
@@ -89,7 +89,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "kubeletConfig.imageGcLowThreshold",
         "must not be greater than ImageGcHighThreshold",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "unsafe-sysctls",
@@ -97,7 +97,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "kubeletConfig.allowedUnsafeSysctls",
         "is not a supported AllowedUnsafeSysctls configuration",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "swap",
@@ -105,7 +105,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "linuxOSConfig.swapFileSizeMB",
         "FailSwapOn must be set to false",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "ports-format",
@@ -113,7 +113,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "linuxOSConfig.sysctls.netIpv4IPLocalPortRange",
         "must be of the format",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "ports-first",
@@ -121,7 +121,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "linuxOSConfig.sysctls.netIpv4IPLocalPortRange",
         "must be in between [1024 - 60999]",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "ports-last",
@@ -129,7 +129,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "linuxOSConfig.sysctls.netIpv4IPLocalPortRange",
         "must be in between [32768 -65000]",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "ports-order",
@@ -137,7 +137,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "linuxOSConfig.sysctls.netIpv4IPLocalPortRange",
         "cannot be greater than last port",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "subnet-name",
@@ -145,7 +145,7 @@ pub(super) const POOL: &[Rule] = &[
         "create",
         "subnetName",
         "name of subnet doesn't match regex",
-        "peer, which forgets it on templates",
+        "CAPZ, which forgets it on templates",
     ),
     rule(
         "system-spot",
@@ -201,7 +201,7 @@ pub(super) const POOL: &[Rule] = &[
         "create, update",
         "asoManagedClustersAgentPoolPatches",
         "must be a merge patch in JSON or YAML",
-        "ours: the peer fails later",
+        "ours: CAPZ fails later",
     ),
     rule(
         "fixed-pool-name",
@@ -209,7 +209,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "name",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-osType",
@@ -217,7 +217,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "osType",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-sku",
@@ -225,7 +225,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "sku",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-osDiskSizeGB",
@@ -233,7 +233,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "osDiskSizeGB",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-maxPods",
@@ -241,7 +241,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "maxPods",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-osDiskType",
@@ -249,7 +249,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "osDiskType",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-scaleSetPriority",
@@ -257,7 +257,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "scaleSetPriority",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-enableUltraSSD",
@@ -265,7 +265,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "enableUltraSSD",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-enableNodePublicIP",
@@ -273,7 +273,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "enableNodePublicIP",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-nodePublicIPPrefixID",
@@ -281,7 +281,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "nodePublicIPPrefixID",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-kubeletConfig",
@@ -289,7 +289,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "kubeletConfig",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-kubeletDiskType",
@@ -297,7 +297,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "kubeletDiskType",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-linuxOSConfig",
@@ -305,7 +305,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "linuxOSConfig",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "encryption-later",
@@ -321,7 +321,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "subnetName",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-enableFIPS",
@@ -329,7 +329,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "enableFIPS",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "fixed-pool-enableEncryptionAtHost",
@@ -337,7 +337,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "enableEncryptionAtHost",
         "field is immutable",
-        "peer, which forgets it on templates",
+        "CAPZ, which forgets it on templates",
     ),
     rule(
         "fixed-pool-availabilityZones",
@@ -345,7 +345,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "availabilityZones",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "last-system-mode",
@@ -353,7 +353,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "mode",
         "Cannot change node pool mode to User",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "last-system-delete",
@@ -361,7 +361,7 @@ pub(super) const POOL: &[Rule] = &[
         "delete",
         "mode",
         "AKS Cluster must have at least one system pool",
-        "peer, not counting pools that are going",
+        "CAPZ, not counting pools that are going",
     ),
     rule(
         "identity-resource-id",
@@ -369,7 +369,7 @@ pub(super) const POOL: &[Rule] = &[
         "create, update",
         "resourceID",
         "Forbidden",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "identity-credentials-path",
@@ -377,7 +377,7 @@ pub(super) const POOL: &[Rule] = &[
         "create, update",
         "userAssignedIdentityCredentialsPath",
         "can only be set when AzureClusterIdentity is of type UserAssignedIdentityCredential",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "identity-credentials-cloud",
@@ -385,7 +385,7 @@ pub(super) const POOL: &[Rule] = &[
         "create, update",
         "userAssignedIdentityCredentialsCloudType",
         "can only be set when AzureClusterIdentity is of type UserAssignedIdentityCredential",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "identity-type",
@@ -393,7 +393,7 @@ pub(super) const POOL: &[Rule] = &[
         "update",
         "type",
         "field is immutable",
-        "peer",
+        "CAPZ",
     ),
     rule(
         "default-pool-none",

@@ -94,8 +94,8 @@ impl Executor<'_> {
         let text = Administrator {
             cluster: name,
             server: &cluster.spec.control_plane_endpoint.url(),
-            server_authority: &secret::read_key_pair(server)?.certificate,
-            client_authority: &secret::read_key_pair(client)?,
+            server_ca: &secret::read_key_pair(server)?.certificate,
+            client_ca: &secret::read_key_pair(client)?,
             algorithm: KeyAlgorithm::EcdsaP256,
             lifetime: CLIENT_LIFETIME,
         }

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::api::DynamicObject;
 use slipway_capi::{
-    in_place, marks,
+    annotations, in_place,
     names::{annotation, condition},
     template,
     view::{Conditions, Machine, ObjectReference},
@@ -88,7 +88,7 @@ pub(super) fn server(
     let legacy = annotations
         .get(LEGACY_PRE_TERMINATE_HOOK)
         .is_some_and(|value| value == LEGACY_HOOK_VALUE);
-    let others = marks::other_pre_terminate_hooks(metadata, PRE_TERMINATE_HOOK)
+    let others = annotations::other_pre_terminate_hooks(metadata, PRE_TERMINATE_HOOK)
         .into_iter()
         .any(|hook| !(legacy && hook == LEGACY_PRE_TERMINATE_HOOK));
     Server {

@@ -19,7 +19,7 @@ use super::{
     hook::{self, Progress},
     observed::{InPlace, Observed, Server, View, Workload},
     orphan, ownership,
-    preflight::{self, Change},
+    preflight::{self, Operation},
     remediation::{self, Decision},
 };
 
@@ -212,7 +212,7 @@ fn unstick(observed: &Observed, now: Timestamp, plan: Draft) -> Draft {
     if replaced || staying >= observed.desired.replicas {
         return plan.again_in(WAITING);
     }
-    match preflight::check(observed, now, Change::Replace) {
+    match preflight::check(observed, now, Operation::Replace) {
         Ok(()) => plan.act(
             scale::create(observed),
             "a server that is being deleted cannot go before its replacement has joined",

@@ -6,8 +6,8 @@ use super::{
     super::{
         hook,
         observed::{Observed, Server},
-        preflight::{self, Change},
-        quorum::{self, Change as Projected},
+        preflight::{self, Operation},
+        quorum::{self, MemberChange},
         select,
     },
     Action, Draft, WAITING, Why,
@@ -63,7 +63,7 @@ pub(super) fn grow(observed: &Observed, now: Timestamp, mut plan: Draft) -> Draf
         );
     }
     let (have, want) = (observed.servers.len(), observed.desired.replicas);
-    match preflight::check(observed, now, Change::Add) {
+    match preflight::check(observed, now, Operation::Add) {
         Ok(()) => {
             let why = if have < want {
                 "replicas are missing"
@@ -79,20 +79,19 @@ pub(super) fn grow(observed: &Observed, now: Timestamp, mut plan: Draft) -> Draf
 }
 
 pub(super) fn shrink(observed: &Observed, now: Timestamp, server: &Server, why: Why, plan: Draft) -> Draft {
-    if let Err(blockers) = preflight::check(observed, now, Change::Remove(&server.name)) {
+    if let Err(blockers) = preflight::check(observed, now, Operation::Remove(&server.name)) {
         return plan.wait_all("PreflightChecks", blockers).again_in(WAITING);
     }
     if observed.desired.embedded_etcd {
         // One without a member takes none along; the hook keeps its host until it is sure that none comes.
         let member = hook::member_of(server, observed);
-        let refused =
-            member.and_then(
-                |member| match quorum::project(observed, now, Projected::Remove(&member.name)) {
-                    None => Some("the members of etcd are not known".to_owned()),
-                    Some(projection) if !projection.holds() => Some(projection.to_string()),
-                    Some(_) => quorum::below_floor(observed, now, server, member),
-                },
-            );
+        let refused = member.and_then(|member| {
+            match quorum::project(observed, now, MemberChange::Remove(&member.name)) {
+                None => Some("the members of etcd are not known".to_owned()),
+                Some(projection) if !projection.holds() => Some(projection.to_string()),
+                Some(_) => quorum::below_floor(observed, now, server, member),
+            }
+        });
         if let Some(why) = refused {
             return plan
                 .wait(

@@ -8,8 +8,8 @@ use super::{
     super::{
         hook,
         observed::{InPlaceAnswer, Observed, Outdated, Server},
-        preflight::{self, Change},
-        quorum::{self, Change as Projected},
+        preflight::{self, Operation},
+        quorum::{self, MemberChange},
         select,
     },
     Action, Draft, WAITING, Why,
@@ -88,7 +88,7 @@ fn replace(observed: &Observed, now: Timestamp, server: &Server, plan: Draft) ->
 }
 
 fn update_in_place(observed: &Observed, now: Timestamp, server: &Server, plan: Draft) -> Draft {
-    if let Err(blockers) = preflight::check(observed, now, Change::Update(&server.name)) {
+    if let Err(blockers) = preflight::check(observed, now, Operation::Update(&server.name)) {
         return plan.wait_all("PreflightChecks", blockers).again_in(WAITING);
     }
     let voters = observed
@@ -102,7 +102,7 @@ fn update_in_place(observed: &Observed, now: Timestamp, server: &Server, plan: D
     if observed.desired.embedded_etcd && voters > 1 {
         let refused = match hook::member_of(server, observed) {
             None => Some("its etcd member is not known".to_owned()),
-            Some(member) => match quorum::project(observed, now, Projected::Restart(&member.name)) {
+            Some(member) => match quorum::project(observed, now, MemberChange::Restart(&member.name)) {
                 None => Some("the members of etcd are not known".to_owned()),
                 Some(projection) if !projection.holds() => Some(projection.to_string()),
                 Some(_) => quorum::below_floor(observed, now, server, member),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The child is named anew each time, so a reconcile that does not see its own last write makes a second one.
+/// The child is given a new name each time, so a reconcile that does not see its own last write makes a second one.
 async fn makes_one_child(vessel: Arc<Vessel>, context: Context) -> Answer {
     let maps: Informer<ConfigMap> = context.informers.get(Scope::all());
     let has_child = maps.list().iter().any(|map| {

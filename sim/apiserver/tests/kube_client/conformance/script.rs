@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// One request. `{}` in the path is the namespace.
-pub struct Step {
+pub struct Request {
     pub what: &'static str,
     pub method: &'static str,
     pub path: &'static str,
@@ -35,8 +35,8 @@ fn step(
     path: &'static str,
     content_type: &'static str,
     body: Value,
-) -> Step {
-    Step {
+) -> Request {
+    Request {
         what,
         method,
         path,
@@ -45,7 +45,7 @@ fn step(
     }
 }
 
-fn read(what: &'static str, path: &'static str) -> Step {
+fn read(what: &'static str, path: &'static str) -> Request {
     step(what, "GET", path, JSON, Value::Null)
 }
 
@@ -61,7 +61,7 @@ fn condition(kind: &str, status: &str) -> Value {
     json!({"type": kind, "status": status, "reason": "Because"})
 }
 
-pub fn script() -> Vec<Step> {
+pub fn script() -> Vec<Request> {
     let mut steps = writes_of_custom_kinds();
     steps.extend(appliers());
     steps.extend(built_in_kinds());
@@ -69,7 +69,7 @@ pub fn script() -> Vec<Step> {
     steps
 }
 
-fn writes_of_custom_kinds() -> Vec<Step> {
+fn writes_of_custom_kinds() -> Vec<Request> {
     vec![
         read("what is not there", SKIFF),
         step(
@@ -259,7 +259,7 @@ fn writes_of_custom_kinds() -> Vec<Step> {
     ]
 }
 
-fn appliers() -> Vec<Step> {
+fn appliers() -> Vec<Request> {
     let rigging = |mast: &str| json!({"length": 9, "rigging": {"mast": mast}});
     vec![
         step(
@@ -407,7 +407,7 @@ fn appliers() -> Vec<Step> {
     ]
 }
 
-fn built_in_kinds() -> Vec<Step> {
+fn built_in_kinds() -> Vec<Request> {
     let config_map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}});
     vec![
         step("a ConfigMap", "POST", CONFIG_MAPS, JSON, config_map("chart")),
@@ -470,7 +470,7 @@ fn built_in_kinds() -> Vec<Step> {
     ]
 }
 
-fn deletions() -> Vec<Step> {
+fn deletions() -> Vec<Request> {
     vec![
         step(
             "delete with a wrong uid",

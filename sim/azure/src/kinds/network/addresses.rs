@@ -6,8 +6,8 @@ use uuid::Uuid;
 use super::{check_references, fill_guid, users};
 use crate::{
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{Draft, View},
-    refusal::Refusal,
     store::{Resource, object_mut},
 };
 
@@ -17,7 +17,7 @@ fn address(id: &str) -> String {
     format!("20.{}.{}.{}", bytes[0], bytes[1], bytes[2].max(1))
 }
 
-pub fn complete_address(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn complete_address(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     check_references(draft)?;
     fill_guid(draft);
     complete_sku(draft, "Standard");
@@ -71,7 +71,7 @@ pub fn present_address(
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-pub fn complete_prefix(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn complete_prefix(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     fill_guid(draft);
     complete_sku(draft, "Standard");
     if let Some(kept) = draft
@@ -108,7 +108,7 @@ pub fn present_prefix(azure: &Azure, resource: &Resource, _: &View<'_>, document
     }
 }
 
-pub fn complete_gateway(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn complete_gateway(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     check_references(draft)?;
     fill_guid(draft);
     complete_sku(draft, "Standard");

@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 
 use crate::{
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{Draft, EtagForm, Kind, Missing, PLAIN, View, polled},
     operation::Style,
-    refusal::Refusal,
     store::{Resource, object_mut},
 };
 
@@ -60,7 +60,7 @@ fn present_zone(azure: &Azure, resource: &Resource, _: &View<'_>, document: &mut
     }
 }
 
-fn complete_link(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_link(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     super::check_references(draft)?;
     draft.fill("registrationEnabled", false.into());
     draft.own("virtualNetworkLinkState", || "Completed".into());

@@ -6,12 +6,12 @@ use super::{ENDPOINT, INTERFACE, check_references, fill_guid, made_up, show_entr
 use crate::{
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{Draft, View},
-    refusal::Refusal,
     store::{Resource, object_mut},
 };
 
-pub fn complete_endpoint(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn complete_endpoint(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     check_references(draft)?;
     fill_guid(draft);
     let name = format!("{}.nic.{}", draft.id.name(), draft.made_up("nic"));
@@ -116,7 +116,7 @@ pub fn present_endpoint(_: &Azure, resource: &Resource, view: &View<'_>, documen
     }
 }
 
-pub fn complete_zone_group(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn complete_zone_group(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     check_references(draft)?;
     let name = draft
         .id
@@ -163,7 +163,7 @@ pub fn present_zone_group(_: &Azure, resource: &Resource, _: &View<'_>, document
     );
 }
 
-pub fn complete_interface(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn complete_interface(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     check_references(draft)?;
     fill_guid(draft);
     for config in draft
@@ -227,7 +227,7 @@ pub fn present_interface(_: &Azure, resource: &Resource, view: &View<'_>, docume
     }
 }
 
-pub fn complete_bastion(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+pub fn complete_bastion(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     check_references(draft)?;
     object_mut(&mut draft.body, "sku")
         .entry("name")

@@ -15,8 +15,8 @@ use crate::kinds::{Draft, EtagForm, Kind, Missing, PLAIN, States, View, at_once,
 use crate::{
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     operation::Style,
-    refusal::Refusal,
     store::{Resource, object_mut},
 };
 
@@ -151,13 +151,13 @@ fn fill_guid(draft: &mut Draft<'_>) {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete_guid(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_guid(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     fill_guid(draft);
     Ok(())
 }
 
 /// Resources a write refers to must exist and be ready.
-fn check_references(draft: &Draft<'_>) -> Result<(), Refusal> {
+fn check_references(draft: &Draft<'_>) -> Result<(), ErrorResponse> {
     let mut ids = Vec::new();
     collect_ids(&Value::Object(draft.body.clone()), &mut ids);
     for text in ids {
@@ -170,13 +170,13 @@ fn check_references(draft: &Draft<'_>) -> Result<(), Refusal> {
             continue;
         }
         let Some(found) = draft.azure.state().resources.get(&id) else {
-            return Err(Refusal::with_body(
+            return Err(ErrorResponse::with_body(
                 404,
                 json!({"error": {"code": "NotFound", "message": format!("Resource {id} not found."), "details": []}}),
             ));
         };
         if found.state != "Succeeded" && found.kind != SUBNET {
-            return Err(Refusal::with_body(
+            return Err(ErrorResponse::with_body(
                 429,
                 json!({"error": {
                     "code": "RetryableError",
@@ -263,7 +263,7 @@ fn users<'a>(azure: &'a Azure, resource: &Resource, kind: &str) -> Vec<&'a Resou
         .collect()
 }
 
-fn complete_network(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_network(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let has_space = draft
         .properties()
         .get("addressSpace")
@@ -271,7 +271,7 @@ fn complete_network(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         .and_then(Value::as_array)
         .is_some_and(|prefixes| !prefixes.is_empty());
     if !has_space {
-        return Err(Refusal::new(
+        return Err(ErrorResponse::new(
             400,
             "InvalidRequestFormat",
             "Cannot parse the request: a virtual network needs addressSpace.addressPrefixes.",
@@ -290,11 +290,11 @@ fn present_network(_: &Azure, _: &Resource, view: &View<'_>, document: &mut Map<
     }
 }
 
-fn complete_subnet(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_subnet(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let has_prefix = draft.properties().contains_key("addressPrefix")
         || draft.properties().contains_key("addressPrefixes");
     if !has_prefix {
-        return Err(Refusal::new(
+        return Err(ErrorResponse::new(
             400,
             "InvalidRequestFormat",
             "Cannot parse the request: a subnet needs addressPrefix or addressPrefixes.",
@@ -449,7 +449,7 @@ fn present_security_group(_: &Azure, resource: &Resource, _: &View<'_>, document
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete_rule(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_rule(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     for key in [
         "sourcePortRanges",
         "destinationPortRanges",
@@ -470,14 +470,14 @@ fn present_route_table(_: &Azure, _: &Resource, view: &View<'_>, document: &mut 
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one signature for every type")]
-fn complete_route_table(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_route_table(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     fill_guid(draft);
     draft.fill("disableBgpRoutePropagation", false.into());
     Ok(())
 }
 
 /// Routes of one table are written one after the other.
-fn complete_route(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+fn complete_route(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let table = draft.id.parent().unwrap_or_else(|| draft.id.clone());
     let busy = draft
         .azure
@@ -488,7 +488,7 @@ fn complete_route(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         .find(|route| route.operation.is_some() && route.id.to_ascii_lowercase() != draft.id.key());
     if let Some(busy) = busy {
         let operation = busy.operation.as_deref().unwrap_or_default();
-        return Err(Refusal::with_body(
+        return Err(ErrorResponse::with_body(
             429,
             json!({"error": {
                 "code": "RetryableError",

@@ -7,9 +7,9 @@ use crate::{
     aks::prefixes,
     arm_id::ArmId,
     azure::Azure,
+    error_response::ErrorResponse,
     kinds::{Child, Kind},
     range::Range,
-    refusal::Refusal,
 };
 
 /// Looks at the write of a network, with the subnets in its body, or of one subnet.
@@ -19,7 +19,7 @@ pub fn check_ranges(
     id: &ArmId,
     body: &Map<String, Value>,
     embedded: Option<&[Child]>,
-) -> Result<(), Refusal> {
+) -> Result<(), ErrorResponse> {
     let own = |body: &Map<String, Value>| {
         body.get("properties")
             .and_then(Value::as_object)
@@ -76,12 +76,12 @@ fn space_of(properties: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
-fn read(id: &ArmId, prefixes: &[String]) -> Result<Vec<Range>, Refusal> {
+fn read(id: &ArmId, prefixes: &[String]) -> Result<Vec<Range>, ErrorResponse> {
     prefixes
         .iter()
         .map(|prefix| {
             Range::parse(prefix).ok_or_else(|| {
-                Refusal::new(
+                ErrorResponse::new(
                     400,
                     "InvalidCIDRNotation",
                     format!(
@@ -99,11 +99,11 @@ fn check(
     name: &str,
     ranges: &[String],
     others: &[(String, Vec<String>)],
-) -> Result<(), Refusal> {
+) -> Result<(), ErrorResponse> {
     let space = read(network, space)?;
     let ranges = read(&network.child("subnets", name), ranges)?;
     let refusal = |code: &str, problem: &str| {
-        Err(Refusal::new(
+        Err(ErrorResponse::new(
             400,
             code,
             format!(

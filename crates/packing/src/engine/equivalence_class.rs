@@ -1,4 +1,4 @@
-//! Pods that ask for the same are one shape: what was learnt about one of them holds for all.
+//! Pods that ask for the same are one class: what was learnt about one of them holds for all.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::storage::Volumes;
 
 /// Everything about a pod that scheduling can see.
 #[derive(PartialEq, Eq, Hash)]
-pub(crate) struct ShapeKey<'a> {
+pub(crate) struct ClassKey<'a> {
     pub namespace: &'a str,
     /// Only labels that some selector mentions.
     pub labels: SmallVec<[(&'a str, &'a str); 4]>,
@@ -28,7 +28,7 @@ pub(crate) struct ShapeKey<'a> {
     pub waits: bool,
 }
 
-pub(crate) type ShapeId = usize;
+pub(crate) type ClassId = usize;
 pub(crate) type GroupId = usize;
 
 /// What is remembered about a variant and a pool.
@@ -51,7 +51,7 @@ pub(crate) struct AnswerKey {
     pub requests: Amounts,
 }
 
-/// A shape with some preferences given up.
+/// A class with some preferences given up.
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
     pub requirements: ReqVec,
@@ -68,7 +68,7 @@ pub(crate) struct Variant {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct EquivalenceClass<'a> {
     pub example: &'a Pod,
     pub requests: Amounts,
     pub host_ports: Vec<HostPort>,
@@ -88,7 +88,7 @@ pub(crate) struct Shape<'a> {
     pub failed_at: Option<u64>,
 }
 
-impl Shape<'_> {
+impl EquivalenceClass<'_> {
     /// What its pods ask for, by name.
     pub fn request_list(&self) -> ResourceList {
         let mut list = pod_requests(self.example);

@@ -13,7 +13,7 @@ use crate::{
         Cluster, StartError,
         ready::{self, Probe},
     },
-    parts::{Builder, BuiltPeer, Part, Parts, PartsError, Peer},
+    parts::{Builder, BuiltUpstream, Part, Parts, PartsError, Upstream},
     ports::Port,
     process::{Process, Program},
 };
@@ -21,7 +21,7 @@ use crate::{
 /// Kinds that only make sense inside the cluster, or that hold what a user would fill in.
 const LEFT_OUT: &[&str] = &["Certificate", "Deployment", "Issuer", "Secret", "Service"];
 
-/// How a peer finds Azure: the SDKs take nothing else for every endpoint they use.
+/// How an upstream project finds Azure: the SDKs take nothing else for every endpoint they use.
 #[derive(Clone, Debug)]
 pub struct AzureAccess {
     /// `http://127.0.0.1:PORT` of a CONNECT proxy.
@@ -30,17 +30,17 @@ pub struct AzureAccess {
     pub ca: PathBuf,
 }
 
-/// A peer that runs.
-pub struct RunningPeer {
-    peer: Peer,
+/// An upstream project that runs.
+pub struct RunningUpstream {
+    upstream: Upstream,
     process: Process,
     _ports: Vec<Port>,
     diagnostics: u16,
 }
 
-impl RunningPeer {
-    pub fn peer(&self) -> Peer {
-        self.peer
+impl RunningUpstream {
+    pub fn upstream(&self) -> Upstream {
+        self.upstream
     }
 
     pub fn process(&self) -> &Process {
@@ -58,23 +58,23 @@ impl RunningPeer {
     }
 }
 
-/// Builds a peer if it is not in the cache.
-pub async fn built(peer: Peer, parts: &Parts) -> Result<BuiltPeer, PartsError> {
+/// Builds an upstream project if it is not in the cache.
+pub async fn built(upstream: Upstream, parts: &Parts) -> Result<BuiltUpstream, PartsError> {
     let parts = parts.clone();
-    tokio::task::spawn_blocking(move || Builder::new()?.peer(peer, &parts))
+    tokio::task::spawn_blocking(move || Builder::new()?.upstream(upstream, &parts))
         .await
-        .expect("building a peer does not panic")
+        .expect("building an upstream project does not panic")
 }
 
 impl Cluster {
-    /// Installs a peer's definitions and webhooks, starts it and waits until it is ready. It may do everything in the
+    /// Installs its definitions and webhooks, starts it and waits until it is ready. It may do everything in the
     /// cluster: its rights are not what is looked at. `arguments` are added to its own.
-    pub async fn start_peer(
+    pub async fn start_upstream(
         &self,
-        built: &BuiltPeer,
+        built: &BuiltUpstream,
         azure: Option<&AzureAccess>,
         arguments: &[&str],
-    ) -> Result<RunningPeer, StartError> {
+    ) -> Result<RunningUpstream, StartError> {
         let ports = [Port::free(), Port::free(), Port::free()]
             .into_iter()
             .collect::<Result<Vec<_>, _>>()
@@ -86,12 +86,12 @@ impl Cluster {
         self.install(
             objects,
             &format!("https://127.0.0.1:{webhooks}"),
-            &self.authority().pair().certificate,
+            &self.ca().pair().certificate,
         )
         .await?;
 
         let directory = &self.description().directory;
-        let name = built.peer.name();
+        let name = built.upstream.name();
         let kubeconfig = directory.join(format!("{name}.kubeconfig"));
         std::fs::write(&kubeconfig, self.kubeconfig_as(name, Some("system:masters")))
             .map_err(|source| StartError::directory(&kubeconfig, source))?;
@@ -115,20 +115,20 @@ impl Cluster {
                 source,
             }
         })?;
-        let probe = match built.peer {
-            Peer::Aso | Peer::Capz => Probe::Http {
+        let probe = match built.upstream {
+            Upstream::Aso | Upstream::Capz => Probe::Http {
                 port: health,
                 path: "/readyz",
             },
             // They serve nothing else.
-            Peer::K3sBootstrap | Peer::K3sControlPlane => Probe::Http {
+            Upstream::K3sBootstrap | Upstream::K3sControlPlane => Probe::Http {
                 port: diagnostics,
                 path: "/metrics",
             },
         };
         ready::wait(&process, probe).await?;
-        Ok(RunningPeer {
-            peer: built.peer,
+        Ok(RunningUpstream {
+            upstream: built.upstream,
             process,
             _ports: ports,
             diagnostics,
@@ -136,7 +136,7 @@ impl Cluster {
     }
 }
 
-/// Definitions that are filled in by cert-manager elsewhere get their authority from [`crate::install::point_at`].
+/// Definitions that are filled in by cert-manager elsewhere get their CA from [`crate::install::point_at`].
 fn trust(objects: &mut [Value]) {
     for object in objects {
         if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
@@ -146,7 +146,7 @@ fn trust(objects: &mut [Value]) {
 }
 
 struct Layout<'a> {
-    built: &'a BuiltPeer,
+    built: &'a BuiltUpstream,
     azure: Option<&'a AzureAccess>,
     kubeconfig: &'a Path,
     certificates: &'a Path,
@@ -157,7 +157,7 @@ struct Layout<'a> {
 
 impl Layout<'_> {
     fn program(&self) -> Program {
-        let peer = self.built.peer;
+        let upstream = self.built.upstream;
         let metrics = format!("--metrics-addr=127.0.0.1:{}", self.diagnostics);
         let served = || {
             vec![
@@ -167,8 +167,8 @@ impl Layout<'_> {
                 "--v=2".to_owned(),
             ]
         };
-        let (arguments, namespace) = match peer {
-            Peer::Aso => {
+        let (arguments, namespace) = match upstream {
+            Upstream::Aso => {
                 let mut arguments = served();
                 arguments.extend([
                     metrics,
@@ -178,7 +178,7 @@ impl Layout<'_> {
                 ]);
                 (arguments, "azureserviceoperator-system")
             }
-            Peer::Capz => {
+            Upstream::Capz => {
                 let mut arguments = served();
                 arguments.extend([
                     format!("--diagnostics-address=127.0.0.1:{}", self.diagnostics),
@@ -186,14 +186,14 @@ impl Layout<'_> {
                 ]);
                 (arguments, "capz-system")
             }
-            Peer::K3sBootstrap => (vec![metrics], "capi-k3s-bootstrap-system"),
-            Peer::K3sControlPlane => (vec![metrics], "capi-k3s-control-plane-system"),
+            Upstream::K3sBootstrap => (vec![metrics], "capi-k3s-bootstrap-system"),
+            Upstream::K3sControlPlane => (vec![metrics], "capi-k3s-control-plane-system"),
         };
         let variable = |name: &str, value: &dyn std::fmt::Display| (name.to_owned(), value.to_string());
         let mut environment = BTreeMap::from([
             variable("KUBECONFIG", &self.kubeconfig.display()),
             variable("POD_NAMESPACE", &namespace),
-            variable("POD_NAME", &peer.name()),
+            variable("POD_NAME", &upstream.name()),
             // Of cluster-api-k3s: its definitions are installed without.
             variable("ENABLE_WEBHOOKS", &false),
         ]);
@@ -205,7 +205,7 @@ impl Layout<'_> {
             ]);
         }
         Program {
-            name: peer.name().to_owned(),
+            name: upstream.name().to_owned(),
             path: self.built.binary(),
             arguments,
             environment,

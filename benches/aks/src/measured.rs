@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use slipway_azure_sim::Server;
 use slipway_kit::manager::{Manager, Setup};
 use slipway_testbed::{
-    Cluster, Peer,
-    peers::{self, AzureAccess, RunningPeer},
+    Cluster, Upstream,
+    upstream::{self, AzureAccess, RunningUpstream},
 };
 
 use super::Arguments;
@@ -16,17 +16,17 @@ use super::Arguments;
 pub const USER: &str = "slipway";
 
 /// The processes under measurement. They end with this one, however it ends.
-pub enum Stage {
+pub enum Measured {
     Slipway(Box<Manager>),
-    Capz(Vec<RunningPeer>),
+    Capz(Vec<RunningUpstream>),
 }
 
-impl Stage {
+impl Measured {
     /// Their process ids.
     pub fn ids(&self) -> Vec<u32> {
         match self {
             Self::Slipway(manager) => vec![manager.id()],
-            Self::Capz(peers) => peers.iter().map(|peer| peer.process().id()).collect(),
+            Self::Capz(upstreams) => upstreams.iter().map(|upstream| upstream.process().id()).collect(),
         }
     }
 
@@ -34,7 +34,10 @@ impl Stage {
     pub fn users(&self) -> Vec<String> {
         match self {
             Self::Slipway(_) => vec![USER.to_owned()],
-            Self::Capz(peers) => peers.iter().map(|peer| peer.peer().name().to_owned()).collect(),
+            Self::Capz(upstreams) => upstreams
+                .iter()
+                .map(|upstream| upstream.upstream().name().to_owned())
+                .collect(),
         }
     }
 
@@ -42,7 +45,7 @@ impl Stage {
     pub fn check(&mut self) -> Result<()> {
         match self {
             Self::Slipway(manager) => manager.check(),
-            Self::Capz(peers) => match peers.iter().find_map(|peer| peer.process().ended()) {
+            Self::Capz(upstreams) => match upstreams.iter().find_map(|upstream| upstream.process().ended()) {
                 None => Ok(()),
                 Some(status) => bail!("a manager ended by itself with {status}"),
             },
@@ -52,12 +55,17 @@ impl Stage {
     pub fn stop(self) {
         match self {
             Self::Slipway(manager) => manager.kill(),
-            Self::Capz(peers) => peers.into_iter().for_each(RunningPeer::stop),
+            Self::Capz(upstreams) => upstreams.into_iter().for_each(RunningUpstream::stop),
         }
     }
 }
 
-pub async fn slipway(arguments: &Arguments, cluster: &Cluster, azure: &Server, ca: &Path) -> Result<Stage> {
+pub async fn slipway(
+    arguments: &Arguments,
+    cluster: &Cluster,
+    azure: &Server,
+    ca: &Path,
+) -> Result<Measured> {
     let folder = cluster.description().directory.join("slipway");
     let address = format!("https://{}/", azure.ports.https);
     let setup = Setup::new(cluster, &arguments.slipway, &folder, USER, Some("system:masters"))?
@@ -75,25 +83,25 @@ pub async fn slipway(arguments: &Arguments, cluster: &Cluster, azure: &Server, c
         .environment("AZURE_AUTHORITY_HOST", &address)
         .environment("AZURE_CERTIFICATE_AUTHORITIES", &ca.display().to_string());
     setup.install(cluster).await?;
-    Ok(Stage::Slipway(Box::new(setup.start(USER).await?)))
+    Ok(Measured::Slipway(Box::new(setup.start(USER).await?)))
 }
 
-pub async fn capz(arguments: &Arguments, cluster: &Cluster, azure: &Server, ca: &Path) -> Result<Stage> {
+pub async fn capz(arguments: &Arguments, cluster: &Cluster, azure: &Server, ca: &Path) -> Result<Measured> {
     let access = AzureAccess {
         proxy: format!("http://{}", azure.ports.proxy),
         ca: ca.to_owned(),
     };
     let mut running = Vec::new();
     let period = format!("--sync-period={}s", arguments.period);
-    for peer in [Peer::Aso, Peer::Capz] {
-        let built = peers::built(peer, cluster.parts()).await?;
+    for upstream in [Upstream::Aso, Upstream::Capz] {
+        let built = upstream::built(upstream, cluster.parts()).await?;
         // The operator's own period is an hour, and stays so: it is its default and would only look worse shortened.
-        let more: &[&str] = if peer == Peer::Capz {
+        let more: &[&str] = if upstream == Upstream::Capz {
             &[period.as_str()]
         } else {
             &[]
         };
-        running.push(cluster.start_peer(&built, Some(&access), more).await?);
+        running.push(cluster.start_upstream(&built, Some(&access), more).await?);
     }
-    Ok(Stage::Capz(running))
+    Ok(Measured::Capz(running))
 }

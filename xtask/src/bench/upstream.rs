@@ -1,4 +1,4 @@
-//! Builds the peers under benches/peers/ into the per-user cache. They never run in tests that CI runs.
+//! Builds what is measured beside us, under benches/peers/, into the per-user cache. They never run in tests that CI runs.
 
 use std::{
     env,
@@ -14,7 +14,7 @@ pub fn root() -> &'static Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Builds one peer with the Go toolchain its module asks for, which Go downloads where it is newer than what is here.
+/// Builds one of them with the Go toolchain its module asks for, which Go downloads where it is newer than what is here.
 pub fn build(name: &str) -> Result<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -23,7 +23,7 @@ pub fn build(name: &str) -> Result<PathBuf> {
     let program = cache.join("slipway/peers").join(name);
     let source = root().join("benches/peers").join(name);
     let module = std::fs::read_to_string(source.join("go.mod"))
-        .with_context(|| format!("reading the peer's module in {}", source.display()))?;
+        .with_context(|| format!("reading the module in {}", source.display()))?;
     let version = module
         .lines()
         .find_map(|line| line.strip_prefix("go "))

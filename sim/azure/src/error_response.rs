@@ -6,7 +6,7 @@ use crate::{arm_id::ArmId, wire::Response};
 
 /// An answer that is not a success.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct ErrorResponse {
     pub status: u16,
     pub body: Value,
     /// `x-ms-failure-cause: gateway`: ARM itself refused, the resource provider was not asked.
@@ -14,7 +14,7 @@ pub struct Refusal {
     pub retry_after: Option<u64>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     /// The usual shape, `{"error": {"code", "message"}}`.
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
         Self::with_body(

@@ -38,7 +38,7 @@ const CONTROLLER_GEN: Module = Module {
 
 /// A controller that is not ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Peer {
+pub enum Upstream {
     /// Azure Service Operator.
     Aso,
     /// Cluster API Provider Azure.
@@ -57,24 +57,29 @@ struct Module {
     go_sum: &'static str,
 }
 
-impl Peer {
-    pub const ALL: [Peer; 4] = [Peer::Aso, Peer::Capz, Peer::K3sBootstrap, Peer::K3sControlPlane];
+impl Upstream {
+    pub const ALL: [Upstream; 4] = [
+        Upstream::Aso,
+        Upstream::Capz,
+        Upstream::K3sBootstrap,
+        Upstream::K3sControlPlane,
+    ];
 
     pub fn name(self) -> &'static str {
         self.module().name
     }
 
-    /// The peer called `name`, if there is one.
-    pub fn named(name: &str) -> Option<Peer> {
-        Peer::ALL.into_iter().find(|peer| peer.name() == name)
+    /// upstream called `name`, if there is one.
+    pub fn named(name: &str) -> Option<Upstream> {
+        Upstream::ALL.into_iter().find(|upstream| upstream.name() == name)
     }
 
     /// The pinned version, `v2.13.0`.
     pub fn version(self) -> &'static str {
         let module = match self {
-            Peer::Aso => OPERATOR,
-            Peer::Capz => PROVIDER,
-            Peer::K3sBootstrap | Peer::K3sControlPlane => K3S,
+            Upstream::Aso => OPERATOR,
+            Upstream::Capz => PROVIDER,
+            Upstream::K3sBootstrap | Upstream::K3sControlPlane => K3S,
         };
         let mut lines = self.module().go_mod.lines();
         lines
@@ -88,28 +93,28 @@ impl Peer {
 
     fn module(self) -> Module {
         match self {
-            Peer::Aso => Module {
+            Upstream::Aso => Module {
                 name: "aso",
                 package: "github.com/Azure/azure-service-operator/v2/cmd/controller",
                 go_mod: include_str!("../../../parts/aso/go.mod"),
                 go_sum: include_str!("../../../parts/aso/go.sum"),
             },
-            Peer::Capz => Module {
+            Upstream::Capz => Module {
                 name: "capz",
                 package: PROVIDER,
                 go_mod: include_str!("../../../parts/capz/go.mod"),
                 go_sum: include_str!("../../../parts/capz/go.sum"),
             },
-            Peer::K3sBootstrap => Module {
+            Upstream::K3sBootstrap => Module {
                 name: "cluster-api-k3s-bootstrap",
                 package: "github.com/k3s-io/cluster-api-k3s/bootstrap",
                 go_mod: include_str!("../../../benches/peers/cluster-api-k3s/go.mod"),
                 go_sum: include_str!("../../../benches/peers/cluster-api-k3s/go.sum"),
             },
-            Peer::K3sControlPlane => Module {
+            Upstream::K3sControlPlane => Module {
                 name: "cluster-api-k3s-control-plane",
                 package: "github.com/k3s-io/cluster-api-k3s/controlplane",
-                ..Peer::K3sBootstrap.module()
+                ..Upstream::K3sBootstrap.module()
             },
         }
     }
@@ -117,27 +122,27 @@ impl Peer {
     /// What the linker tells the program about its own version, as its makefile does.
     fn version_flags(self) -> String {
         match self {
-            Peer::Aso => format!(" -X {OPERATOR}/internal/version.BuildVersion={}", self.version()),
-            Peer::Capz => format!(" -X {PROVIDER}/version.gitVersion={}", self.version()),
-            Peer::K3sBootstrap | Peer::K3sControlPlane => String::new(),
+            Upstream::Aso => format!(" -X {OPERATOR}/internal/version.BuildVersion={}", self.version()),
+            Upstream::Capz => format!(" -X {PROVIDER}/version.gitVersion={}", self.version()),
+            Upstream::K3sBootstrap | Upstream::K3sControlPlane => String::new(),
         }
     }
 }
 
-/// A peer in the cache: its program, and the objects it needs in the cluster.
+/// An upstream project in the cache: its program, and the objects it needs in the cluster.
 #[derive(Clone, Debug)]
-pub struct BuiltPeer {
-    pub peer: Peer,
+pub struct BuiltUpstream {
+    pub upstream: Upstream,
     directory: PathBuf,
 }
 
-impl BuiltPeer {
+impl BuiltUpstream {
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     pub fn binary(&self) -> PathBuf {
-        self.directory.join(self.peer.name())
+        self.directory.join(self.upstream.name())
     }
 
     fn manifest(&self) -> PathBuf {
@@ -160,11 +165,11 @@ impl BuiltPeer {
 }
 
 impl Builder {
-    /// The peer, built now if it is not in the cache; minutes at first. `parts` has the kubectl that renders manifests.
-    pub fn peer(&self, peer: Peer, parts: &Parts) -> Result<BuiltPeer, PartsError> {
-        let built = BuiltPeer {
-            peer,
-            directory: self.home(&peer.module())?,
+    /// upstream, built now if it is not in the cache; minutes at first. `parts` has the kubectl that renders manifests.
+    pub fn upstream(&self, upstream: Upstream, parts: &Parts) -> Result<BuiltUpstream, PartsError> {
+        let built = BuiltUpstream {
+            upstream,
+            directory: self.home(&upstream.module())?,
         };
         if built.is_complete() {
             return Ok(built);
@@ -174,15 +179,17 @@ impl Builder {
         if built.is_complete() {
             return Ok(built);
         }
-        let source = self.install_program(&peer.module(), &peer.version_flags(), &built.directory)?;
-        let objects = match peer {
-            Peer::Aso => self.operator_objects(&source, &built)?,
-            Peer::Capz => {
+        let source = self.install_program(&upstream.module(), &upstream.version_flags(), &built.directory)?;
+        let objects = match upstream {
+            Upstream::Aso => self.operator_objects(&source, &built)?,
+            Upstream::Capz => {
                 let module = self.module_directory(&source, PROVIDER)?;
                 manifests::kustomize(parts, &module.join("config/capz"))?
             }
-            Peer::K3sBootstrap => k3s_definitions(&self.module_directory(&source, K3S)?, "bootstrap")?,
-            Peer::K3sControlPlane => k3s_definitions(&self.module_directory(&source, K3S)?, "controlplane")?,
+            Upstream::K3sBootstrap => k3s_definitions(&self.module_directory(&source, K3S)?, "bootstrap")?,
+            Upstream::K3sControlPlane => {
+                k3s_definitions(&self.module_directory(&source, K3S)?, "controlplane")?
+            }
         };
         manifests::write(&built.manifest(), objects)?;
         Ok(built)
@@ -235,7 +242,7 @@ impl Builder {
     }
 
     /// The operator's definitions and webhooks: its module has the types they are made from, and not them.
-    fn operator_objects(&self, source: &Path, built: &BuiltPeer) -> Result<Vec<Value>, PartsError> {
+    fn operator_objects(&self, source: &Path, built: &BuiltUpstream) -> Result<Vec<Value>, PartsError> {
         let home = self.home(&CONTROLLER_GEN)?;
         fs::create_dir_all(&home).map_err(|error| PartsError::cache(&home, error))?;
         self.install_program(&CONTROLLER_GEN, "", &home)?;
@@ -280,7 +287,7 @@ fn finish(object: &mut Value) {
             *labels = json!({});
         }
         labels["app.kubernetes.io/name"] = json!("azure-service-operator");
-        labels["app.kubernetes.io/version"] = json!(Peer::Aso.version());
+        labels["app.kubernetes.io/version"] = json!(Upstream::Aso.version());
         object["spec"]["conversion"] = json!({
             "strategy": "Webhook",
             "webhook": {
@@ -330,9 +337,9 @@ mod tests {
 
     #[test]
     fn versions_are_those_of_the_pins() {
-        assert_eq!(Peer::Aso.version(), "v2.13.0");
-        assert_eq!(Peer::Capz.version(), "v1.21.0");
-        assert_eq!(Peer::K3sControlPlane.version(), "v0.2.1");
+        assert_eq!(Upstream::Aso.version(), "v2.13.0");
+        assert_eq!(Upstream::Capz.version(), "v1.21.0");
+        assert_eq!(Upstream::K3sControlPlane.version(), "v0.2.1");
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use anyhow::Result;
 use kube::{Api, api::DynamicObject};
-use slipway_azure_sim::{Authority, Options, Server, Settings, Simulator, Speed};
+use slipway_azure_sim::{Ca, Options, Server, Settings, Simulator, Speed};
 use slipway_testbed::{
-    Builder, Cluster, ManagementCluster, Peer, WorkloadCluster, install,
-    peers::{self, AzureAccess, RunningPeer},
+    Builder, Cluster, ManagementCluster, Upstream, WorkloadCluster, install,
+    upstream::{self, AzureAccess, RunningUpstream},
 };
 
 use crate::support::{apply, objects};
@@ -14,7 +14,7 @@ use crate::support::{apply, objects};
 pub const TENANT: &str = "11111111-1111-1111-1111-111111111111";
 pub const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 
-pub struct PeerWorld {
+pub struct UpstreamWorld {
     pub management: Cluster,
     pub workload: Cluster,
     pub azure: Server,
@@ -22,7 +22,7 @@ pub struct PeerWorld {
     _folder: tempfile::TempDir,
 }
 
-impl PeerWorld {
+impl UpstreamWorld {
     /// `as_needed` adds to the management cluster what a story has beside Cluster API.
     pub async fn start(name: &str, as_needed: impl FnOnce(Builder) -> Builder) -> Result<Self> {
         let simulator = Simulator::new(Settings {
@@ -42,10 +42,10 @@ impl PeerWorld {
         simulator
             .azure()
             .back_all_clusters(&std::fs::read_to_string(workload.kubeconfig())?);
-        let azure = Server::start(simulator, Authority::new()?, Options::default()).await?;
+        let azure = Server::start(simulator, Ca::new()?, Options::default()).await?;
         let folder = tempfile::tempdir()?;
         let ca = folder.path().join("ca.pem");
-        std::fs::write(&ca, azure.authority.certificate_pem())?;
+        std::fs::write(&ca, azure.ca.certificate_pem())?;
         let access = AzureAccess {
             proxy: format!("http://{}", azure.ports.proxy),
             ca,
@@ -59,11 +59,11 @@ impl PeerWorld {
         })
     }
 
-    pub async fn peer(&self, peer: Peer) -> Result<RunningPeer> {
-        let built = peers::built(peer, self.management.parts()).await?;
+    pub async fn upstream(&self, upstream: Upstream) -> Result<RunningUpstream> {
+        let built = upstream::built(upstream, self.management.parts()).await?;
         Ok(self
             .management
-            .start_peer(&built, Some(&self.access), &[])
+            .start_upstream(&built, Some(&self.access), &[])
             .await?)
     }
 

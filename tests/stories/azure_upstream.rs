@@ -13,13 +13,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_testbed::{
-    Peer,
+    Upstream,
     wait::{until, until_gone},
 };
 
 use crate::{
-    peer_world::{PeerWorld, SUBSCRIPTION},
     support::is_true,
+    upstream_world::{SUBSCRIPTION, UpstreamWorld},
 };
 
 const CORE: &str = "cluster.x-k8s.io/v1beta2";
@@ -27,20 +27,20 @@ const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const CONTAINER_SERVICE: &str = "containerservice.azure.com/v1api20240901";
 const RESOURCES: &str = "resources.azure.com/v1api20200601";
 
-/// A world with peers in it, as these stories look at it.
-struct World(PeerWorld);
+/// A world with upstream projects in it, as these stories look at it.
+struct World(UpstreamWorld);
 
 impl Deref for World {
-    type Target = PeerWorld;
+    type Target = UpstreamWorld;
 
-    fn deref(&self) -> &PeerWorld {
+    fn deref(&self) -> &UpstreamWorld {
         &self.0
     }
 }
 
 impl World {
     async fn start() -> Result<World> {
-        Ok(World(PeerWorld::start("peers", |builder| builder).await?))
+        Ok(World(UpstreamWorld::start("peers", |builder| builder).await?))
     }
 
     /// Applies a manifest to a namespace of its own.
@@ -151,7 +151,7 @@ fn is_current(object: &DynamicObject) -> bool {
 #[ignore = "outside CI: builds Azure Service Operator; docs/azure-sim.md has the command"]
 async fn azure_service_operator_runs_unmodified() -> Result<()> {
     let world = World::start().await?;
-    let operator = world.peer(Peer::Aso).await?;
+    let operator = world.upstream(Upstream::Aso).await?;
     operator_alone(&world).await?;
     world.report("Azure Service Operator for one cluster");
     operator.stop();
@@ -163,8 +163,8 @@ async fn azure_service_operator_runs_unmodified() -> Result<()> {
 #[ignore = "outside CI: builds Azure Service Operator and Cluster API Provider Azure; docs/azure-sim.md has the command"]
 async fn cluster_api_provider_azure_runs_unmodified() -> Result<()> {
     let world = World::start().await?;
-    let operator = world.peer(Peer::Aso).await?;
-    let provider = world.peer(Peer::Capz).await?;
+    let operator = world.upstream(Upstream::Aso).await?;
+    let provider = world.upstream(Upstream::Capz).await?;
     tokio::try_join!(
         async { managed(&world).await.context("AzureManaged kinds") },
         async { aso_managed(&world).await.context("AzureASOManaged kinds") },

@@ -57,9 +57,9 @@ pub fn is_deleted_for_move(metadata: &ObjectMeta) -> bool {
     has_annotation(metadata, annotation::DELETE_FOR_MOVE)
 }
 
-/// The merge patch that makes `clusterctl move` wait, or lets it go on. `None` if it is as wanted.
-pub fn block_move(metadata: &ObjectMeta, wanted: bool) -> Option<Value> {
-    match (blocks_move(metadata), wanted) {
+/// The merge patch that makes `clusterctl move` wait, or lets it go on. `None` if it is as desired.
+pub fn block_move(metadata: &ObjectMeta, desired: bool) -> Option<Value> {
+    match (blocks_move(metadata), desired) {
         (false, true) => Some(set_annotation(annotation::BLOCK_MOVE, Some("true"))),
         (true, false) => Some(set_annotation(annotation::BLOCK_MOVE, None)),
         _ => None,

@@ -21,7 +21,7 @@ use crate::judged::schedule;
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 
 #[derive(Default)]
-pub struct Stage {
+pub struct Environment {
     pub snapshot: Snapshot,
     /// The catalogue that pools without one of their own share.
     pub types: Vec<InstanceType>,
@@ -42,19 +42,20 @@ pub struct Stage {
     fresh_types: bool,
 }
 
-impl Stage {
+impl Environment {
     pub fn new() -> Self {
-        let mut stage = Stage {
+        let mut environment = Environment {
             types: catalog::named("default"),
             settled: true,
             bind: true,
             fresh_types: true,
-            ..Stage::default()
+            ..Environment::default()
         };
-        stage.snapshot.options.well_known_labels = [SIZE, SPECIAL, INTEGER, "karpenter.sh/reservation-id"]
-            .map(str::to_owned)
-            .to_vec();
-        stage
+        environment.snapshot.options.well_known_labels =
+            [SIZE, SPECIAL, INTEGER, "karpenter.sh/reservation-id"]
+                .map(str::to_owned)
+                .to_vec();
+        environment
     }
 
     /// One line that changes the cluster; false if the line is not of this kind.
@@ -263,7 +264,7 @@ impl Stage {
         let count: usize = words[0].parse().expect("a number of pods");
         for cpu in words[1].split(',') {
             for memory in words[2].split(',') {
-                let mut fresh = Stage::new();
+                let mut fresh = Environment::new();
                 fresh.types.clone_from(&self.types);
                 fresh.snapshot.node_pools.clone_from(&self.snapshot.node_pools);
                 fresh.set_up(&[
@@ -355,7 +356,7 @@ impl Stage {
     /// Makes a node that has joined but is not initialized: the cheapest type, its first offering that fits, reserved
     /// ones first.
     fn launch(&mut self, claim: &NewClaim) -> String {
-        let wanted = Requirements::from_specs(&claim.requirements);
+        let required = Requirements::from_specs(&claim.requirements);
         let kind = self.snapshot.instance_types[&claim.node_pool]
             .iter()
             .find(|kind| kind.name == claim.instance_types[0])
@@ -363,7 +364,7 @@ impl Stage {
             .clone();
         let fits = |offering: &&Offering| {
             let offered = Requirements::from_specs(&offering.requirements);
-            offering.available && offered.intersects(&wanted).is_ok()
+            offering.available && offered.intersects(&required).is_ok()
         };
         let is_reserved = |offering: &Offering| label_of(offering, labels::CAPACITY_TYPE) == "reserved";
         let offering = kind
@@ -389,7 +390,7 @@ impl Stage {
             }
         }
         let known = &self.snapshot.options.well_known_labels;
-        for requirement in wanted.iter() {
+        for requirement in required.iter() {
             let key = &requirement.to_specs()[0].key;
             if !labels::is_well_known(key, known)
                 && let Some(value) = requirement.any_value()

@@ -14,119 +14,119 @@ const SAMPLE_SERVES: u32 = 256;
 const LONGEST_SAMPLE: usize = 8 * 1024;
 
 /// How objects of a kind become text and come back.
-pub(super) struct Packing<K> {
-    pack: fn(&K) -> Option<Vec<u8>>,
-    unpack: fn(&[u8]) -> Option<K>,
+pub(super) struct Encoding<K> {
+    encode: fn(&K) -> Option<Vec<u8>>,
+    decode: fn(&[u8]) -> Option<K>,
 }
 
-impl<K> Clone for Packing<K> {
+impl<K> Clone for Encoding<K> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K> Copy for Packing<K> {}
+impl<K> Copy for Encoding<K> {}
 
-impl<K: Serialize + DeserializeOwned> Packing<K> {
+impl<K: Serialize + DeserializeOwned> Encoding<K> {
     pub fn json() -> Self {
         Self {
-            pack: |object| serde_json::to_vec(object).ok(),
-            unpack: |text| serde_json::from_slice(text).ok(),
+            encode: |object| serde_json::to_vec(object).ok(),
+            decode: |text| serde_json::from_slice(text).ok(),
         }
     }
 }
 
-/// Packs the objects of one store.
-pub(super) struct Packer<K> {
-    packing: Packing<K>,
+/// Compresses the objects of one store.
+pub(super) struct Compressor<K> {
+    encoding: Encoding<K>,
     sample: Option<Arc<Sample<K>>>,
-    /// How many objects were packed by the sample.
+    /// How many objects were compressed by the sample.
     served: u32,
 }
 
 /// What many objects share. It lives as long as any of them is kept by it.
 struct Sample<K> {
     text: Box<[u8]>,
-    unpack: fn(&[u8]) -> Option<K>,
+    decode: fn(&[u8]) -> Option<K>,
 }
 
-impl<K> Packer<K> {
-    pub fn new(packing: Packing<K>) -> Self {
+impl<K> Compressor<K> {
+    pub fn new(encoding: Encoding<K>) -> Self {
         Self {
-            packing,
+            encoding,
             sample: None,
             served: 0,
         }
     }
 
     /// Nothing if the object cannot be read again from what it is written as.
-    fn pack(&mut self, object: &K) -> Option<Packed<K>> {
-        let text = (self.packing.pack)(object)?;
+    fn encode(&mut self, object: &K) -> Option<Compressed<K>> {
+        let text = (self.encoding.encode)(object)?;
         let sample = match &self.sample {
             Some(sample) if self.served < SAMPLE_SERVES => Arc::clone(sample),
             _ => {
                 let sample = Arc::new(Sample {
                     text: text[..text.len().min(LONGEST_SAMPLE)].into(),
-                    unpack: self.packing.unpack,
+                    decode: self.encoding.decode,
                 });
                 self.served = 0;
                 Arc::clone(self.sample.insert(sample))
             }
         };
         self.served += 1;
-        let packed = Packed {
+        let compressed = Compressed {
             difference: compress_with_dict(&text, &sample.text).into_boxed_slice(),
             length: u32::try_from(text.len()).ok()?,
             sample,
         };
-        packed.unpack().is_some().then_some(packed)
+        compressed.decode().is_some().then_some(compressed)
     }
 }
 
 /// An object as its difference from a sample.
-pub(super) struct Packed<K> {
+pub(super) struct Compressed<K> {
     difference: Box<[u8]>,
     /// Of the text.
     length: u32,
     sample: Arc<Sample<K>>,
 }
 
-impl<K> Packed<K> {
-    fn unpack(&self) -> Option<K> {
+impl<K> Compressed<K> {
+    fn decode(&self) -> Option<K> {
         let text = decompress_with_dict(&self.difference, self.length as usize, &self.sample.text).ok()?;
-        (self.sample.unpack)(&text)
+        (self.sample.decode)(&text)
     }
 }
 
 /// An object in a store.
-pub(super) enum Kept<K> {
+pub(super) enum StoredObject<K> {
     Whole(Arc<K>),
-    Packed(Packed<K>),
+    Compressed(Compressed<K>),
 }
 
-impl<K> Kept<K> {
+impl<K> StoredObject<K> {
     /// What cannot be read again as it was written stays whole.
-    pub fn new(object: &Arc<K>, packer: Option<&mut Packer<K>>) -> Self {
-        let packed = packer.and_then(|packer| packer.pack(object));
-        packed.map_or_else(|| Self::Whole(Arc::clone(object)), Self::Packed)
+    pub fn new(object: &Arc<K>, compressor: Option<&mut Compressor<K>>) -> Self {
+        let compressed = compressor.and_then(|compressor| compressor.encode(object));
+        compressed.map_or_else(|| Self::Whole(Arc::clone(object)), Self::Compressed)
     }
 
     pub fn object(&self) -> Arc<K> {
         match self {
             Self::Whole(object) => Arc::clone(object),
-            Self::Packed(packed) => {
-                let object = packed.unpack();
-                Arc::new(object.expect("it was read when it was packed, and has not changed"))
+            Self::Compressed(compressed) => {
+                let object = compressed.decode();
+                Arc::new(object.expect("it was read when it was compressed, and has not changed"))
             }
         }
     }
 }
 
-impl<K> fmt::Debug for Kept<K> {
+impl<K> fmt::Debug for StoredObject<K> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Whole(_) => "Whole",
-            Self::Packed { .. } => "Packed",
+            Self::Compressed { .. } => "Compressed",
         })
     }
 }
@@ -179,30 +179,34 @@ mod tests {
 
     #[test]
     fn packed_objects_come_back_as_they_were_whatever_the_sample() {
-        let mut packer = Packer::new(Packing::json());
+        let mut compressor = Compressor::new(Encoding::json());
         let nodes: Vec<Arc<Node>> = (0..1000).map(|number| node(number, number >= 400)).collect();
-        let kept: Vec<Kept<Node>> = nodes
+        let kept: Vec<StoredObject<Node>> = nodes
             .iter()
-            .map(|node| Kept::new(node, Some(&mut packer)))
+            .map(|node| StoredObject::new(node, Some(&mut compressor)))
             .collect();
         for (kept, node) in kept.iter().zip(&nodes) {
-            assert!(matches!(kept, Kept::Packed { .. }));
+            assert!(matches!(kept, StoredObject::Compressed { .. }));
             assert_eq!(kept.object(), *node);
         }
-        let whole = Kept::new(&nodes[0], None);
+        let whole = StoredObject::new(&nodes[0], None);
         assert!(Arc::ptr_eq(&whole.object(), &nodes[0]));
     }
 
     #[test]
     fn objects_that_are_alike_take_a_third_of_their_text_also_when_their_kind_changes() {
-        let mut packer = Packer::new(Packing::json());
+        let mut compressor = Compressor::new(Encoding::json());
         let mut room = |from: usize, has_status: bool| -> (usize, usize) {
             let nodes = (from..from + 4096).map(|number| node(number, has_status));
             nodes.fold((0, 0), |(text, kept), node| {
-                let Kept::Packed(packed) = Kept::new(&node, Some(&mut packer)) else {
-                    panic!("it is packed")
+                let StoredObject::Compressed(compressed) = StoredObject::new(&node, Some(&mut compressor))
+                else {
+                    panic!("it is compressed")
                 };
-                (text + packed.length as usize, kept + packed.difference.len())
+                (
+                    text + compressed.length as usize,
+                    kept + compressed.difference.len(),
+                )
             })
         };
         for has_status in [false, true] {
@@ -213,11 +217,11 @@ mod tests {
 
     #[test]
     fn an_object_longer_than_any_sample_comes_back_too() {
-        let mut packer = Packer::new(Packing::json());
+        let mut compressor = Compressor::new(Encoding::json());
         for length in [LONGEST_SAMPLE * 9, 1, LONGEST_SAMPLE * 20] {
             let object = Arc::new("a long story; ".repeat(length / 14 + 1));
-            let kept = Kept::new(&object, Some(&mut packer));
-            assert!(matches!(kept, Kept::Packed { .. }));
+            let kept = StoredObject::new(&object, Some(&mut compressor));
+            assert!(matches!(kept, StoredObject::Compressed { .. }));
             assert_eq!(kept.object(), object);
         }
     }
@@ -225,7 +229,7 @@ mod tests {
     #[test]
     fn what_does_not_read_what_it_writes_is_kept_whole() {
         let object = Arc::new(Lopsided { name: "a".to_owned() });
-        let kept = Kept::new(&object, Some(&mut Packer::new(Packing::json())));
+        let kept = StoredObject::new(&object, Some(&mut Compressor::new(Encoding::json())));
         assert!(Arc::ptr_eq(&kept.object(), &object));
     }
 }

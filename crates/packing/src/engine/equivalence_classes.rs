@@ -1,13 +1,13 @@
-//! Sorting pods into shapes, and shapes into the topology groups they own, are counted by or are kept away by.
+//! Sorting pods into classes, and classes into the topology groups they own, are counted by or are kept away by.
 
 use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
+use super::equivalence_class::{ClassId, ClassKey, EquivalenceClass, GroupId, Variant};
 use super::group::{Group, GroupKind, GroupSpec, NodeFilter};
 use super::intern::ReqVec;
 use super::relax::{Relaxed, required_anti_affinity};
-use super::shape::{GroupId, Shape, ShapeId, ShapeKey, Variant};
 use super::world::World;
 use crate::bits::{BitSet, WideSet};
 use crate::host_ports;
@@ -22,7 +22,7 @@ const HONOR: &str = "Honor";
 const IGNORE: &str = "Ignore";
 
 impl<'a> World<'a> {
-    /// Notes the labels that selectors of these pods mention: other labels do not tell shapes apart.
+    /// Notes the labels that selectors of these pods mention: other labels do not tell classes apart.
     pub fn note_selectors(&mut self, pod: &'a Pod, spread: &'a [TopologySpreadConstraint]) {
         let mut selectors: Vec<&'a LabelSelector> = Vec::new();
         for constraint in spread {
@@ -95,7 +95,7 @@ impl<'a> World<'a> {
         self.domains(key).of_node[node]
     }
 
-    pub fn shape(&mut self, pod: &'a Pod, spread: &'a [TopologySpreadConstraint], waits: bool) -> ShapeId {
+    pub fn class(&mut self, pod: &'a Pod, spread: &'a [TopologySpreadConstraint], waits: bool) -> ClassId {
         let mut request_list = pod_requests(pod);
         request_list.insert(PODS.to_owned(), crate::resources::ONE);
         let requests = self.resources.amounts(&request_list);
@@ -109,7 +109,7 @@ impl<'a> World<'a> {
         } else {
             crate::storage::Volumes::new()
         };
-        let key = ShapeKey {
+        let key = ClassKey {
             namespace: &pod.metadata.namespace,
             labels: pod
                 .metadata
@@ -131,10 +131,10 @@ impl<'a> World<'a> {
             },
             waits,
         };
-        if let Some(shape) = self.shape_ids.get(&key) {
-            return *shape;
+        if let Some(class) = self.shape_ids.get(&key) {
+            return *class;
         }
-        let id = self.shapes.len();
+        let id = self.classes.len();
         self.shape_ids.insert(key, id);
         let volume_places = if has_volumes {
             self.storage.alternatives(pod)
@@ -150,7 +150,7 @@ impl<'a> World<'a> {
             .map(|term| self.inverse_group(pod, term))
             .collect();
         let variants = self.variants(pod, spread);
-        self.shapes.push(Shape {
+        self.classes.push(EquivalenceClass {
             example: pod,
             requests,
             host_ports: host_ports::of_pod(pod),
@@ -182,7 +182,7 @@ impl<'a> World<'a> {
                 variants.push(variant);
             }
             if !state.relax(self.tolerate_preferences) {
-                // Most shapes have one; there are many shapes.
+                // Most classes have one; there are many classes.
                 variants.shrink_to_fit();
                 return variants;
             }
@@ -396,9 +396,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Links every shape to the groups that select its pods. Called once all groups are known.
-    pub fn link_shapes(&mut self) {
-        // All pods have their shape: what told shapes apart is no longer needed.
+    /// Links every class to the groups that select its pods. Called once all groups are known.
+    pub fn link_classes(&mut self) {
+        // All pods have their class: what told classes apart is no longer needed.
         self.shape_ids = ahash::AHashMap::new();
         let mut by_label: ahash::AHashMap<(&str, &str), Vec<GroupId>> = ahash::AHashMap::new();
         let mut unanchored = Vec::new();
@@ -417,8 +417,8 @@ impl<'a> World<'a> {
             .filter(|((inverse, _), _)| *inverse)
             .map(|(_, id)| *id)
             .collect();
-        for shape in &mut self.shapes {
-            let metadata = &shape.example.metadata;
+        for class in &mut self.classes {
+            let metadata = &class.example.metadata;
             let anchored = metadata
                 .labels
                 .iter()
@@ -434,7 +434,7 @@ impl<'a> World<'a> {
                 })
                 .collect();
             selecting.sort_unstable();
-            (shape.kept_away_by, shape.counted_by) =
+            (class.kept_away_by, class.counted_by) =
                 selecting.into_iter().partition(|id| inverse.contains(*id));
         }
     }

@@ -1,4 +1,4 @@
-//! The cluster templates that the peer publishes for its managed API, read from its module: our schema has every field
+//! The cluster templates that CAPZ publishes for its managed API, read from its module: our schema has every field
 //! they use, and our admission lets every object in.
 
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use slipway_aks::{
 };
 use slipway_runtime::admission::{Change, Operation, Verdict};
 
-use super::drop_in::peer;
+use super::drop_in::capz;
 
 /// Replaces `${NAME}` and `${NAME:=default}` as clusterctl does, one level of defaults deep.
 fn substituted(text: &str) -> String {
@@ -37,7 +37,7 @@ fn substituted(text: &str) -> String {
 }
 
 fn documents(file: &str) -> Vec<Value> {
-    let path = peer().join("templates").join(file);
+    let path = capz().join("templates").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let text = substituted(&text);
     text.split("\n---")
@@ -118,7 +118,7 @@ fn admitted(object: &Value) -> Verdict {
 }
 
 #[test]
-fn the_peers_published_templates_are_let_in() {
+fn the_published_templates_are_let_in() {
     let definitions: Vec<Value> = crds().iter().map(|crd| json!(crd)).collect();
     let mut ours = 0;
     let mut problems = Vec::new();
@@ -153,7 +153,7 @@ fn the_peers_published_templates_are_let_in() {
             }
         }
     }
-    println!("report: aks peer templates: {ours} objects let in");
+    println!("report: aks published templates: {ours} objects let in");
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(ours >= 8, "only {ours} objects of ours were found");
 }
