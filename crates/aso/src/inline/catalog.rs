@@ -114,7 +114,7 @@ impl Catalog {
         };
         let put = to_arm(&inline.object, &answers).map_err(|error| Problem::Resource {
             path: inline.path(),
-            error,
+            error: Box::new(error),
         })?;
         // A token for one subscription is no use in another, and Azure's answer would not say so.
         match put.id.subscription() {
@@ -134,7 +134,7 @@ impl Catalog {
         let owner = inline.object.owner();
         let unusable = |error| Problem::Resource {
             path: inline.path(),
-            error,
+            error: Box::new(error),
         };
         let found = match &owner {
             None => None,
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::inline::Policy;
 
-    fn inline(version: &str, kind: &str, name: &str, spec: Value) -> Inline {
+    fn inline(version: &str, kind: &str, name: &str, spec: &Value) -> Inline {
         let manifest = json!({
             "apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec,
         });
@@ -205,25 +205,25 @@ mod tests {
             GROUP,
             "ResourceGroup",
             "rg",
-            json!({"azureName": "Real", "location": "l"}),
+            &json!({"azureName": "Real", "location": "l"}),
         );
         let network = inline(
             "network.azure.com/v1api20240301",
             "VirtualNetwork",
             "net",
-            json!({"owner": {"name": "rg"}, "location": "l"}),
+            &json!({"owner": {"name": "rg"}, "location": "l"}),
         );
         let subnet = inline(
             "network.azure.com/v1api20201101",
             "VirtualNetworksSubnet",
             "sub",
-            json!({"owner": {"name": "net"}, "azureName": "nodes", "addressPrefix": "10.0.0.0/24"}),
+            &json!({"owner": {"name": "net"}, "azureName": "nodes", "addressPrefix": "10.0.0.0/24"}),
         );
         let pool = inline(
             "containerservice.azure.com/v1api20240901",
             "ManagedClustersAgentPool",
             "p",
-            json!({
+            &json!({
                 "owner": {"armId": "/subscriptions/s/resourceGroups/Real/providers/Microsoft.ContainerService/managedClusters/c"},
                 "vnetSubnetReference": {"group": "network.azure.com", "kind": "VirtualNetworksSubnet", "name": "sub"},
             }),
@@ -257,7 +257,7 @@ mod tests {
             "network.azure.com/v1api20240301",
             "VirtualNetwork",
             "net",
-            json!({"owner": {"name": "rg"}}),
+            &json!({"owner": {"name": "rg"}}),
         );
         let lookup = Lookup {
             subscription: "s",
@@ -270,7 +270,7 @@ mod tests {
                 "kubernetesconfiguration.azure.com/v1api20230501",
                 "Extension",
                 name,
-                json!({"owner": {
+                &json!({"owner": {
                     "group": "kubernetesconfiguration.azure.com", "kind": "Extension", "name": owner,
                 }}),
             )
@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn two_objects_for_one_resource_are_told() {
-        let one = inline(GROUP, "ResourceGroup", "one", json!({"azureName": "same"}));
-        let mut two = inline(GROUP, "ResourceGroup", "two", json!({"azureName": "SAME"}));
+        let one = inline(GROUP, "ResourceGroup", "one", &json!({"azureName": "same"}));
+        let mut two = inline(GROUP, "ResourceGroup", "two", &json!({"azureName": "SAME"}));
         two.index = 1;
         let found = Catalog::default().same_ids(&[one, two], "s");
         assert_eq!(found.len(), 1);

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
     use crate::inline::Policy;
 
-    fn of(kind: &str, operator: Value) -> Result<Vec<Export>, Problem> {
+    fn of(kind: &str, operator: &Value) -> Result<Vec<Export>, Problem> {
         let version = match kind {
             "ManagedCluster" => "containerservice.azure.com/v1api20240901",
             _ => "managedidentity.azure.com/v1api20230131",
@@ -303,7 +303,7 @@ mod tests {
     fn what_is_named_is_exported() {
         let found = of(
             "UserAssignedIdentity",
-            json!({"configMaps": {
+            &json!({"configMaps": {
                 "clientId": {"name": "identity", "key": "client"}, "tenantId": {"name": "identity", "key": "tenant"},
             }}),
         )
@@ -325,13 +325,13 @@ mod tests {
         );
         let found = of(
             "ManagedCluster",
-            json!({"secrets": {"adminCredentials": {"name": "k", "key": "value"}, "userCredentials": null}}),
+            &json!({"secrets": {"adminCredentials": {"name": "k", "key": "value"}, "userCredentials": null}}),
         )
         .unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].source, Source::Kubeconfig(Credential::Administrator));
         assert_eq!(
-            of("ManagedCluster", json!({"configMapExpressions": []})),
+            of("ManagedCluster", &json!({"configMapExpressions": []})),
             Ok(Vec::new())
         );
     }
@@ -365,7 +365,7 @@ mod tests {
                 "spec.resources[2].spec.operatorSpec: must be an object",
             ),
         ] {
-            assert_eq!(of("ManagedCluster", operator).unwrap_err().to_string(), told);
+            assert_eq!(of("ManagedCluster", &operator).unwrap_err().to_string(), told);
         }
     }
 }

@@ -52,7 +52,7 @@ impl Inline {
         }
         let unusable = |error| Problem::Resource {
             path: path(index),
-            error,
+            error: Box::new(error),
         };
         let mut object = AsoObject::parse(manifest).map_err(unusable)?;
         namespace.clone_into(&mut object.namespace);

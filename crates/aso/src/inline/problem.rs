@@ -8,7 +8,7 @@ use slipway_runtime::{Class, Classified};
 pub enum Problem {
     /// What the mapping to Azure says.
     #[error("{path}: {error}")]
-    Resource { path: String, error: ResourceError },
+    Resource { path: String, error: Box<ResourceError> },
     #[error("{path}: {expected}")]
     Malformed { path: String, expected: &'static str },
     #[error("{path}: {object} is already at {first}: remove one of them, or give it another metadata.name")]

@@ -323,7 +323,7 @@ mod tests {
         );
     }
 
-    fn pool_manifest(version: &str, spec: Value) -> Vec<Value> {
+    fn pool_manifest(version: &str, spec: &Value) -> Vec<Value> {
         vec![json!({
             "apiVersion": format!("containerservice.azure.com/{version}"), "kind": "ManagedClustersAgentPool",
             "metadata": {"name": "c-pool"}, "spec": spec,
@@ -343,11 +343,11 @@ mod tests {
         "v1.31.2".clone_into(&mut machine_pool.spec.template.spec.version);
         let second = pool_manifest(
             "v1api20240901",
-            json!({"azureName": "second", "owner": {"name": "c"}, "mode": "User", "nodeLabels": {"a": "b"}}),
+            &json!({"azureName": "second", "owner": {"name": "c"}, "mode": "User", "nodeLabels": {"a": "b"}}),
         );
         let first = pool_manifest(
             "v1api20240901",
-            json!({
+            &json!({
                 "azureName": "first", "mode": "System", "vmSize": "s", "operatorSpec": {},
                 "securityProfile": {"enableVTPM": true},
             }),
@@ -392,9 +392,9 @@ mod tests {
     fn a_cluster_is_not_made_while_a_pool_is_not_complete() {
         let mut machine_pool = MachinePool::default();
         machine_pool.spec.replicas = Some(2);
-        let system = pool_manifest("v1api20240901", json!({"mode": "System"}));
-        let user = pool_manifest("v1api20240901", json!({"mode": "User"}));
-        let counted = pool_manifest("v1api20240901", json!({"mode": "System", "count": 9}));
+        let system = pool_manifest("v1api20240901", &json!({"mode": "System"}));
+        let user = pool_manifest("v1api20240901", &json!({"mode": "User"}));
+        let counted = pool_manifest("v1api20240901", &json!({"mode": "System", "count": 9}));
         let told = |pools: &[(&[Value], bool)]| {
             let pools: Vec<Pool<'_>> = pools
                 .iter()
