@@ -16,6 +16,7 @@ mod local_targets;
 mod machine;
 mod power;
 mod processes;
+mod program;
 mod real_tools;
 mod self_update;
 mod ssh;
