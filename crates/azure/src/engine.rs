@@ -31,9 +31,6 @@ use crate::{
     view::{Read, View, Views},
 };
 
-/// A longer wait for the budget is not waited for: the worker is needed elsewhere, and the object keeps its place in line.
-const WORTH_WAITING: Duration = Duration::from_secs(1);
-
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error(transparent)]
@@ -133,7 +130,7 @@ impl Azure {
             cluster,
             self.tuning.user_agent_suffix.as_deref(),
         )?
-        .with_budget_timeout(self.tuning.budget_timeout.min(WORTH_WAITING))
+        .with_budget_timeout(self.tuning.budget_timeout)
         .counted_in(self.metrics.clone());
         Ok(Arm {
             client,
@@ -457,14 +454,13 @@ impl Arm {
     }
 }
 
-/// What a condition says about a request limit. It names the moment and not the time that is left, which would be another text,
-/// and another write, with every reconcile until then.
+/// What a condition says about a request limit. It names the moment and not the time that is left, and that by the next ten
+/// seconds: others join and leave the line, and every other text is a write that wakes whoever watches the object.
 pub fn throttled(after: Duration, now: jiff::Timestamp) -> String {
     let until = now.checked_add(after).unwrap_or(jiff::Timestamp::MAX);
-    format!(
-        "the requests to Azure that are allowed are spent: the next one for this is sent at {}",
-        until.strftime("%Y-%m-%dT%H:%M:%SZ")
-    )
+    let next = (until.as_millisecond() + 9_999).div_euclid(10_000) * 10;
+    let until = jiff::Timestamp::from_second(next).unwrap_or(until);
+    format!("the requests to Azure that are allowed are spent: the next one for this is sent by {until}")
 }
 
 /// What is under way, if the body says so.

@@ -29,7 +29,8 @@ impl Default for Tuning {
             max_read_age: Duration::from_mins(10),
             child_read_age: Duration::from_hours(1),
             call_timeout: Duration::from_mins(1),
-            budget_timeout: Duration::from_secs(10),
+            // As many workers as there are can stand in line: that long, and every read gets its turn.
+            budget_timeout: Duration::from_secs(30),
             budget: 1.0,
             requeue: Duration::from_secs(15),
             user_agent_suffix: None,
@@ -80,7 +81,11 @@ pub fn flags() -> Vec<clap::Arg> {
         // CAPZ bounds a call at 2 s, which a PUT of a managed cluster (5 to 8 s) never meets.
         flag(CALL, "How long one call to Azure may take").default_value("1m"),
         flag(REQUEUE, "When to poll again what is under way").default_value("15s"),
-        flag(SERVICE, "How long a call may wait for the request budget").default_value("10s"),
+        flag(
+            SERVICE,
+            "How long a read may wait for the request budget; a change goes back to the queue after a second",
+        )
+        .default_value("30s"),
         flag(
             WHOLE,
             "Accepted for CAPZ's manifests; no reconcile waits for Azure",

@@ -176,7 +176,7 @@ fn page() -> String {
         (
             "`--service-reconcile-timeout`".to_owned(),
             spoken(tuning.budget_timeout),
-            "how long a request stands in line for the budget before its object goes back to the queue",
+            "how long a read stands in line for the budget before its object goes back to the queue; a change goes back after a second",
         ),
         (
             "`--api-call-timeout`".to_owned(),

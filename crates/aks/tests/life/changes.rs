@@ -352,7 +352,7 @@ async fn a_pool_that_waits_for_its_turn_says_until_when() {
     for name in ["first", "second"] {
         let told = condition(&pool(&world, name), "AgentPoolsReady")["message"].clone();
         let text = told.as_str().expect("a message");
-        let until = text.split("sent at ").nth(1).expect("a time");
+        let until = text.split("sent by ").nth(1).expect("a time");
         assert!(until.parse::<jiff::Timestamp>().is_ok(), "{text}");
     }
     world.until_ready(&["system", "first", "second"]).await;

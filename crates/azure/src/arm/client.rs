@@ -28,6 +28,9 @@ use crate::{
     metrics::AzureMetrics,
 };
 
+/// A change whose turn is further away goes back to its queue.
+const WORTH_WAITING: Duration = Duration::from_secs(1);
+
 /// A bearer token.
 #[derive(Clone, Debug)]
 pub struct Token {
@@ -195,7 +198,7 @@ impl Client {
             budget,
             clock,
             cluster: Arc::from(cluster),
-            budget_timeout: Duration::from_secs(10),
+            budget_timeout: Duration::from_secs(30),
             metrics: AzureMetrics::default(),
         })
     }
@@ -434,26 +437,46 @@ impl Client {
         }
     }
 
+    fn turn(&self, verb: Verb, target: &ResourceId, priority: Priority) -> PermitRequest {
+        PermitRequest {
+            lane: BucketKey::of(target, verb),
+            resource: target.key().to_owned(),
+            priority,
+            cluster: Arc::clone(&self.cluster),
+        }
+    }
+
+    /// Waits for a turn: for a read as long as a call may, since a reconcile that is cut short reads everything again; for a
+    /// change only briefly, since its object keeps its place in line and the worker is needed elsewhere.
+    async fn acquire(&self, verb: Verb, target: &ResourceId, turn: &PermitRequest) -> Result<(), ArmError> {
+        let longest = match verb {
+            Verb::Get | Verb::Post => self.budget_timeout,
+            Verb::Put | Verb::Patch | Verb::Delete => self.budget_timeout.min(WORTH_WAITING),
+        };
+        self.budget.acquire(turn, longest).await.map_err(|after| {
+            self.metrics.throttled(turn, "budget");
+            ArmError::Budget {
+                doing: verb.doing(),
+                target: target.to_string(),
+                after,
+            }
+        })
+    }
+
+    /// Takes the turn of a change before what it is based on is read: what cannot be sent yet is not read for either. The change
+    /// that follows uses it; a turn that is not used goes to others after a while.
+    pub async fn reserve(&self, verb: Verb, id: &ResourceId) -> Result<(), ArmError> {
+        let turn = self.turn(verb, id, Priority::Change);
+        self.acquire(verb, id, &turn).await?;
+        self.budget.hold(&turn);
+        Ok(())
+    }
+
     /// Sends one request: a turn, a token, the wire, and what the answer teaches the budget.
     pub async fn send(&self, call: &Call<'_>) -> Result<Reply, ArmError> {
         let doing = call.verb.doing();
-        let turn = PermitRequest {
-            lane: BucketKey::of(call.target, call.verb),
-            resource: call.target.key().to_owned(),
-            priority: call.priority,
-            cluster: Arc::clone(&self.cluster),
-        };
-        self.budget
-            .acquire(&turn, self.budget_timeout)
-            .await
-            .map_err(|after| {
-                self.metrics.throttled(&turn, "budget");
-                ArmError::Budget {
-                    doing,
-                    target: call.target.to_string(),
-                    after,
-                }
-            })?;
+        let turn = self.turn(call.verb, call.target, call.priority);
+        self.acquire(call.verb, call.target, &turn).await?;
         let token = self.tokens.token().await?;
         let mut request = Request::new(call.address.clone(), call.verb.method());
         request.insert_header("accept", "application/json");

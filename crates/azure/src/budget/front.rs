@@ -59,16 +59,10 @@ impl State {
 
     fn pump(&mut self) {
         let now = self.now();
-        let model = &mut self.model;
-        self.kept.retain(|(lane, ..), kept| {
-            let over = kept.until <= now;
-            if over && kept.granted {
-                model.give_back(lane, now);
-            } else if over {
-                model.leave(kept.ticket);
-            }
-            !over
-        });
+        let over: Vec<(Key, Kept)> = self.kept.extract_if(|_, kept| kept.until <= now).collect();
+        for ((lane, ..), kept) in &over {
+            self.let_go(lane, kept, now);
+        }
         for ticket in self.model.grant(now) {
             if let Some(caller) = self.callers.remove(&ticket) {
                 // A caller that left in this moment gives its turn back when it is dropped.
@@ -77,6 +71,15 @@ impl State {
                 kept.granted = true;
                 kept.until = kept.until.max(now + KEPT);
             }
+        }
+    }
+
+    /// Nobody comes for a kept place: its turn, or the place itself, goes to others.
+    fn let_go(&mut self, lane: &BucketKey, kept: &Kept, now: Duration) {
+        if kept.granted {
+            self.model.give_back(lane, now);
+        } else {
+            self.model.leave(kept.ticket);
         }
     }
 
@@ -203,6 +206,20 @@ impl Budget {
         let mut state = self.0.lock();
         let now = state.now();
         state.model.learn(turn, lesson, now);
+    }
+
+    /// Keeps a turn that was given for the request it is meant for; it finds it when it comes within [`KEPT`].
+    pub fn hold(&self, turn: &PermitRequest) {
+        let mut state = self.0.lock();
+        let now = state.now();
+        let kept = Kept {
+            ticket: 0,
+            granted: true,
+            until: now + KEPT,
+        };
+        if let Some(other) = state.kept.insert(key(turn), kept) {
+            state.let_go(&turn.lane, &other, now);
+        }
     }
 
     /// What is left by lane, and how many stand in line.
@@ -409,6 +426,29 @@ mod tests {
         budget.acquire(&resource("b", 0), soon).await.unwrap();
         budget.acquire(&resource("a", 2), soon).await.unwrap_err();
         assert_eq!(budget.waiting(), 31);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_is_held_is_used_by_its_request_or_goes_to_others() {
+        let budget = Budget::new(slow());
+        let soon = Duration::ZERO;
+        budget.acquire(&resource("a", 0), soon).await.unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        budget.acquire(&resource("a", 1), soon).await.unwrap();
+        budget.hold(&resource("a", 1));
+        budget.acquire(&resource("b", 0), soon).await.unwrap_err();
+        budget.acquire(&resource("a", 1), soon).await.unwrap();
+        // The next turn is held too, and nobody comes for it.
+        tokio::time::advance(Duration::from_secs(1)).await;
+        budget.acquire(&resource("b", 0), soon).await.unwrap();
+        budget.hold(&resource("b", 0));
+        let start = Instant::now();
+        budget.acquire(&resource("c", 0), PATIENT).await.unwrap();
+        budget.acquire(&resource("c", 1), PATIENT).await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 2, "turns go on meanwhile");
+        tokio::time::advance(KEPT).await;
+        budget.acquire(&resource("c", 2), soon).await.unwrap();
+        assert_eq!(budget.waiting(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Arm, Followed, moving, writes::Content};
 use crate::{
-    arm::{Answer, ArmError, ResourceId, State, resource_state},
+    arm::{Answer, ArmError, ResourceId, State, Verb, resource_state},
     budget::Priority,
     diff::{Difference, Edit, Record, differences, merge, without_children},
     ownership::{self, mark_of},
@@ -197,6 +197,9 @@ impl Arm {
             let content = self.content(desired);
             if let Some(held) = self.azure.writes.held(id, content, Instant::now()) {
                 return held.ended("changing", id);
+            }
+            if let Err(error) = self.client.reserve(Verb::Put, id).await {
+                return self.not_accepted("changing", id, content, Err(error));
             }
             if !fresh {
                 // Never change what was not looked at just now.

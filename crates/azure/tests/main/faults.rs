@@ -211,6 +211,51 @@ async fn read(arm: &Arm, id: &ResourceId) {
     }
 }
 
+/// A reconcile that is cut short at one read does the others again: so many of them would never end.
+#[tokio::test(start_paused = true)]
+async fn reconciles_of_several_reads_end_while_the_budget_is_scarce() {
+    const WORKERS: usize = 15;
+    let world = World::with(
+        Settings {
+            throttling: false,
+            ..Settings::default()
+        },
+        Tuning {
+            budget: 0.5,
+            ..Tuning::default()
+        },
+    );
+    let world = Arc::new(world);
+    let mut workers = tokio::task::JoinSet::new();
+    for number in 0..WORKERS {
+        let world = Arc::clone(&world);
+        workers.spawn(async move {
+            let arm = world.arm(&format!("c{number}"));
+            'reconcile: loop {
+                for name in 0..6 {
+                    let id = group()
+                        .id
+                        .provided("Microsoft.Network/virtualNetworks", &format!("n{number}-{name}"))
+                        .unwrap();
+                    let read = arm
+                        .client()
+                        .get(&id, "2024-03-01", slipway_azure::Priority::Refresh)
+                        .await;
+                    if let Err(ArmError::Budget { after, .. }) = read {
+                        tokio::time::sleep(after).await;
+                        continue 'reconcile;
+                    }
+                }
+                return;
+            }
+        });
+    }
+    tokio::time::timeout(Duration::from_hours(1), workers.join_all())
+        .await
+        .expect("every reconcile ends");
+    assert!(world.count("GET", "/virtualNetworks/") < 2 * 6 * WORKERS);
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_clusters_and_a_noisy_neighbour_share_the_budget() {
     let world = World::with(
