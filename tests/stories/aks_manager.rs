@@ -26,6 +26,11 @@ pub fn declared_roles() -> Result<Vec<Value>> {
 
 /// Installs roles, CRDs, webhooks and what clusterctl keeps of them, and starts a manager under those roles.
 pub async fn start(cluster: &Cluster, azure: &Server) -> Result<Manager> {
+    start_with(cluster, azure, &[]).await
+}
+
+/// The same with arguments of its own.
+pub async fn start_with(cluster: &Cluster, azure: &Server, arguments: &[&str]) -> Result<Manager> {
     let folder = cluster.description().directory.join("aks-manager");
     roles::install(cluster, &slipway_aks::provider::provider().packages, USER).await?;
     let setup = Setup::new(cluster, Path::new(BINARY), &folder, USER, None)?;
@@ -42,7 +47,15 @@ pub async fn start(cluster: &Cluster, azure: &Server) -> Result<Manager> {
         version: "v0.1.0",
     };
     inventory::install(cluster, &[entry]).await?;
-    reaching(azure, setup)?.start("manager").await
+    let token = setup.folder.join("token");
+    // What a service account's projected token would be.
+    std::fs::write(&token, "a.projected.token")?;
+    reaching(azure, setup)?
+        .with(["-v=4"])
+        .with(arguments.iter().copied())
+        .environment("AZURE_FEDERATED_TOKEN_FILE", &token.display().to_string())
+        .start("manager")
+        .await
 }
 
 /// Starts the manager that clusterctl installed: as its Deployment says, under the roles that came with it.
@@ -56,19 +69,15 @@ pub async fn start_installed(cluster: &Cluster, azure: &Server, metrics: SocketA
 
 /// The manager is told how Kubernetes is found; this adds how Azure is.
 fn reaching(azure: &Server, setup: Setup) -> Result<Setup> {
-    let (ca, token) = (setup.folder.join("azure.pem"), setup.folder.join("token"));
+    let ca = setup.folder.join("azure.pem");
     std::fs::write(&ca, azure.ca.certificate_pem())?;
-    // What a service account's projected token would be.
-    std::fs::write(&token, "a.projected.token")?;
     let endpoint = format!("https://{}/", azure.ports.https);
-    Ok(setup
-        .with([
-            format!("--azure-resource-manager-endpoint={endpoint}"),
-            format!("--azure-authority-host={endpoint}"),
-            format!("--azure-certificate-authorities={}", ca.display()),
-            // The simulated Azure is sixty times as fast as the recorded one, so it is looked at as much sooner.
-            "--reconciler-requeue=500ms".into(),
-            "-v=4".into(),
-        ])
-        .environment("AZURE_FEDERATED_TOKEN_FILE", &token.display().to_string()))
+    Ok(setup.with([
+        format!("--azure-resource-manager-endpoint={endpoint}"),
+        format!("--azure-authority-host={endpoint}"),
+        format!("--azure-certificate-authorities={}", ca.display()),
+        // The simulated Azure is sixty times as fast as the recorded one, so it is looked at as much sooner, and as often.
+        "--reconciler-requeue=500ms".into(),
+        "--azure-request-budget=60".into(),
+    ]))
 }

@@ -56,10 +56,17 @@ pub async fn management(name: &str, kubeadm: bool) -> Result<Cluster> {
 
 impl World {
     pub async fn start(secret: String) -> Result<Self> {
+        Self::with(secret, &[]).await
+    }
+
+    /// The same, with arguments for the manager.
+    pub async fn with(secret: String, arguments: &[&str]) -> Result<Self> {
         let simulator = Simulator::new(Settings {
             tenant: TENANT.to_owned(),
             subscriptions: vec![SUBSCRIPTION.to_owned()],
             speed: Speed::Times(60.0),
+            // Its limits are those of an Azure that takes sixty times as long.
+            throttling: false,
             ..Settings::default()
         });
         let azure = Server::start(simulator, Ca::new()?, Options::default()).await?;
@@ -74,7 +81,7 @@ impl World {
                     .await?)
             },
         )?;
-        let manager = aks_manager::start(&management, &azure).await?;
+        let manager = aks_manager::start_with(&management, &azure, arguments).await?;
         Ok(Self {
             management,
             workload,

@@ -24,28 +24,44 @@ impl Guide {
         Ok(Self { text })
     }
 
+    /// The blocks of commands below a heading of the second level.
+    pub fn section(&self, heading: &str) -> Result<Vec<String>> {
+        let mut sections = self.text.split("\n## ").skip(1);
+        let section = sections
+            .find(|section| section.lines().next() == Some(heading))
+            .with_context(|| format!("there is no section {heading:?}"))?;
+        let blocks = blocks(section);
+        ensure!(!blocks.is_empty(), "no commands under {heading:?}");
+        Ok(blocks)
+    }
+
     /// The commands of the whole guide.
     pub fn all(&self) -> String {
-        commands(&self.text)
+        blocks(&self.text).concat()
     }
 }
 
 /// What stands in `sh` blocks.
-fn commands(text: &str) -> String {
-    let mut commands = String::new();
+fn blocks(text: &str) -> Vec<String> {
+    let mut blocks: Vec<String> = Vec::new();
     let mut is_command = false;
     for line in text.lines() {
         match line {
-            "```sh" => is_command = true,
+            "```sh" => {
+                is_command = true;
+                blocks.push(String::new());
+            }
             "```" => is_command = false,
             _ if is_command => {
-                commands.push_str(line);
-                commands.push('\n');
+                if let Some(block) = blocks.last_mut() {
+                    block.push_str(line);
+                    block.push('\n');
+                }
             }
             _ => {}
         }
     }
-    commands
+    blocks
 }
 
 /// A shell as a reader of the guide has it.
@@ -80,5 +96,5 @@ impl Shell {
 #[test]
 fn commands_are_those_of_sh_blocks() {
     let text = "# A\n```\nnot this\n```\n## B\n```sh\none \\\n  two\n```\ntext\n```sh\nthree\n```\n```yaml\nno\n```\n";
-    assert_eq!(commands(text), "one \\\n  two\nthree\n");
+    assert_eq!(blocks(text), ["one \\\n  two\n", "three\n"]);
 }

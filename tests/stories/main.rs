@@ -17,6 +17,7 @@ mod clusterctl_repository;
 mod guides;
 mod helm;
 mod helm_chart;
+mod installed_guides;
 mod k3s_class;
 mod k3s_fleet;
 mod k3s_healing;

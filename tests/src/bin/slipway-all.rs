@@ -1,0 +1,10 @@
+//! The `slipway` command with every provider that ships, for stories.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    slipway::run(
+        vec![slipway_aks::provider::provider(), slipway_k3s::provider()],
+        std::env::args_os(),
+    )
+}
