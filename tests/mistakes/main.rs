@@ -4,6 +4,7 @@ mod aks_changes;
 mod aks_life;
 mod aks_manifests;
 mod aks_world;
+mod k3s_life;
 mod k3s_manifests;
 mod programs;
 mod refused;
@@ -27,6 +28,7 @@ async fn every_mistake_shows_itself_and_can_be_undone() {
     seen.extend(aks_changes::see().await);
     seen.extend(aks_life::see().await);
     seen.extend(k3s_manifests::see().await);
+    seen.extend(k3s_life::see().await);
     seen.extend(programs::see());
     for mistake in &seen {
         mistake.check();
