@@ -7,6 +7,7 @@ pub mod client;
 pub mod enrol;
 pub mod identity;
 pub mod order;
+pub mod peers;
 pub mod problem;
 pub mod proto;
 pub mod roles;

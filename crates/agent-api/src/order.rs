@@ -9,7 +9,7 @@ use slipway_slots::Digest;
 use crate::{
     identity::check_name,
     problem::{Class, Problem},
-    proto::{StartRequest, TagPolicy, kubernetes_step::Step, start_request::Verb},
+    proto::{Delivery, StartRequest, TagPolicy, kubernetes_step::Step, start_request::Verb},
 };
 
 /// The most that bootstrap data may have.
@@ -205,6 +205,18 @@ fn check_verb(verb: &Verb, host: &str) -> Result<(), Problem> {
                 check_digest("ensure.image.digest", &image.digest)?;
             }
             check_text("ensure.pin_owner", &ensure.pin_owner, 253)?;
+            if ensure.delivery != 0 && ensure.pin_owner.is_empty() {
+                return Err(wrong(
+                    "ensure.pin_owner",
+                    "is missing: an image stays delivered as long as it is pinned",
+                ));
+            }
+            if Delivery::try_from(ensure.delivery).is_err() {
+                return Err(wrong(
+                    "ensure.delivery",
+                    "is of a later version than this agent's: update the agent",
+                ));
+            }
             if let Some(credentials) = &ensure.credentials
                 && credentials.username.len() + credentials.password.len() > 16 << 10
             {

@@ -206,6 +206,18 @@ fn what_would_do_harm_is_refused() {
             "apply_version",
         );
     }
+    let delivered = |delivery: i32, pin_owner: &str| {
+        let Verb::Ensure(ensure) = verbs().remove(0) else {
+            panic!("the first is ensure")
+        };
+        Verb::Ensure(proto::Ensure {
+            delivery,
+            pin_owner: pin_owner.into(),
+            ..ensure
+        })
+    };
+    refused(delivered(1, ""), "as long as it is pinned");
+    refused(delivered(99, "somebody"), "update the agent");
     refused(
         Verb::Wipe(proto::Wipe {
             confirm_host: "box-2".into(),
