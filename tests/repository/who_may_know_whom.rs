@@ -32,7 +32,9 @@ const PROVIDERS: &[&str] = &[
 const NOT_SHIPPED: &[&str] = &[
     "slipway-apiserver-sim",
     "slipway-azure-sim",
+    "slipway-bench-cache",
     "slipway-bench-runtime",
+    "slipway-hosts-sim",
     "slipway-k3s-sim",
     "slipway-kit",
     "slipway-testbed",
@@ -151,6 +153,19 @@ fn nothing_made_for_tests_is_linked_into_what_ships() {
             .collect();
         assert!(foreign.is_empty(), "{shipped} links {foreign:?}");
     }
+}
+
+/// The agent is a program of its own: beside it only simulated hosts and what measures agents know it.
+#[test]
+fn only_simulated_hosts_and_benches_know_the_agent() {
+    let graph = graph();
+    let knowing: Vec<_> = graph
+        .workspace
+        .iter()
+        .filter(|member| graph.direct[*member].contains("slipway-agent"))
+        .filter(|member| *member != "slipway-hosts-sim" && !member.starts_with("slipway-bench-"))
+        .collect();
+    assert!(knowing.is_empty(), "{knowing:?} know slipway-agent");
 }
 
 /// The protocol is all that managers know of hosts, and the protocol knows no host.

@@ -5,6 +5,7 @@
 )]
 
 mod acceptance;
+mod cache;
 mod cli;
 mod command;
 mod disk_image;
@@ -19,6 +20,7 @@ mod processes;
 mod program;
 mod real_tools;
 mod self_update;
+mod service;
 mod ssh;
 mod support;
 mod target_suite;

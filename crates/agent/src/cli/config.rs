@@ -60,6 +60,9 @@ pub struct Config {
     /// A file with a bearer token for the network.
     #[serde(default)]
     pub token_file: Option<PathBuf>,
+    /// The fleet this host belongs to.
+    #[serde(default)]
+    pub service: Option<super::serve::Service>,
     #[serde(default)]
     pub preflight: PreflightConfig,
 }

@@ -29,10 +29,10 @@ use super::{
 };
 
 /// Held while the slots are worked on.
-struct Lock(#[expect(dead_code, reason = "the lock goes with the file")] File);
+pub struct Lock(#[expect(dead_code, reason = "the lock goes with the file")] File);
 
 impl Lock {
-    fn take(config: &Config) -> Result<Self> {
+    pub fn take(config: &Config) -> Result<Self> {
         let folder = &config.state_directory;
         std::fs::create_dir_all(folder)
             .with_context(|| format!("making the state directory {}", folder.display()))?;

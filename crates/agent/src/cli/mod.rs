@@ -5,6 +5,7 @@ mod config;
 mod host;
 mod image;
 mod keys;
+mod serve;
 mod store;
 
 use std::{ffi::OsString, path::PathBuf};
@@ -97,12 +98,37 @@ enum Command {
     /// The keys whose signatures count.
     #[command(subcommand)]
     Keys(keys::Keys),
+    /// Join a fleet with a token from its manager.
+    Join {
+        /// This host's name in the fleet.
+        #[arg(long)]
+        host: String,
+        /// A file with the join token.
+        #[arg(long)]
+        token_file: PathBuf,
+    },
+    /// Run as a service of a fleet: take orders from its manager.
+    Serve,
+    /// Keep the fleet's manager from disturbing this host while somebody works on it.
+    #[command(subcommand)]
+    Maintenance(MaintenanceCommand),
     /// Make, show and check images.
     #[command(subcommand)]
     Image(image::Image),
     /// Partitions for hosts beside this one.
     #[command(subcommand)]
     Slot(SlotCommand),
+}
+
+#[derive(Subcommand)]
+enum MaintenanceCommand {
+    /// From now on.
+    On {
+        #[arg(long)]
+        reason: String,
+    },
+    /// No longer.
+    Off,
 }
 
 #[derive(Subcommand)]
@@ -134,6 +160,12 @@ pub fn run(arguments: Arguments) -> Result<()> {
         }
         Command::SelfUpdate { from, tries } => host::self_update(&config()?, &from, tries),
         Command::Keys(command) => keys::run(&config()?, command),
+        Command::Join { host, token_file } => serve::join(&config()?, &host, &token_file),
+        Command::Serve => serve::run(&config()?),
+        Command::Maintenance(MaintenanceCommand::On { reason }) => {
+            serve::maintenance(&config()?, true, &reason)
+        }
+        Command::Maintenance(MaintenanceCommand::Off) => serve::maintenance(&config()?, false, ""),
         Command::Image(image) => image::run(image),
         Command::Slot(SlotCommand::Serve { device }) => {
             let mut target = LocalTarget::open(&device)

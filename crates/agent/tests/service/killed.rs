@@ -1,0 +1,441 @@
+//! kill -9 of the agent at every step of every verb. At each step the host's disk is copied as the kill would leave it; an
+//! agent that starts over the copy comes to the same end.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use slipway_agent::{
+    cache::{Step, Steps},
+    engine::{Failpoint, Failpoints},
+};
+use slipway_agent_api::{
+    client::{HostClient, has_ended},
+    proto::{self, OperationState, StartRequest, start_request::Verb},
+};
+use slipway_hosts_sim::{FLEET, Fleet, NodeImage, Options, SimulatedHost};
+use tempfile::TempDir;
+
+use super::{arm, fleet, import, order, pin, prepare, succeeded};
+use crate::cache::{TestImage, layer};
+
+/// Copies a host's disk at every step while it is on.
+#[derive(Default)]
+struct Copies {
+    on: AtomicBool,
+    host: Mutex<PathBuf>,
+    to: Mutex<Option<TempDir>>,
+    taken: Mutex<Vec<(String, PathBuf)>>,
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+impl Copies {
+    fn take(&self, step: &str) {
+        if !self.on.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut taken = self.taken.lock();
+        let number = taken.len();
+        let to = self
+            .to
+            .lock()
+            .get_or_insert_with(|| TempDir::new().unwrap())
+            .path()
+            .join(number.to_string());
+        copy(&self.host.lock(), &to);
+        taken.push((step.to_owned(), to));
+    }
+}
+
+impl Steps for Copies {
+    fn reached(&self, step: Step) {
+        self.take(&format!("{step:?}"));
+    }
+}
+
+impl Failpoints for Copies {
+    fn reached(&self, point: Failpoint) {
+        self.take(&format!("engine: {point:?}"));
+    }
+}
+
+/// What a kill must not change.
+#[derive(Debug, PartialEq, Eq)]
+struct Facts {
+    images: Vec<(String, Vec<String>, Vec<String>)>,
+    slots: Vec<(String, String)>,
+    booted: String,
+    addresses: Vec<String>,
+    files: Vec<String>,
+}
+
+fn files(folder: &Path, into: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            files(&entry.path(), into);
+        } else {
+            let name = entry.file_name().into_string().unwrap();
+            let below = folder.file_name().unwrap().to_str().unwrap().to_owned();
+            into.push(format!("{below}/{name}"));
+        }
+    }
+    into.sort();
+}
+
+async fn facts(client: &HostClient, host: &SimulatedHost) -> Facts {
+    let inventory = client.inventory().await.unwrap();
+    let images = client.images().await.unwrap().images;
+    let mut seen = Vec::new();
+    for folder in ["exchange", "k3s-images", "root"] {
+        files(&host.folder().join(folder), &mut seen);
+    }
+    Facts {
+        images: images
+            .into_iter()
+            .map(|image| {
+                let users = image.users.into_iter().map(|user| user.name).collect();
+                (image.digest, image.names, users)
+            })
+            .collect(),
+        slots: inventory
+            .slots
+            .into_iter()
+            .map(|slot| (slot.boot, slot.version))
+            .collect(),
+        booted: inventory.booted_slot,
+        addresses: inventory.held_addresses,
+        files: seen,
+    }
+}
+
+/// Waits until the host has come to rest in these facts; a reboot may be under way.
+async fn rests_in(client: &HostClient, host: &SimulatedHost, expected: &Facts, what: &str) {
+    let mut last = None;
+    for _ in 0..400 {
+        if client.inventory().await.is_ok() {
+            let now = facts(client, host).await;
+            if now == *expected {
+                return;
+            }
+            last = Some(now);
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("{what}: {last:#?} and not {expected:#?}");
+}
+
+struct World {
+    fleet: Arc<Fleet>,
+    options: Options,
+    copies: Arc<Copies>,
+    host: Arc<SimulatedHost>,
+    client: HostClient,
+}
+
+impl World {
+    async fn new(name: &str) -> Self {
+        let (fleet, options) = fleet().await;
+        let copies = Arc::new(Copies::default());
+        let mut watched = options.clone();
+        watched.steps = copies.clone();
+        watched.failpoints = copies.clone();
+        let host = fleet.add(name, watched).await.unwrap();
+        host.folder().clone_into(&mut copies.host.lock());
+        let told = copies.clone();
+        *host.machine.on_program.lock() = Some(Arc::new(move |what| told.take(what)));
+        let client = fleet.client(&host);
+        Self {
+            fleet,
+            options,
+            copies,
+            host,
+            client,
+        }
+    }
+
+    async fn do_first(&self, id: &str, verb: Verb) {
+        succeeded(&self.client, id, verb).await;
+    }
+
+    /// Waits until a host runs that slot, decided about.
+    async fn runs(&self, slot: &str) {
+        for _ in 0..400 {
+            if let Ok(host) = self.client.inventory().await
+                && host.booted_slot == slot
+                && host.slots.iter().all(|slot| slot.boot != "trial")
+                && host.running_operations.is_empty()
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("slot {slot} does not run");
+    }
+
+    /// Orders the verb with copies at every step; then an agent starts over each copy.
+    async fn killed_everywhere(&self, verb: Verb, rest: Option<&str>) -> usize {
+        let name = slipway_agent_api::order::nature(&verb).name;
+        let request = order(&self.host.name, "the-order", 1, verb);
+        self.copies.on.store(true, Ordering::SeqCst);
+        self.client.start(request.clone()).await.unwrap();
+        let done = super::ended(&self.client, "the-order").await.unwrap();
+        assert_eq!(
+            done.state(),
+            OperationState::Succeeded,
+            "{name}: {}",
+            done.message
+        );
+        if let Some(slot) = rest {
+            self.runs(slot).await;
+        }
+        self.copies.on.store(false, Ordering::SeqCst);
+        let expected = facts(&self.client, &self.host).await;
+        let boots = self.host.machine.boots();
+        let taken = std::mem::take(&mut *self.copies.taken.lock());
+        assert!(taken.len() >= 2, "{name} has {} steps", taken.len());
+        for (step, folder) in &taken {
+            let what = format!("{name} killed at {step} in {}", folder.display());
+            self.start_over(&request, folder, &expected, boots, &what).await;
+        }
+        taken.len()
+    }
+
+    async fn start_over(
+        &self,
+        request: &StartRequest,
+        folder: &Path,
+        expected: &Facts,
+        boots: u64,
+        what: &str,
+    ) {
+        let host = SimulatedHost::found(
+            folder.to_owned(),
+            &self.host.name,
+            FLEET,
+            &self.fleet.manager,
+            self.options.clone(),
+        );
+        host.start().await.unwrap();
+        let client = self.fleet.client(&host);
+        let id = &request.operation_id;
+        let mut orders = 0;
+        loop {
+            match client.operation(id).await {
+                Err(problem) if problem.reason == "UnknownOperation" => {
+                    assert_eq!(orders, 0, "{what}: an order that was accepted is forgotten");
+                }
+                Err(_) => {
+                    // It starts again.
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+                Ok(operation) if !has_ended(&operation) => {
+                    super::ended(&client, id).await.unwrap();
+                    continue;
+                }
+                Ok(operation) if operation.state() == OperationState::Succeeded => break,
+                Ok(operation) => {
+                    assert_eq!(
+                        operation.state(),
+                        OperationState::Interrupted,
+                        "{what}: {}",
+                        operation.message
+                    );
+                    assert!(host.machine.ran().is_empty(), "{what}: it ran again by itself");
+                }
+            }
+            orders += 1;
+            assert!(orders < 4, "{what}: it never succeeds");
+            client.start(request.clone()).await.unwrap();
+        }
+        rests_in(&client, &host, expected, what).await;
+        assert!(
+            host.machine.boots() <= boots + 1,
+            "{what}: it was started too often"
+        );
+        host.stop().await;
+    }
+}
+
+fn container() -> TestImage {
+    TestImage::of("app", &[layer(1, 40_000), layer(2, 3000)])
+}
+
+fn ensure(image: &TestImage, seed: &SimulatedHost) -> Verb {
+    Verb::Ensure(proto::Ensure {
+        image: Some(proto::ImageReference {
+            // Nobody listens there: the host beside is enough.
+            reference: "127.0.0.1:1/team/app:1".into(),
+            digest: image.digest.to_string(),
+            ..Default::default()
+        }),
+        pin_owner: "HostImage/app".into(),
+        delivery: proto::Delivery::K3s.into(),
+        peers: vec![proto::PeerHost {
+            host: seed.name.clone(),
+            address: seed.address().unwrap(),
+        }],
+        ..Default::default()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_every_step_of_every_verb_on_images_it_comes_to_the_same_end() {
+    let mut kills = 0;
+    let image = container();
+    // A host beside it has the image, and nobody else.
+    let seeded = async |name: &str| {
+        let world = World::new(name).await;
+        let seed = world.fleet.add("seed", world.options.clone()).await.unwrap();
+        image.write_layout(&seed.exchange().join("app"));
+        succeeded(&world.fleet.client(&seed), "import", import("app")).await;
+        (world, seed)
+    };
+    let (world, seed) = seeded("box-ensure").await;
+    kills += world.killed_everywhere(ensure(&image, &seed), None).await;
+
+    let digest = image.digest.to_string();
+    let owner = || "HostImage/app".to_owned();
+    let verbs = [
+        Verb::Pin(proto::Pin {
+            digest: digest.clone(),
+            owner: "somebody".into(),
+            ttl_seconds: 0,
+        }),
+        Verb::Unpin(proto::Unpin {
+            digest: digest.clone(),
+            owner: owner(),
+        }),
+        Verb::Export(proto::Export {
+            digests: vec![digest.clone()],
+            name: "out.tar".into(),
+        }),
+    ];
+    for (number, verb) in verbs.into_iter().enumerate() {
+        let (world, seed) = seeded(&format!("box-{number}")).await;
+        world.do_first("first", ensure(&image, &seed)).await;
+        kills += world.killed_everywhere(verb, None).await;
+    }
+    let world = World::new("box-evict").await;
+    image.write_layout(&world.host.exchange().join("app"));
+    world.do_first("first", import("app")).await;
+    kills += world
+        .killed_everywhere(Verb::Evict(proto::Evict { digest }), None)
+        .await;
+    let world = World::new("box-import").await;
+    image.write_layout(&world.host.exchange().join("app"));
+    kills += world.killed_everywhere(import("app"), None).await;
+    println!("report: the agent was killed at {kills} steps of verbs on images");
+    assert!(kills > 50, "{kills}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_every_step_of_an_upgrade_it_comes_to_the_same_end() {
+    let image = NodeImage::build("2.0.0", 2).unwrap();
+    let prepared = async |name: &str| {
+        let world = World::new(name).await;
+        image.write_layout(&world.host.exchange().join("two")).unwrap();
+        world.do_first("import", import("two")).await;
+        world.do_first("pin", pin(&image, "up-1")).await;
+        world
+    };
+    let world = prepared("box-prepare").await;
+    let mut kills = world.killed_everywhere(prepare("up-1", &image), None).await;
+
+    let world = prepared("box-arm").await;
+    world.do_first("prepare", prepare("up-1", &image)).await;
+    kills += world.killed_everywhere(arm("up-1"), Some("B")).await;
+
+    let upgraded = async |name: &str| {
+        let world = prepared(name).await;
+        world.do_first("prepare", prepare("up-1", &image)).await;
+        world.do_first("arm", arm("up-1")).await;
+        world.runs("B").await;
+        world
+    };
+    let confirm = Verb::Confirm(proto::Confirm {
+        upgrade: "up-1".into(),
+    });
+    kills += upgraded("box-confirm")
+        .await
+        .killed_everywhere(confirm, None)
+        .await;
+    let back = Verb::Rollback(proto::Rollback {
+        reason: "the shop does not open".into(),
+    });
+    kills += upgraded("box-rollback")
+        .await
+        .killed_everywhere(back, Some("A"))
+        .await;
+    println!("report: the agent was killed at {kills} steps of upgrades");
+    assert!(kills > 20, "{kills}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_every_step_of_verbs_on_the_machine_it_comes_to_the_same_end() {
+    let address = || ("192.0.2.10/24".to_owned(), "eth0".to_owned());
+    let hold = || {
+        let (address, interface) = address();
+        Verb::HoldAddress(proto::HoldAddress { address, interface })
+    };
+    let release = {
+        let (address, interface) = address();
+        Verb::ReleaseAddress(proto::ReleaseAddress { address, interface })
+    };
+    let bootstrap = "#cloud-config\nbootcmd: [[early]]\nwrite_files: [{path: /etc/one, content: one}]\nruncmd: [[install]]\n";
+    let restart = proto::kubernetes_step::Step::ServiceRestart(proto::ServiceRestart {
+        service: "k3s".into(),
+    });
+    let verbs = [
+        (super::command(&["echo", "one"]), None),
+        (
+            Verb::RunBootstrap(proto::RunBootstrap {
+                data: bootstrap.into(),
+                time_limit_seconds: 0,
+            }),
+            None,
+        ),
+        (
+            Verb::KubernetesStep(proto::KubernetesStep { step: Some(restart) }),
+            None,
+        ),
+        (hold(), None),
+        (release, None),
+        (Verb::Reboot(proto::Reboot::default()), Some("A")),
+    ];
+    let mut kills = 0;
+    for (number, (verb, rest)) in verbs.into_iter().enumerate() {
+        let world = World::new(&format!("box-{number}")).await;
+        if matches!(verb, Verb::ReleaseAddress(_)) {
+            world.do_first("hold", hold()).await;
+        }
+        kills += world.killed_everywhere(verb, rest).await;
+    }
+    let world = World::new("box-wipe").await;
+    fs::create_dir_all(world.host.folder().join("root/var/lib/rancher/k3s")).unwrap();
+    let wipe = Verb::Wipe(proto::Wipe {
+        confirm_host: "box-wipe".into(),
+    });
+    kills += world.killed_everywhere(wipe, None).await;
+    println!("report: the agent was killed at {kills} steps of verbs on the machine");
+    assert!(kills > 20, "{kills}");
+}

@@ -1,0 +1,201 @@
+//! Upgrades through the protocol, on simulated machines that boot, do not boot, and are not healthy; and many at once.
+
+use std::{sync::Arc, time::Duration};
+
+use slipway_agent_api::{
+    client::HostClient,
+    proto::{self, OperationState, start_request::Verb},
+};
+use slipway_hosts_sim::{NodeImage, Reach};
+
+use super::{arm, complete, fleet, import, one, pin, prepare, succeeded};
+
+/// Waits until the host says so.
+async fn until(client: &HostClient, what: &str, seen: impl Fn(&proto::Host) -> bool) -> proto::Host {
+    let mut last = String::new();
+    for _ in 0..600 {
+        match client.inventory().await {
+            Ok(host) if seen(&host) => return host,
+            Ok(host) => last = format!("{host:?}"),
+            Err(problem) => last = problem.to_string(),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what} did not come: {last}");
+}
+
+#[tokio::test]
+async fn an_upgrade_boots_the_new_slot_and_keeps_it_and_its_image() {
+    let (_fleet, host, client) = one().await;
+    let image = NodeImage::build("2.0.0", 2).unwrap();
+    image.write_layout(&host.exchange().join("two")).unwrap();
+    succeeded(&client, "import", import("two")).await;
+    succeeded(&client, "prepare", prepare("up-1", &image)).await;
+    let armed = complete(&client, "arm", arm("up-1")).await.unwrap();
+    assert_eq!(armed.state(), OperationState::Succeeded, "{}", armed.message);
+    let after = until(&client, "the new slot", |host| {
+        host.booted_slot == "B" && host.slots[1].boot == "good"
+    })
+    .await;
+    assert_eq!(after.slots[1].version, "2.0.0");
+    assert_eq!(after.slots[1].kubelet_version, "v2.0.0");
+    assert_eq!(host.machine.boots(), 2);
+    // E-50: nobody pinned it, and it stays because a slot has it.
+    let evict = Verb::Evict(proto::Evict {
+        digest: image.digest.to_string(),
+    });
+    let kept = complete(&client, "evict", evict).await.unwrap();
+    assert!(kept.message.contains("the image of slot B"), "{}", kept.message);
+    // And back.
+    let back = Verb::Rollback(proto::Rollback {
+        reason: "the shop does not open".into(),
+    });
+    let back = complete(&client, "rollback", back).await.unwrap();
+    assert_eq!(back.state(), OperationState::Succeeded, "{}", back.message);
+    until(&client, "the old slot", |host| host.booted_slot == "A").await;
+}
+
+#[tokio::test]
+async fn a_slot_that_is_not_healthy_or_never_boots_is_left_again() {
+    for does_not_boot in [false, true] {
+        let (_fleet, host, client) = one().await;
+        let image = NodeImage::build("2.0.0", 2).unwrap();
+        image.write_layout(&host.exchange().join("two")).unwrap();
+        {
+            let mut faults = host.machine.faults.lock();
+            faults.does_not_boot = does_not_boot;
+            faults.unhealthy = !does_not_boot;
+        }
+        succeeded(&client, "import", import("two")).await;
+        succeeded(&client, "prepare", prepare("up-1", &image)).await;
+        client
+            .start(super::order("box-1", "arm", 1, arm("up-1")))
+            .await
+            .unwrap();
+        let after = until(&client, "the old slot", |seen| {
+            seen.booted_slot == "A" && seen.slots[1].boot == "unbootable" && host.machine.boots() > 1
+        })
+        .await;
+        assert_eq!(after.slots[0].boot, "good");
+        // The image is quarantined: it is not written again.
+        let again = complete(&client, "prepare-2", prepare("up-2", &image))
+            .await
+            .unwrap();
+        assert_eq!(again.problem.unwrap().reason, "ImageRefused", "{}", again.message);
+    }
+}
+
+#[tokio::test]
+async fn a_reboot_ends_with_the_next_start_of_the_machine() {
+    let (_fleet, host, client) = one().await;
+    let reboot = Verb::Reboot(proto::Reboot {
+        reason: "a new kernel".into(),
+    });
+    let done = complete(&client, "reboot", reboot).await.unwrap();
+    assert_eq!(done.state(), OperationState::Succeeded, "{}", done.message);
+    assert_eq!(host.machine.boots(), 2);
+}
+
+/// Every verb that runs programs, by what the machine was asked to do.
+#[tokio::test]
+async fn verbs_for_kubernetes_addresses_bootstrap_and_wiping() {
+    let (_fleet, host, client) = one().await;
+    let step = |step| Verb::KubernetesStep(proto::KubernetesStep { step: Some(step) });
+    let upgrade = |version: &str| {
+        step(proto::kubernetes_step::Step::KubeadmUpgrade(
+            proto::KubeadmUpgrade {
+                apply_version: version.into(),
+            },
+        ))
+    };
+    succeeded(&client, "k-1", upgrade("v1.36.2")).await;
+    succeeded(&client, "k-2", upgrade("")).await;
+    let restart = step(proto::kubernetes_step::Step::ServiceRestart(
+        proto::ServiceRestart {
+            service: "k3s".into(),
+        },
+    ));
+    succeeded(&client, "k-3", restart).await;
+    let (address, interface) = ("192.0.2.10/24".to_owned(), "eth0".to_owned());
+    let hold = Verb::HoldAddress(proto::HoldAddress {
+        address: address.clone(),
+        interface: interface.clone(),
+    });
+    succeeded(&client, "a-1", hold).await;
+    assert_eq!(
+        client.inventory().await.unwrap().held_addresses,
+        ["192.0.2.10/24"]
+    );
+    let release = Verb::ReleaseAddress(proto::ReleaseAddress { address, interface });
+    succeeded(&client, "a-2", release).await;
+    assert!(client.inventory().await.unwrap().held_addresses.is_empty());
+
+    let data = "#cloud-config\nwrite_files:\n- path: /etc/rancher/token\n  permissions: '0600'\n  content: canary\nruncmd:\n- [install-k3s]\n";
+    let bootstrap = |data: &str| {
+        Verb::RunBootstrap(proto::RunBootstrap {
+            data: data.as_bytes().to_vec(),
+            time_limit_seconds: 0,
+        })
+    };
+    succeeded(&client, "b-1", bootstrap(data)).await;
+    let root = host.folder().join("root");
+    assert_eq!(
+        std::fs::read_to_string(root.join("etc/rancher/token")).unwrap(),
+        "canary"
+    );
+    let sentinel = root.join("run/cluster-api/bootstrap-success.complete");
+    assert_eq!(std::fs::read_to_string(&sentinel).unwrap(), "success\n");
+    host.machine.faults.lock().programs = [("install-k3s".to_owned(), (3, Duration::ZERO))].into();
+    let failed = complete(&client, "b-2", bootstrap(data)).await.unwrap();
+    assert_eq!(failed.state(), OperationState::Failed);
+    assert_eq!(failed.message, "bootstrap command 1 of 1 exited with 3");
+    let wrong = complete(&client, "b-3", bootstrap("#!/bin/sh\necho canary"))
+        .await
+        .unwrap();
+    assert!(!wrong.message.contains("canary"), "{}", wrong.message);
+
+    std::fs::create_dir_all(root.join("var/lib/rancher/k3s")).unwrap();
+    let wipe = Verb::Wipe(proto::Wipe {
+        confirm_host: "box-1".into(),
+    });
+    succeeded(&client, "w-1", wipe).await;
+    assert!(!root.join("var/lib/rancher").exists());
+    let ran: Vec<_> = host.machine.ran().iter().map(|argv| argv.join(" ")).collect();
+    assert_eq!(
+        ran,
+        [
+            "kubeadm upgrade apply --yes v1.36.2",
+            "kubeadm upgrade node",
+            "systemctl restart k3s",
+            "ip address replace 192.0.2.10/24 dev eth0",
+            "ip address delete 192.0.2.10/24 dev eth0",
+            "install-k3s",
+            "install-k3s",
+            "k3s-uninstall.sh",
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_hosts_in_one_process_enrol_cache_and_prepare() {
+    let (fleet, mut options) = fleet().await;
+    options.reach = Reach::Tunnel;
+    let hosts = fleet.add_many(200, &options).await.unwrap();
+    let image = Arc::new(NodeImage::build("2.0.0", 2).unwrap());
+    let mut work = tokio::task::JoinSet::new();
+    for host in hosts {
+        let (fleet, image) = (fleet.clone(), image.clone());
+        work.spawn(async move {
+            fleet.connected(&host).await;
+            let client = fleet.client(&host);
+            image.write_layout(&host.exchange().join("two")).unwrap();
+            succeeded(&client, "import", import("two")).await;
+            succeeded(&client, "pin", pin(&image, "test")).await;
+            succeeded(&client, "prepare", prepare("up-1", &image)).await;
+            client.inventory().await.unwrap().name
+        });
+    }
+    let names: std::collections::BTreeSet<_> = work.join_all().await.into_iter().collect();
+    assert_eq!(names.len(), 200);
+    assert_eq!(fleet.board.hosts().len(), 200);
+}
