@@ -275,8 +275,8 @@ mod tests {
             begin("a").err().map(|problem| problem.class),
             Some(Class::Throttled)
         );
-        let _third = begin("b");
-        assert!(_third.is_ok() && begin("b").is_err(), "three at one time");
+        let third = begin("b");
+        assert!(third.is_ok() && begin("b").is_err(), "three at one time");
         drop(first);
         assert!(begin("b").is_ok());
         assert_eq!(readers.now.lock().len(), 2);

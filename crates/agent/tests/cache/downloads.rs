@@ -79,7 +79,7 @@ async fn e48_a_cut_link_goes_on_where_it_stopped() {
     let report = shown.clone();
     cache
         .ensure(ensure(image.digest, &[&registry]), move |progress| {
-            report.lock().push(progress)
+            report.lock().push(progress);
         })
         .await
         .unwrap();

@@ -245,7 +245,9 @@ impl BlobSource for TestSource {
             }
             Manner::CutAfter(length) => end = end.min((at + length) as usize),
             Manner::Changed { first } if times <= first => {
-                bytes.iter_mut().for_each(|byte| *byte ^= 0xff);
+                for byte in &mut *bytes {
+                    *byte ^= 0xff;
+                }
                 end = end.min((at + 1000) as usize);
             }
             _ => {}

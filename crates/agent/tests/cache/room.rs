@@ -23,13 +23,18 @@ fn blob(number: u8) -> Blob {
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Pin {
+    /// Seconds until it ends, if it does.
+    left: Option<i64>,
+}
+
 #[derive(Clone, Debug)]
 struct Drawn {
     blobs: Vec<u8>,
     age: i64,
     ttl: Option<u64>,
-    /// Seconds until the pin ends.
-    pin: Option<Option<i64>>,
+    pin: Option<Pin>,
     leased: bool,
     slot: bool,
 }
@@ -39,7 +44,10 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         proptest::collection::btree_set(0..12_u8, 1..4),
         0..1000_i64,
         proptest::option::of(0..1000_u64),
-        proptest::option::weighted(0.3, proptest::option::of(-100..100_i64)),
+        proptest::option::weighted(
+            0.3,
+            proptest::option::of(-100..100_i64).prop_map(|left| Pin { left }),
+        ),
         proptest::bool::weighted(0.1),
         proptest::bool::weighted(0.1),
     )
@@ -73,7 +81,7 @@ fn index(images: &[Drawn], loose: &[u8]) -> (Index, Vec<Digest>) {
             slot_image: None,
         };
         let mut stays = drawn.leased;
-        if let Some(until) = drawn.pin {
+        if let Some(Pin { left: until }) = drawn.pin {
             let until = until.map(|seconds| noon() + SignedDuration::from_secs(seconds));
             stays |= until.is_none_or(|until| until > noon());
             record.pins.insert("somebody".into(), until);

@@ -237,7 +237,7 @@ pub async fn real_addresses(client: &HostClient) {
     assert!(shown().unwrap().contains(&address));
     assert_eq!(
         client.inventory().await.unwrap().held_addresses,
-        [address.clone()]
+        std::slice::from_ref(&address)
     );
     let release = Verb::ReleaseAddress(proto::ReleaseAddress { address, interface });
     for id in ["release-1", "release-2"] {

@@ -59,7 +59,7 @@ impl State {
 
     fn pump(&mut self) {
         let now = self.now();
-        let over: Vec<(Key, Kept)> = self.kept.extract_if(|_, kept| kept.until <= now).collect();
+        let over: Vec<(Key, Reservation)> = self.kept.extract_if(|_, kept| kept.until <= now).collect();
         for ((lane, ..), kept) in &over {
             self.let_go(lane, kept, now);
         }
@@ -75,7 +75,7 @@ impl State {
     }
 
     /// Nobody comes for a kept place: its turn, or the place itself, goes to others.
-    fn let_go(&mut self, lane: &BucketKey, kept: &Kept, now: Duration) {
+    fn let_go(&mut self, lane: &BucketKey, kept: &Reservation, now: Duration) {
         if kept.granted {
             self.model.give_back(lane, now);
         } else {
@@ -212,7 +212,7 @@ impl Budget {
     pub fn hold(&self, turn: &PermitRequest) {
         let mut state = self.0.lock();
         let now = state.now();
-        let kept = Kept {
+        let kept = Reservation {
             ticket: 0,
             granted: true,
             until: now + KEPT,
