@@ -29,12 +29,12 @@ const fn mib(start: u64, length: u64) -> Extent {
 }
 
 pub const BOOT: Extent = mib(1, 16);
-pub const SLOT_A: Extent = mib(17, 62);
-pub const SLOT_B: Extent = mib(79, 62);
-pub const DATA: Extent = mib(141, 24);
-const DISK: u64 = 165 * MIB;
+pub const SLOT_A: Extent = mib(17, 81);
+pub const SLOT_B: Extent = mib(98, 81);
+pub const DATA: Extent = mib(179, 24);
+const DISK: u64 = 203 * MIB;
 /// The image of a slot leaves the end of it to the label.
-pub const SLOT_IMAGE: u64 = 61 * MIB;
+pub const SLOT_IMAGE: u64 = 80 * MIB;
 
 /// So much of the slot that does not run is nothing of any image.
 const OTHER: u64 = 4 * MIB;
@@ -137,7 +137,7 @@ impl Workshop {
                 text(&bundle),
             ],
         );
-        filesystem("ext2", &bundle, &stick, 64 * MIB);
+        filesystem("ext2", &bundle, &stick, 88 * MIB);
         stick
     }
 
