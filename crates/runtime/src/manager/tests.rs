@@ -114,21 +114,21 @@ fn of_a_flag_that_is_given_twice_the_last_one_counts() {
         "--sync-period=1h",
         "--providers=toy",
         "--feature-gates=Hoist=false",
-        "--toy-patience=1s",
+        "--toy-timeout=1s",
         "-v=5",
         "--leader-elect=false",
         "--sync-period=2h",
         "--providers=infrastructure-toy",
         "--feature-gates=AllBeta=true",
         "--feature-gates=Hoist=true",
-        "--toy-patience=2s",
+        "--toy-timeout=2s",
     ])
     .unwrap();
     assert_eq!(options.verbosity, 5);
     assert!(!options.leader_elect);
     assert_eq!(options.settings.sync_period, Duration::from_hours(2));
     assert_eq!(
-        options.settings.flags.duration("toy-patience"),
+        options.settings.flags.duration("toy-timeout"),
         Some(Duration::from_secs(2))
     );
     // Lists and gates add up.
