@@ -89,7 +89,11 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             });
         }
     });
-    let count = count.into_inner().expect("threads have ended");
+    let mut count = count.into_inner().expect("threads have ended");
+    let (documents, output) = run_documents(arguments)?;
+    print!("{output}");
+    count.passed += documents.passed;
+    count.failed += documents.failed;
     if let Some(Ok(shared)) = shared.into_inner() {
         shared.stop(count.failed > 0);
     }
@@ -152,6 +156,44 @@ fn build(arguments: &Arguments) -> Result<Vec<Program>> {
         });
     }
     Ok(programs)
+}
+
+/// The code in the guides, which cargo builds and runs by itself: its programs are not among those that `--no-run` names.
+fn run_documents(arguments: &Arguments) -> Result<(Count, String)> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["test", "--doc", "--locked"]);
+    if arguments.package.is_empty() {
+        command.arg("--workspace");
+    }
+    for package in &arguments.package {
+        command.args(["--package", package]);
+    }
+    command.args(&arguments.filter);
+    let started = Instant::now();
+    let output = command.output().context("running cargo test --doc")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut count = count(&text);
+    // A package that is a program alone has no documents, and cargo says so with an error.
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let is_empty = errors.contains("no library targets found");
+    if !output.status.success() && count.failed == 0 && !is_empty {
+        count.failed = 1;
+    }
+    let line = format!(
+        "{} {:<40} {:>5} passed {:>3} failed {:>3} skipped {:>7.1} s\n",
+        if count.failed == 0 { "ok  " } else { "FAIL" },
+        "documents",
+        count.passed,
+        count.failed,
+        count.skipped,
+        started.elapsed().as_secs_f64()
+    );
+    let shown = if count.failed == 0 {
+        line
+    } else {
+        format!("{text}{errors}{line}")
+    };
+    Ok((count, shown))
 }
 
 /// The packages that use the testbed, by their directory.
