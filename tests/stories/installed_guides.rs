@@ -42,6 +42,11 @@ const AUDIENCE: &str = "api://AzureADTokenExchange";
 /// As the guides call them.
 const CLUSTER: &str = "shop";
 const NAMESPACE: &str = "fleet";
+/// What a provider has beside its namespace, and how it is told from what others have.
+const CLUSTER_WIDE: &str = "clusterroles,clusterrolebindings,customresourcedefinitions,\
+                            mutatingwebhookconfigurations,validatingwebhookconfigurations";
+const PROVIDERS: &str =
+    "cluster.x-k8s.io/provider in (infrastructure-azure, bootstrap-k3s, control-plane-k3s)";
 
 async fn management(name: &str) -> Result<Cluster> {
     let cluster = ManagementCluster::builder()
@@ -266,6 +271,14 @@ async fn the_guides_to_installing_and_operating_are_followed_literally() -> Resu
     ] {
         until_gone(&definitions, name).await?;
     }
+    let left = desk
+        .shell
+        .run(&format!("kubectl get {CLUSTER_WIDE} -o name -l '{PROVIDERS}'"))
+        .await?;
+    ensure!(
+        !left.contains(".k8s.io/"),
+        "nothing of the providers is left:\n{left}"
+    );
     stop(target).await?;
     one.stop();
     two.stop();
