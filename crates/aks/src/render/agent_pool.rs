@@ -22,7 +22,7 @@ const RENAMED: &[(&str, &str)] = &[
 ];
 
 /// The version of a pool: what its MachinePool asks for, never below what AKS already runs. `None`: AKS decides.
-pub fn wanted_version(facts: &Facts<'_>, pool: &PoolFacts<'_>) -> Result<Option<String>, RenderError> {
+pub fn desired_version(facts: &Facts<'_>, pool: &PoolFacts<'_>) -> Result<Option<String>, RenderError> {
     let existing = pool
         .existing
         .and_then(|body| body.pointer("/properties/orchestratorVersion"))
@@ -118,7 +118,7 @@ pub fn agent_pool(facts: &Facts<'_>, pool: &PoolFacts<'_>) -> Result<Value, Rend
         "spotMaxPrice",
         class.spot_max_price.as_ref().and_then(price),
     );
-    set(body, "orchestratorVersion", wanted_version(facts, pool)?);
+    set(body, "orchestratorVersion", desired_version(facts, pool)?);
     if let Some(id) = text(class.node_public_ip_prefix_id.as_ref()) {
         body["nodePublicIPPrefixReference"] = json!({"armId": id});
     }

@@ -6,12 +6,15 @@ use serde_json::{Map, Value, json};
 use super::{Facts, PoolFacts, RenderError, agent_pool, api_version, ids, patch, set, set_list, tags, text};
 use crate::{
     admit::address::Range,
-    api::{AutoscalerProfile, ControlPlaneClass, LoadBalancerProfile, MODE_SYSTEM, SecurityProfile},
+    api::{
+        AddonProfile, ApiServerAccessProfile, AutoscalerProfile, ControlPlaneClass, HttpProxyConfig,
+        LoadBalancerProfile, MODE_SYSTEM, SecurityProfile,
+    },
     version::{self, without_v},
 };
 
 /// The version to ask for: the spec's, never below what AKS already runs, so that automatic upgrades are not fought.
-pub fn wanted_version(class: &ControlPlaneClass, running: Option<&str>) -> String {
+pub fn desired_version(class: &ControlPlaneClass, running: Option<&str>) -> String {
     let desired = without_v(&class.version);
     running
         .map_or(desired, |running| version::newer(desired, running))
@@ -33,7 +36,7 @@ pub fn managed_cluster(
         "owner": {"armId": ids::resource_group(facts.subscription, &class.resource_group_name)},
         "location": class.location,
         "enableRBAC": true,
-        "kubernetesVersion": wanted_version(class, running),
+        "kubernetesVersion": desired_version(class, running),
         "servicePrincipalProfile": {"clientId": "msi"},
         "identity": identity(class),
         "networkProfile": network_profile(facts)?,
@@ -61,54 +64,25 @@ pub fn managed_cluster(
     }
     set(body, "disableLocalAccounts", class.disable_local_accounts);
     if !class.addon_profiles.is_empty() {
-        let addons: Map<String, Value> = class
-            .addon_profiles
-            .iter()
-            .map(|addon| {
-                let mut profile = json!({"enabled": addon.enabled});
-                if !addon.config.is_empty() {
-                    profile["config"] = json!(addon.config);
-                }
-                (addon.name.clone(), profile)
-            })
-            .collect();
-        body["addonProfiles"] = addons.into();
+        body["addonProfiles"] = addons(&class.addon_profiles);
     }
     if let Some(sku) = &class.sku {
         let tier = if sku.tier == "Paid" { "Standard" } else { &sku.tier };
         body["sku"] = json!({"name": "Base", "tier": tier});
     }
-    if let Some(profile) = &class.api_server_access_profile {
-        let mut access = json!({});
-        set(
-            &mut access,
-            "enablePrivateCluster",
-            profile.enable_private_cluster,
-        );
-        set(
-            &mut access,
-            "enablePrivateClusterPublicFQDN",
-            profile.enable_private_cluster_public_fqdn,
-        );
-        set(
-            &mut access,
-            "privateDNSZone",
-            text(profile.private_dns_zone.as_ref()),
-        );
-        set_list(&mut access, "authorizedIPRanges", &profile.authorized_ip_ranges);
-        body["apiServerAccessProfile"] = access;
-    }
+    set(
+        body,
+        "apiServerAccessProfile",
+        class.api_server_access_profile.as_ref().map(api_server_access),
+    );
     if let Some(id) = text(class.kubelet_user_assigned_identity.as_ref()) {
         body["identityProfile"] = json!({"kubeletidentity": {"resourceReference": {"armId": id}}});
     }
-    if let Some(proxy) = &class.http_proxy_config {
-        let mut config = json!({});
-        set(&mut config, "httpProxy", text(proxy.http_proxy.as_ref()));
-        set(&mut config, "httpsProxy", text(proxy.https_proxy.as_ref()));
-        set(&mut config, "trustedCa", text(proxy.trusted_ca.as_ref()));
-        set_list(&mut config, "noProxy", &proxy.no_proxy);
-        body["httpProxyConfig"] = config;
-    }
+    set(
+        body,
+        "httpProxyConfig",
+        class.http_proxy_config.as_ref().map(http_proxy),
+    );
     if let Some(enabled) = class
         .oidc_issuer_profile
         .as_ref()
@@ -143,6 +117,43 @@ pub fn managed_cluster(
         &class.aso_managed_cluster_patches,
     )?;
     Ok(manifest)
+}
+
+fn addons(addons: &[AddonProfile]) -> Value {
+    let addons: Map<String, Value> = addons
+        .iter()
+        .map(|addon| {
+            let mut profile = json!({"enabled": addon.enabled});
+            if !addon.config.is_empty() {
+                profile["config"] = json!(addon.config);
+            }
+            (addon.name.clone(), profile)
+        })
+        .collect();
+    addons.into()
+}
+
+fn api_server_access(profile: &ApiServerAccessProfile) -> Value {
+    let mut access = json!({});
+    let body = &mut access;
+    set(body, "enablePrivateCluster", profile.enable_private_cluster);
+    set(
+        body,
+        "enablePrivateClusterPublicFQDN",
+        profile.enable_private_cluster_public_fqdn,
+    );
+    set(body, "privateDNSZone", text(profile.private_dns_zone.as_ref()));
+    set_list(body, "authorizedIPRanges", &profile.authorized_ip_ranges);
+    access
+}
+
+fn http_proxy(proxy: &HttpProxyConfig) -> Value {
+    let mut config = json!({});
+    set(&mut config, "httpProxy", text(proxy.http_proxy.as_ref()));
+    set(&mut config, "httpsProxy", text(proxy.https_proxy.as_ref()));
+    set(&mut config, "trustedCa", text(proxy.trusted_ca.as_ref()));
+    set_list(&mut config, "noProxy", &proxy.no_proxy);
+    config
 }
 
 fn profiles(facts: &Facts<'_>, pools: &[PoolFacts<'_>]) -> Result<Vec<Value>, RenderError> {

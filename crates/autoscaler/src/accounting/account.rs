@@ -1,6 +1,6 @@
 //! The account of one scalable object: what to bind, mark, scale and delete, in this order, and who waits for what.
 
-use std::{collections::BTreeMap, fmt};
+use std::{cmp::Ordering, collections::BTreeMap, fmt};
 
 use super::{
     bind::{Bindings, bind},
@@ -91,26 +91,13 @@ pub fn account(group: &Group) -> Account {
         unclaimed,
         leaked,
     } = bind(group);
-    let machine = |name: &str| group.machines.iter().find(|machine| machine.name == name);
     let mut result = Account {
         needs_confirmation: !leaked.is_empty(),
         ..Account::default()
     };
 
     // Intent first: what goes is marked before anything is scaled.
-    for claim in group.claims.iter().filter(|claim| claim.is_leaving()) {
-        let bound = of_claim.get(&claim.uid).and_then(|name| machine(name));
-        // One that is only now bound is marked when that has been seen.
-        if let Some(bound) = bound.filter(|bound| bound.deleted_with.is_none() && bound.claim.is_some()) {
-            steps.push(mark(bound, &claim.uid, "its claim is deleted"));
-        }
-    }
-    for name in &leaked {
-        let Some((found, uid)) = machine(name).and_then(|found| Some((found, found.claim.as_ref()?))) else {
-            continue;
-        };
-        steps.push(mark(found, uid, "its claim is gone"));
-    }
+    steps.extend(marks(group, &of_claim, &leaked));
 
     let staying: Vec<&Claim> = group.claims.iter().filter(|claim| !claim.is_leaving()).collect();
     let needed = i32::try_from(staying.len()).unwrap_or(i32::MAX);
@@ -145,48 +132,8 @@ pub fn account(group: &Group) -> Account {
         .max(0);
     let to = scaled(group, desired, fall, never_had);
     if !group.is_paused {
-        if to > group.replicas {
-            steps.push(Planned::new(
-                Action::Scale {
-                    from: group.replicas,
-                    to,
-                },
-                format!("{needed} claims need a Machine"),
-            ));
-        } else if to < group.replicas {
-            steps.push(Planned::new(
-                Action::Scale {
-                    from: group.replicas,
-                    to,
-                },
-                format!(
-                    "{} Machines are marked to go, and {desired} are needed",
-                    marked.len()
-                ),
-            ));
-        }
-        // A rollout or a health check may take the Machine first: that replicas fell is therefore noted, and not concluded.
-        for claim in group
-            .claims
-            .iter()
-            .filter(|claim| claim.is_leaving() && !claim.gave_back)
-        {
-            if marked
-                .iter()
-                .any(|machine| machine.deleted_with.as_ref() == Some(&claim.uid))
-            {
-                let step = Action::Note {
-                    claim: claim.uid.clone(),
-                };
-                steps.push(Planned::new(step, "its Machine can go"));
-            }
-        }
-        for machine in &marked {
-            let step = Action::Delete {
-                machine: machine.name.clone(),
-            };
-            steps.push(Planned::new(step, "it is marked, and replicas do not ask for it"));
-        }
+        steps.extend(scale(group, to, needed, desired, marked.len()));
+        steps.extend(give_back(group, &marked));
     }
 
     let replicas = if group.is_paused { group.replicas } else { to };
@@ -210,25 +157,9 @@ pub fn account(group: &Group) -> Account {
         result.waiting.push((claim.uid.clone(), waits_for(group)));
     }
     for claim in group.claims.iter().filter(leaving_without) {
-        // The Machine it names may have become another claim's.
-        let is_its_own = |machine: &Machine| match &machine.claim {
-            Some(uid) => *uid == claim.uid,
-            None => claim.machine.as_ref() == Some(&machine.name),
-        };
-        let goes_with_it = |machine: &Machine| machine.deleted_with.as_ref() == Some(&claim.uid);
-        let is_still_there = group
-            .machines
-            .iter()
-            .any(|machine| is_its_own(machine) || goes_with_it(machine));
-        if is_still_there {
-            result
-                .waiting
-                .push((claim.uid.clone(), "its Machine is being deleted".to_owned()));
-        } else if !claim.gave_back && group.replicas > desired.max(group.min_size) {
-            let why = "Cluster API may still make a Machine for it, which must not outlive it".to_owned();
-            result.waiting.push((claim.uid.clone(), why));
-        } else {
-            result.finished.push(claim.uid.clone());
+        match left_behind(group, claim, desired) {
+            Some(why) => result.waiting.push((claim.uid.clone(), why.to_owned())),
+            None => result.finished.push(claim.uid.clone()),
         }
     }
     // A claim that is gone meanwhile would be scaled for, and nobody would take that back.
@@ -240,6 +171,85 @@ pub fn account(group: &Group) -> Account {
     result.unclaimed = unclaimed;
     result.steps = steps;
     result
+}
+
+/// Marks on the Machines of claims that leave or are gone.
+fn marks(group: &Group, of_claim: &BTreeMap<String, String>, leaked: &[String]) -> Vec<Planned> {
+    let machine = |name: &String| group.machines.iter().find(|machine| machine.name == *name);
+    let of_leaving = group
+        .claims
+        .iter()
+        .filter(|claim| claim.is_leaving())
+        .filter_map(|claim| {
+            let bound = of_claim.get(&claim.uid).and_then(machine)?;
+            // One that is only now bound is marked when that has been seen.
+            let is_to_be_marked = bound.deleted_with.is_none() && bound.claim.is_some();
+            is_to_be_marked.then(|| mark(bound, &claim.uid, "its claim is deleted"))
+        });
+    let of_gone = leaked.iter().filter_map(|name| {
+        let found = machine(name)?;
+        Some(mark(found, found.claim.as_ref()?, "its claim is gone"))
+    });
+    of_leaving.chain(of_gone).collect()
+}
+
+/// The change of replicas, if they change.
+fn scale(group: &Group, to: i32, needed: i32, desired: i32, marked: usize) -> Option<Planned> {
+    let from = group.replicas;
+    let why = match to.cmp(&from) {
+        Ordering::Equal => return None,
+        Ordering::Greater => format!("{needed} claims need a Machine"),
+        Ordering::Less => format!("{marked} Machines are marked to go, and {desired} are needed"),
+    };
+    Some(Planned::new(Action::Scale { from, to }, why))
+}
+
+/// What follows once replicas have fallen: it is noted with the claims, and the marked Machines go.
+fn give_back(group: &Group, marked: &[&Machine]) -> Vec<Planned> {
+    let goes_with = |claim: &Claim| {
+        marked
+            .iter()
+            .any(|machine| machine.deleted_with.as_ref() == Some(&claim.uid))
+    };
+    // A rollout or a health check may take the Machine first: that replicas fell is therefore noted, and not concluded.
+    let notes = group
+        .claims
+        .iter()
+        .filter(|claim| claim.is_leaving() && !claim.gave_back && goes_with(claim))
+        .map(|claim| {
+            let step = Action::Note {
+                claim: claim.uid.clone(),
+            };
+            Planned::new(step, "its Machine can go")
+        });
+    let deletions = marked.iter().map(|machine| {
+        let step = Action::Delete {
+            machine: machine.name.clone(),
+        };
+        Planned::new(step, "it is marked, and replicas do not ask for it")
+    });
+    notes.chain(deletions).collect()
+}
+
+/// What a leaving claim without a bound Machine would leave behind, if it went now.
+fn left_behind(group: &Group, claim: &Claim, desired: i32) -> Option<&'static str> {
+    // The Machine it names may have become another claim's.
+    let is_its_own = |machine: &Machine| match &machine.claim {
+        Some(uid) => *uid == claim.uid,
+        None => claim.machine.as_ref() == Some(&machine.name),
+    };
+    let goes_with_it = |machine: &Machine| machine.deleted_with.as_ref() == Some(&claim.uid);
+    let is_still_there = group
+        .machines
+        .iter()
+        .any(|machine| is_its_own(machine) || goes_with_it(machine));
+    if is_still_there {
+        Some("its Machine is being deleted")
+    } else if !claim.gave_back && group.replicas > desired.max(group.min_size) {
+        Some("Cluster API may still make a Machine for it, which must not outlive it")
+    } else {
+        None
+    }
 }
 
 /// How many of the marked Machines replicas have already fallen for, after a crash before they were deleted. While a rollout adds

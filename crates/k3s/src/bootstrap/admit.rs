@@ -9,7 +9,9 @@ use slipway_runtime::admission::{
 };
 
 use crate::{
-    api::{AgentConfig, File, KThreesConfig, KThreesConfigSpec, KThreesConfigTemplate, ServerConfig},
+    api::{
+        AgentConfig, Datastore, File, KThreesConfig, KThreesConfigSpec, KThreesConfigTemplate, ServerConfig,
+    },
     version::Version,
 };
 
@@ -239,27 +241,7 @@ fn server_errors(
             ));
         }
     }
-    if let Some(addresses) = given(server.cluster_dns.as_ref()) {
-        let path = path.child("clusterDNS");
-        let ranges: Vec<_> = given(server.service_cidr.as_ref())
-            .unwrap_or("10.43.0.0/16")
-            .split(',')
-            .filter_map(parse_range)
-            .collect();
-        for address in addresses.split(',') {
-            match address.trim().parse::<IpAddr>() {
-                Err(_) => errors.push(FieldError::invalid(&path, addresses, "must be an IP address")),
-                Ok(parsed) if !ranges.iter().any(|range| contains(*range, parsed)) => {
-                    errors.push(FieldError::invalid(
-                        &path,
-                        addresses,
-                        "must lie in the service range (serviceCidr, default 10.43.0.0/16)",
-                    ));
-                }
-                Ok(_) => {}
-            }
-        }
-    }
+    dns_errors(server, &path.child("clusterDNS"), errors);
     if let Some(domain) = given(server.cluster_domain.as_ref())
         && !is_domain(domain)
     {
@@ -276,28 +258,56 @@ fn server_errors(
         ));
     }
     if let Some(datastore) = &server.datastore {
-        let path = path.child("datastore");
-        secret_errors(
-            &datastore.endpoint_from.secret,
-            &path.child("endpointFrom").child("secret"),
-            errors,
-        );
-        for (name, file) in [
-            ("caFile", &datastore.ca_file),
-            ("certFile", &datastore.cert_file),
-            ("keyFile", &datastore.key_file),
-        ] {
-            if let Some(file) = file {
-                absolute(file, &path.child(name), errors);
+        datastore_errors(datastore, &path.child("datastore"), errors);
+    }
+}
+
+/// Addresses of the cluster's DNS lie in the service range.
+fn dns_errors(server: &ServerConfig, path: &Path, errors: &mut Vec<FieldError>) {
+    let Some(addresses) = given(server.cluster_dns.as_ref()) else {
+        return;
+    };
+    let ranges: Vec<_> = given(server.service_cidr.as_ref())
+        .unwrap_or("10.43.0.0/16")
+        .split(',')
+        .filter_map(parse_range)
+        .collect();
+    for address in addresses.split(',') {
+        match address.trim().parse::<IpAddr>() {
+            Err(_) => errors.push(FieldError::invalid(path, addresses, "must be an IP address")),
+            Ok(parsed) if !ranges.iter().any(|range| contains(*range, parsed)) => {
+                errors.push(FieldError::invalid(
+                    path,
+                    addresses,
+                    "must lie in the service range (serviceCidr, default 10.43.0.0/16)",
+                ));
             }
+            Ok(_) => {}
         }
-        if datastore.cert_file.is_some() != datastore.key_file.is_some() {
-            errors.push(FieldError::invalid(
-                &path.child("certFile"),
-                datastore.cert_file.clone().unwrap_or_default(),
-                "certFile and keyFile must be set together",
-            ));
+    }
+}
+
+fn datastore_errors(datastore: &Datastore, path: &Path, errors: &mut Vec<FieldError>) {
+    secret_errors(
+        &datastore.endpoint_from.secret,
+        &path.child("endpointFrom").child("secret"),
+        errors,
+    );
+    for (name, file) in [
+        ("caFile", &datastore.ca_file),
+        ("certFile", &datastore.cert_file),
+        ("keyFile", &datastore.key_file),
+    ] {
+        if let Some(file) = file {
+            absolute(file, &path.child(name), errors);
         }
+    }
+    if datastore.cert_file.is_some() != datastore.key_file.is_some() {
+        errors.push(FieldError::invalid(
+            &path.child("certFile"),
+            datastore.cert_file.clone().unwrap_or_default(),
+            "certFile and keyFile must be set together",
+        ));
     }
 }
 

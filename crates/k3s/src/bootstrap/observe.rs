@@ -162,42 +162,49 @@ async fn gather(
         }
     }
     if role == Role::Init {
-        let mut purposes = vec![Purpose::ClusterCa, Purpose::ClientCa];
-        if config.spec.has_embedded_etcd() {
-            purposes.push(Purpose::EtcdCa);
+        match cas(config, owner, &namespace, context).await? {
+            Ok(cas) => facts.cas = cas,
+            Err(missing) => return Ok(Gathered::Missing(missing)),
         }
-        let found = secret::store::lookup(&context.client, &namespace, &owner.cluster, &purposes).await?;
-        let mut cas = Vec::new();
-        for purpose in &purposes {
-            let Some(stored) = found.get(purpose) else {
-                return Ok(Gathered::Missing(format!(
-                    "Secret {} does not exist",
-                    purpose.secret_name(&owner.cluster)
-                )));
-            };
-            let pair = secret::read_key_pair(stored)?;
-            if pair.key.is_none() {
-                // k3s would make a CA of its own beside the one without a key.
-                return Ok(Gathered::Missing(format!(
-                    "Secret {} has no key \"tls.key\": the first server signs with it, so put it there until the control \
-                     plane is initialised",
-                    purpose.secret_name(&owner.cluster)
-                )));
-            }
-            cas.push(Ca {
-                certificate: pair.certificate,
-                key: pair
-                    .key
-                    .map(|key| key.expose_secret().to_owned())
-                    .unwrap_or_default(),
-            });
-        }
-        let mut cas = cas.into_iter();
-        facts.cas = Cas {
-            server: cas.next().unwrap_or_default(),
-            client: cas.next().unwrap_or_default(),
-            etcd: cas.next(),
-        };
     }
     Ok(Gathered::Facts(Box::new(facts)))
+}
+
+/// The CAs that the first server signs with, or what is missing of them.
+async fn cas(
+    config: &KThreesConfig,
+    owner: &Owner,
+    namespace: &str,
+    context: &Context,
+) -> Result<Result<Cas, String>, Error> {
+    let mut purposes = vec![Purpose::ClusterCa, Purpose::ClientCa];
+    if config.spec.has_embedded_etcd() {
+        purposes.push(Purpose::EtcdCa);
+    }
+    let found = secret::store::lookup(&context.client, namespace, &owner.cluster, &purposes).await?;
+    let mut cas = Vec::new();
+    for purpose in &purposes {
+        let name = purpose.secret_name(&owner.cluster);
+        let Some(stored) = found.get(purpose) else {
+            return Ok(Err(format!("Secret {name} does not exist")));
+        };
+        let pair = secret::read_key_pair(stored)?;
+        let Some(key) = pair.key else {
+            // k3s would make a CA of its own beside the one without a key.
+            return Ok(Err(format!(
+                "Secret {name} has no key \"tls.key\": the first server signs with it, so put it there until the control \
+                 plane is initialised"
+            )));
+        };
+        cas.push(Ca {
+            certificate: pair.certificate,
+            key: key.expose_secret().to_owned(),
+        });
+    }
+    let mut cas = cas.into_iter();
+    Ok(Ok(Cas {
+        server: cas.next().unwrap_or_default(),
+        client: cas.next().unwrap_or_default(),
+        etcd: cas.next(),
+    }))
 }

@@ -5,10 +5,11 @@ use ahash::AHashMap;
 use super::budget::{Reason, allowed_disruptions};
 use super::eviction;
 use super::score::{BASE_COST, Totals, reschedule_cost};
+use crate::engine::nodes::ExistingNode;
 use crate::engine::run::Item;
 use crate::engine::world::World;
 use crate::labels;
-use crate::model::{NodePool, Pod};
+use crate::model::{InstanceType, NodePool, Offering, Pod, Snapshot, StringMap};
 use crate::time::epoch_seconds;
 
 /// How strict a method is about pods that must not be moved.
@@ -72,38 +73,8 @@ pub(crate) fn candidates<'a>(
     for (index, node) in world.nodes.iter().enumerate() {
         let Some(claim) = node.state.claim else { continue };
         let mut refuse = |why: &str| blocked.push((node.name.to_owned(), why.to_owned()));
-        let Some(own) = node.state.node else {
-            refuse("nodeclaim does not have an associated node");
-            continue;
-        };
-        if node.state.rebooting() {
-            refuse("node is rebooting");
-            continue;
-        }
-        if !node.initialized {
-            let registered = own
-                .metadata
-                .labels
-                .get(labels::REGISTERED)
-                .is_some_and(|value| value == "true");
-            refuse(if registered {
-                "node isn't initialized"
-            } else {
-                "node isn't initialized nor registered"
-            });
-            continue;
-        }
-        if snapshot.nominated_nodes.iter().any(|name| name == node.name) {
-            refuse("node is nominated for a pending pod");
-            continue;
-        }
-        if own
-            .metadata
-            .annotations
-            .get(labels::DO_NOT_DISRUPT)
-            .is_some_and(|value| value == "true")
-        {
-            refuse("disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation");
+        if let Some(why) = why_it_stays(snapshot, node) {
+            refuse(why);
             continue;
         }
         let labels_of = node.state.labels();
@@ -136,31 +107,11 @@ pub(crate) fn candidates<'a>(
             .into_iter()
             .filter(|(_, pod)| pod.is_reschedulable())
             .collect();
-        let kind = types
-            .iter()
-            .find(|kind| kind.name == label(labels::INSTANCE_TYPE));
+        let kind = label(labels::INSTANCE_TYPE);
         let (zone, capacity_type) = (label(labels::ZONE), label(labels::CAPACITY_TYPE));
-        let offered = |offering: &&crate::model::Offering| {
-            let has = |key: &str, value: &str| {
-                offering
-                    .requirements
-                    .iter()
-                    .any(|own| own.key == key && own.values.first().is_some_and(|own| own == value))
-            };
-            has(labels::ZONE, zone) && has(labels::CAPACITY_TYPE, capacity_type)
-        };
-        let price = kind
-            .and_then(|kind| kind.offerings.iter().find(offered))
-            .map(|offering| offering.price)
-            // One price that is no number would spoil the sums of its whole pool.
-            .filter(|price| price.is_finite())
-            .unwrap_or(0.0);
-        let type_index = node.pool.and_then(|pool| {
-            world.pools[pool]
-                .types
-                .iter()
-                .position(|own| own.name == label(labels::INSTANCE_TYPE))
-        });
+        let type_index = node
+            .pool
+            .and_then(|pool| world.pools[pool].types.iter().position(|own| own.name == kind));
         let drifted = claim
             .condition("Drifted")
             .filter(|condition| condition.status == "True");
@@ -172,7 +123,7 @@ pub(crate) fn candidates<'a>(
             type_index,
             capacity_type,
             zone,
-            price,
+            price: price(types, kind, zone, capacity_type),
             cost: reschedule_cost(moving.iter().map(|(_, pod)| *pod)),
             items: moving
                 .iter()
@@ -192,6 +143,51 @@ pub(crate) fn candidates<'a>(
         });
     }
     (found, blocked)
+}
+
+/// What the node itself says against its going, whatever its pool and pods.
+fn why_it_stays(snapshot: &Snapshot, node: &ExistingNode<'_>) -> Option<&'static str> {
+    let Some(own) = node.state.node else {
+        return Some("nodeclaim does not have an associated node");
+    };
+    let is_set = |of: &StringMap, key: &str| of.get(key).is_some_and(|value| value == "true");
+    if node.state.rebooting() {
+        return Some("node is rebooting");
+    }
+    if !node.initialized {
+        let registered = is_set(&own.metadata.labels, labels::REGISTERED);
+        return Some(if registered {
+            "node isn't initialized"
+        } else {
+            "node isn't initialized nor registered"
+        });
+    }
+    if snapshot.nominated_nodes.iter().any(|name| name == node.name) {
+        return Some("node is nominated for a pending pod");
+    }
+    is_set(&own.metadata.annotations, labels::DO_NOT_DISRUPT)
+        .then_some("disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation")
+}
+
+/// What an instance type costs there; nothing where that is not known.
+fn price(types: &[InstanceType], name: &str, zone: &str, capacity_type: &str) -> f64 {
+    let offered = |offering: &&Offering| {
+        let has = |key: &str, value: &str| {
+            offering
+                .requirements
+                .iter()
+                .any(|own| own.key == key && own.values.first().is_some_and(|own| own == value))
+        };
+        has(labels::ZONE, zone) && has(labels::CAPACITY_TYPE, capacity_type)
+    };
+    types
+        .iter()
+        .find(|kind| kind.name == name)
+        .and_then(|kind| kind.offerings.iter().find(offered))
+        .map(|offering| offering.price)
+        // One price that is no number would spoil the sums of its whole pool.
+        .filter(|price| price.is_finite())
+        .unwrap_or(0.0)
 }
 
 /// How many nodes of each pool may go for this reason, after those that are already going.

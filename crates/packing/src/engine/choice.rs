@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::equivalence_class::{ClassId, GroupId};
 use super::group::{Group, GroupKind};
-use super::intern::{Key, find};
+use super::intern::{Key, ReqId, find};
 use super::world::World;
 use crate::bits::BitSet;
 
@@ -16,14 +16,16 @@ pub(crate) enum EqualDomains {
     FewestClaims,
 }
 
+/// Domains in the order to try them, each with its class: those of one class are equally good.
+type Order = SmallVec<[(usize, usize); 8]>;
+
 /// What the groups on one key leave.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyChoice {
     pub key: Key,
     pub allowed: BitSet,
-    /// The domain has to be decided when the pod is placed; candidates in the order to try them. Those with the same number
-    /// are equally good.
-    pub pinned: Option<SmallVec<[(usize, usize); 8]>>,
+    /// The domain has to be decided when the pod is placed.
+    pub pinned: Option<Order>,
 }
 
 /// What all groups leave.
@@ -80,26 +82,7 @@ impl World<'_> {
             let key = group.spec.key;
             let own = find(&variant_data.strict, key);
             if key == self.interner.hostname {
-                let hosts = self.first_claim_host + claims;
-                let named = own.map(|own| self.interner.get(own));
-                let occupied_named = || match named {
-                    None => !group.is_unoccupied(),
-                    Some(named) => group
-                        .occupied
-                        .iter()
-                        .any(|host| self.nodes.get(host).is_some_and(|node| named.has(&node.hostname))),
-                };
-                let mask = host_mask(
-                    group,
-                    selects,
-                    occupied_named,
-                    hosts,
-                    self.options
-                        .improvements
-                        .hostname_spread_as_kube_scheduler
-                        .then_some(self.nodes.len()),
-                    self.first_claim_host,
-                );
+                let mask = self.hosts_allowed(group, selects, own, claims);
                 if let Some(mask) = mask {
                     if group.spec.kind == GroupKind::Affinity {
                         choice.no_new_host = Some(id);
@@ -144,37 +127,16 @@ impl World<'_> {
                 None => choice.keys.push(KeyChoice {
                     key,
                     allowed,
-                    pinned: pin.then(SmallVec::new),
+                    pinned: pin.then(Order::new),
                 }),
             }
         }
         choice.keys.sort_unstable_by_key(|choice| choice.key);
         for key_choice in &mut choice.keys {
-            let domains = &self.domains[&key_choice.key];
-            if let Some(order) = &mut key_choice.pinned {
-                let rank = |domain: usize| -> SmallVec<[i32; 4]> {
-                    ranks
-                        .iter()
-                        .filter(|(key, _)| *key == key_choice.key)
-                        .map(|(_, id)| self.groups[*id].count(domain))
-                        .collect()
-                };
-                let crowd = |domain: usize| match equal {
-                    EqualDomains::FirstByName => 0,
-                    EqualDomains::FewestClaims => domains.claims_in[domain].len(),
-                };
-                let mut ranked: Vec<(SmallVec<[i32; 4]>, usize, usize)> = key_choice
-                    .allowed
-                    .iter()
-                    .map(|domain| (rank(domain), crowd(domain), domain))
-                    .collect();
-                ranked.sort();
-                let mut class = 0;
-                for (position, (own, _, domain)) in ranked.iter().enumerate() {
-                    class += usize::from(position > 0 && ranked[position - 1].0 != *own);
-                    order.push((*domain, class));
-                }
+            if key_choice.pinned.is_some() {
+                key_choice.pinned = Some(self.order(key_choice, &ranks, equal));
             }
+            let domains = &self.domains[&key_choice.key];
             let mut mask = BitSet::default();
             for domain in key_choice.allowed.iter() {
                 mask.union_with(&domains.nodes_in[domain]);
@@ -186,6 +148,64 @@ impl World<'_> {
             }
         }
         Ok(choice)
+    }
+
+    /// Where a group by host lets a pod go that names these hosts itself, if it names any.
+    fn hosts_allowed(
+        &self,
+        group: &Group,
+        selects: bool,
+        own: Option<ReqId>,
+        claims: usize,
+    ) -> Option<BitSet> {
+        let named = own.map(|own| self.interner.get(own));
+        let occupied_named = || match named {
+            None => !group.is_unoccupied(),
+            Some(named) => group
+                .occupied
+                .iter()
+                .any(|host| self.nodes.get(host).is_some_and(|node| named.has(&node.hostname))),
+        };
+        host_mask(
+            group,
+            selects,
+            occupied_named,
+            self.first_claim_host + claims,
+            self.options
+                .improvements
+                .hostname_spread_as_kube_scheduler
+                .then_some(self.nodes.len()),
+            self.first_claim_host,
+        )
+    }
+
+    /// The allowed domains of a key, the least crowded first, each with the class of those that are as good.
+    fn order(&self, choice: &KeyChoice, ranks: &[(Key, GroupId)], equal: EqualDomains) -> Order {
+        let domains = &self.domains[&choice.key];
+        let rank = |domain: usize| -> SmallVec<[i32; 4]> {
+            ranks
+                .iter()
+                .filter(|(key, _)| *key == choice.key)
+                .map(|(_, id)| self.groups[*id].count(domain))
+                .collect()
+        };
+        let crowd = |domain: usize| match equal {
+            EqualDomains::FirstByName => 0,
+            EqualDomains::FewestClaims => domains.claims_in[domain].len(),
+        };
+        let mut ranked: Vec<(SmallVec<[i32; 4]>, usize, usize)> = choice
+            .allowed
+            .iter()
+            .map(|domain| (rank(domain), crowd(domain), domain))
+            .collect();
+        ranked.sort();
+        let mut class = 0;
+        let mut order = Order::new();
+        for (position, (own, _, domain)) in ranked.iter().enumerate() {
+            class += usize::from(position > 0 && ranked[position - 1].0 != *own);
+            order.push((*domain, class));
+        }
+        order
     }
 }
 
