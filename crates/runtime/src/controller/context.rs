@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use kube::Client;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{run::DynamicWatches, trigger::Trigger};
+use super::{run::DynamicWatches, slot::Slot, trigger::Trigger};
 use crate::{
     Clock, Events, Metrics, ObjectKey, Plans, Random, Settings,
     informer::{Informers, Object, Scope},
@@ -32,6 +32,7 @@ pub struct Context {
     /// What goes on beside the reconciles and has to end before the lease is given back.
     pub background: TaskTracker,
     pub(super) writes: Writes,
+    pub(super) slot: Slot,
     pub(super) watches: Option<DynamicWatches>,
 }
 
@@ -57,6 +58,7 @@ impl Context {
             leadership: Leadership::always(),
             background: TaskTracker::new(),
             writes: Writes::default(),
+            slot: Slot::default(),
             watches: None,
         }
     }
@@ -83,6 +85,7 @@ impl Context {
             leadership: Leadership::always(),
             background: TaskTracker::new(),
             writes: Writes::default(),
+            slot: Slot::default(),
             watches: None,
         }
     }
@@ -90,6 +93,11 @@ impl Context {
     /// Where a write that did not go through [`Context::apply`] and its siblings is noted.
     pub fn writes(&self) -> &Writes {
         &self.writes
+    }
+
+    /// The slot this reconcile takes among those of its controller.
+    pub fn slot(&self) -> &Slot {
+        &self.slot
     }
 
     /// Starts watching a kind learnt in a reconcile, once; its changes bring the mapped objects back to this

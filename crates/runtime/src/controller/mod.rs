@@ -3,6 +3,7 @@
 mod builder;
 mod context;
 mod run;
+mod slot;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use kube::Resource;
 pub use self::{
     builder::{Controller, Options},
     context::Context,
+    slot::Slot,
     trigger::Trigger,
     write::Writable,
 };

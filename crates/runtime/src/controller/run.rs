@@ -13,7 +13,6 @@ use futures::future::BoxFuture;
 use kube::Resource;
 use parking_lot::Mutex;
 use tokio::{
-    sync::Semaphore,
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
@@ -21,8 +20,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
 use super::{
-    Context, Reconciler, Trigger,
+    Context, Reconciler, Slot, Trigger,
     builder::{Options, is_edit},
+    slot::Slots,
 };
 use crate::{
     Class, Classified, Next, ObjectKey,
@@ -282,16 +282,20 @@ impl<R: Reconciler> Worker<R> {
             .max_concurrent_reconciles
             .get_or_create_owned(&self.label());
         concurrent.inc_by(concurrency as i64);
-        let slots = Arc::new(Semaphore::new(concurrency));
+        let slots = Slots::new(concurrency);
         let work = TaskTracker::new();
         let abandoned = CancellationToken::new();
         loop {
             let next = async {
-                let slot = Arc::clone(&slots)
-                    .acquire_owned()
-                    .await
-                    .expect("the slots are never closed");
-                (slot, self.queue.next().await)
+                loop {
+                    let slot = slots.take().await;
+                    tokio::select! {
+                        biased;
+                        item = self.queue.next() => return (slot, item),
+                        // Nothing is to be done, and another goes on with the slot.
+                        () = slots.wanted() => {}
+                    }
+                }
             };
             let (slot, item) = tokio::select! {
                 () = stopped.cancelled() => break,
@@ -383,13 +387,7 @@ impl<R: Reconciler> Worker<R> {
         !kinds.is_empty()
     }
 
-    async fn work(
-        &self,
-        item: Item,
-        object: Arc<R::Object>,
-        slot: tokio::sync::OwnedSemaphorePermit,
-        abandoned: &CancellationToken,
-    ) {
+    async fn work(&self, item: Item, object: Arc<R::Object>, slot: Slot, abandoned: &CancellationToken) {
         let active = self
             .context
             .metrics
@@ -398,7 +396,7 @@ impl<R: Reconciler> Worker<R> {
         active.inc();
         let started = Instant::now();
         let span = self.span(&item.key);
-        let mut handle = self.start(&item.key, object, &span);
+        let mut handle = self.start(&item.key, object, &slot, &span);
         let ended = tokio::select! {
             ended = &mut handle => Ended::from(ended),
             () = sleep(self.options.reconcile_timeout) => Ended::TimedOut,
@@ -408,11 +406,12 @@ impl<R: Reconciler> Worker<R> {
             handle.abort();
             // Others may go on even if this one does not let go of its thread; the object itself stays in work
             // until it has, because it must never be in work twice.
-            drop(slot);
+            slot.end();
             let _ = handle.await;
         }
         let took = started.elapsed();
         span.in_scope(|| self.conclude(&item, ended, took));
+        slot.end();
         self.queue.done(&item, took);
         active.dec();
     }
@@ -436,11 +435,13 @@ impl<R: Reconciler> Worker<R> {
         &self,
         key: &ObjectKey,
         object: Arc<R::Object>,
+        slot: &Slot,
         span: &tracing::Span,
     ) -> JoinHandle<Result<Next, R::Error>> {
         let reconciler = Arc::clone(&self.reconciler);
         let context = Context {
             writes: Writes::of(self.ledger.clone(), key.clone()),
+            slot: slot.clone(),
             ..self.context.clone()
         };
         let reconcile = async move { reconciler.reconcile(object, &context).await };

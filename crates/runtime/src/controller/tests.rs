@@ -404,6 +404,48 @@ async fn concurrency_is_bounded_and_one_object_is_never_in_work_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reconcile_that_waits_for_its_turn_keeps_no_other_from_being_heard() {
+    let running = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&running);
+    let mut fixture = Fixture::new(move |vessel, context| {
+        let running = Arc::clone(&seen);
+        async move {
+            let work = async || {
+                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                sleep(Duration::from_millis(10)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+            };
+            work().await;
+            if vessel.name_any() != "quick" {
+                let turn = sleep(Duration::from_mins(1));
+                context.slot().given_up_for(turn).await;
+            }
+            work().await;
+            Ok(Next::OnChange)
+        }
+    })
+    .settings(Settings {
+        concurrency: BTreeMap::from([("vessel".to_owned(), 1)]),
+        ..Settings::default()
+    });
+    for number in 0..5 {
+        fixture.put(&format!("waits-{number}"), 1);
+    }
+    fixture.put("quick", 1);
+    fixture.start(|controller| controller);
+    assert_eq!(fixture.calls().await.len(), 6, "all of them are heard at once");
+    sleep(Duration::from_mins(1)).await;
+    fixture.metric(r#"controller_runtime_reconcile_total{controller="vessel",result="success"} 6"#);
+    fixture.metric(r#"controller_runtime_reconcile_panics_total{controller="vessel"} 0"#);
+    // Whoever is stopped while it waits takes no slot with it.
+    fixture.put("waits-0", 2);
+    fixture.calls().await;
+    fixture.server.remove(VESSELS, Some("default"), "waits-0");
+    fixture.put("quick", 2);
+    assert_eq!(fixture.calls().await, counts([("quick", 1)]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_edit_goes_before_what_the_first_list_brought() {
     let mut fixture = Fixture::new(|_, _| async {
         sleep(Duration::from_secs(1)).await;
