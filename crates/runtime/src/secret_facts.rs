@@ -80,19 +80,13 @@ impl<T> SecretFacts<T> {
         context: &Context,
         derive: impl FnOnce(&Secret) -> T,
     ) -> Result<Option<Arc<T>>, kube::Error> {
-        match watched_version(key, context) {
-            Watched::Absent => {
-                self.drop_one(key, reader);
-                return Ok(None);
+        // What is not shown is asked for: a watch that lags must not make anybody replace a Secret.
+        if let Watched::Version(version) = watched_version(key, context) {
+            let known = self.known.lock();
+            let known = known.get(reader).and_then(|known| known.get(key));
+            if let Some(known) = known.filter(|known| known.version == version) {
+                return Ok(Some(Arc::clone(&known.facts)));
             }
-            Watched::Version(version) => {
-                let known = self.known.lock();
-                let known = known.get(reader).and_then(|known| known.get(key));
-                if let Some(known) = known.filter(|known| known.version == version) {
-                    return Ok(Some(Arc::clone(&known.facts)));
-                }
-            }
-            Watched::Unknown => {}
         }
         let api: Api<Secret> = Api::namespaced(context.client.clone(), key.namespace().unwrap_or_default());
         let Some(secret) = api.get_opt(key.name()).await? else {
