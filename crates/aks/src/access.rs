@@ -126,12 +126,14 @@ impl Access {
                 identity_key(plane)
             ),
         })?;
+        // Clusters of one name in two namespaces take turns too.
+        let share = ObjectKey::new(plane.metadata.namespace.as_deref(), cluster_name).to_string();
         let sign_in = SignIn {
             identity: &facts(found)?,
             object: &ObjectKey::of(plane),
             environment: plane.spec.class.azure_environment.as_deref().unwrap_or_default(),
             subscription: &subscription,
-            cluster: cluster_name,
+            cluster: &share,
         };
         self.sessions.open(&sign_in, context).await
     }

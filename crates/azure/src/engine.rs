@@ -12,9 +12,10 @@ use std::{
 };
 
 use azure_core::http::Transport;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use serde_json::Value;
-use slipway_runtime::{Clock, Outcome, metrics::Metrics};
+use slipway_runtime::{Clock, Outcome, controller::Slot, metrics::Metrics};
 
 pub use ensure::{Desired, Ensured};
 use tokio::time::Instant;
@@ -139,6 +140,7 @@ impl Azure {
             subscription: subscription.to_owned(),
             credential,
             asked: Asked::default(),
+            urgency: Urgency::default(),
         })
     }
 
@@ -150,6 +152,39 @@ impl Azure {
             ("azure_writes", self.writes.len()),
             ("azure_credentials", self.credentials.len()),
         ]
+    }
+}
+
+/// How much the reads for an object matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Urgency {
+    /// Nothing says yet how the object stands as it is now: a read whose turn is far is given up, so that a condition can
+    /// say so at once.
+    Untold,
+    /// Somebody waits for it.
+    Awaited,
+    /// All is well with it: reads let others go first.
+    #[default]
+    Settled,
+}
+
+impl Urgency {
+    /// By what the status of an object says.
+    pub fn of(ready: Option<bool>, observed_generation: Option<i64>, object: &ObjectMeta) -> Self {
+        if observed_generation.is_none() || observed_generation != object.generation {
+            Self::Untold
+        } else if ready == Some(true) {
+            Self::Settled
+        } else {
+            Self::Awaited
+        }
+    }
+
+    pub(crate) fn priority(self) -> Priority {
+        match self {
+            Self::Untold | Self::Awaited => Priority::Change,
+            Self::Settled => Priority::Refresh,
+        }
     }
 }
 
@@ -178,6 +213,7 @@ pub struct Arm {
     /// Tells one credential from another; a write that was refused is tried again with the next.
     credential: [u8; 32],
     asked: Asked,
+    urgency: Urgency,
 }
 
 /// What became of an operation we know of.
@@ -203,6 +239,22 @@ impl Arm {
     /// The client below, for requests that are neither observe nor ensure nor delete.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The same handle for an object whose reads matter this much.
+    #[must_use]
+    pub fn urgent(mut self, urgency: Urgency) -> Self {
+        self.urgency = urgency;
+        if urgency == Urgency::Untold {
+            self.client.wait_briefly();
+        }
+        self
+    }
+
+    /// The same handle for a reconcile: while it stands in line, others have its slot.
+    pub(crate) fn in_slot(mut self, slot: &Slot) -> Self {
+        self.client.set_slot(slot.clone());
+        self
     }
 
     /// Goes on for what another handle was used for: what is held for it is held for this one.
@@ -280,7 +332,7 @@ impl Arm {
                 id,
                 api_version,
                 self.read_age(id, max_age),
-                Priority::Refresh,
+                self.urgency.priority(),
             )
             .await?;
         Ok(self.observation(read))

@@ -26,6 +26,6 @@ pub use arm::{Answer, ArmError, Client, ResourceId};
 pub use budget::{Budget, Priority};
 pub use cloud::Cloud;
 pub use credential::{CredentialError, Credentials, Identity};
-pub use engine::{Arm, Azure, Desired, Ensured};
+pub use engine::{Arm, Azure, Desired, Ensured, Urgency};
 pub use setup::Clouds;
 pub use tuning::Tuning;

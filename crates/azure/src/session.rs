@@ -132,7 +132,7 @@ impl Sessions {
             sign_in.subscription,
             sign_in.cluster,
         )?;
-        let arm = self.used(sign_in.object, arm);
+        let arm = self.used(sign_in.object, arm).in_slot(context.slot());
         Ok(Session {
             arm,
             azure,

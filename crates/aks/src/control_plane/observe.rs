@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::json;
 use slipway_azure::{
-    ArmError, Priority, ResourceId, ownership,
+    ArmError, Priority, ResourceId, Urgency, ownership,
     reconcile::{
         Absence, Error, Observations, Records, StepStatus,
         records::Entry,
@@ -114,10 +114,16 @@ async fn ask(
 ) -> Result<(), Error> {
     let observed = &mut reconcile.observed;
     observed.subscription = subscription(&observed.plane)?;
-    let session = sources
+    let mut session = sources
         .access
         .open_as(identity, &observed.plane, &observed.cluster_name, context)
         .await?;
+    let told = observed.plane.status.as_ref();
+    session.arm = session.arm.urgent(Urgency::of(
+        told.and_then(|status| status.ready),
+        told.and_then(|status| status.observed_generation),
+        &observed.plane.metadata,
+    ));
     let deleting = observed.plane.metadata.deletion_timestamp.is_some();
     for (id, api_version) in asked_for(observed)? {
         // What is to be made must not be somebody's already, nothing is to be left behind, and what existed has not

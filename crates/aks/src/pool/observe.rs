@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_azure::{
-    ownership,
+    Urgency, ownership,
     reconcile::{
         Absence, Error, Observations, Records, ResourceState, StepStatus,
         records::Entry,
@@ -141,7 +141,13 @@ async fn ask(
     };
     let cluster_name = reconcile.observed.cluster_name.clone();
     reconcile.observed.subscription = subscription(&plane)?;
-    let session = sources.access.open(&plane, &cluster_name, context).await?;
+    let mut session = sources.access.open(&plane, &cluster_name, context).await?;
+    let told = reconcile.observed.pool.status.as_ref();
+    session.arm = session.arm.urgent(Urgency::of(
+        told.and_then(|status| status.ready),
+        told.and_then(|status| status.observed_generation),
+        &reconcile.observed.pool.metadata,
+    ));
     let facts = Facts {
         plane: &plane,
         cluster_name: &cluster_name,

@@ -176,7 +176,7 @@ fn page() -> String {
         (
             "`--service-reconcile-timeout`".to_owned(),
             spoken(tuning.budget_timeout),
-            "how long a read stands in line for the budget before its object goes back to the queue; a change goes back after a second",
+            "how long a read stands in line for the budget before its object goes back to the queue; a change goes back after a second, and so does a read for an object that has not been told how it stands",
         ),
         (
             "`--api-call-timeout`".to_owned(),

@@ -26,7 +26,7 @@ fn reachable() -> Nodes {
 }
 
 /// The manifests of a cluster under another name: one of its own resource group and identity.
-fn named(name: &str, subscription: &str) -> Vec<Value> {
+pub fn named(name: &str, subscription: &str) -> Vec<Value> {
     let text = json!(manifests(&json!({"subscriptionID": subscription}), POOLS))
         .to_string()
         .replace("\"fleet\"", &format!("\"{name}\""))
@@ -53,7 +53,7 @@ fn named(name: &str, subscription: &str) -> Vec<Value> {
     all
 }
 
-async fn apply_named(world: &World, name: &str, subscription: &str) {
+pub async fn apply_named(world: &World, name: &str, subscription: &str) {
     let secret: Secret = serde_json::from_value(json!({
         "metadata": {"name": format!("{name}-secret"), "namespace": NAMESPACE},
         "data": {"clientSecret": k8s_openapi::ByteString(CLIENT_SECRET.as_bytes().to_vec())},

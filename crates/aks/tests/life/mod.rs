@@ -5,6 +5,7 @@ mod at_rest;
 mod azure_features;
 mod changes;
 mod deletion;
+mod fairness;
 mod journey;
 mod nodes;
 mod ownership;

@@ -1,7 +1,7 @@
 //! One call, one request: a thin client on `azure_core`'s pipeline with retries off. It takes a turn from the budget,
 //! a token from the identity, and turns what comes back into an [`Answer`]. The queue retries, the call does not.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use azure_core::http::{
     ClientOptions, Context, Method, Pipeline, PipelineSendOptions, Request, RetryOptions, Transport,
@@ -11,8 +11,8 @@ use azure_core::http::{
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use slipway_runtime::Clock;
-use tokio::time::Instant;
+use slipway_runtime::{Clock, controller::Slot};
+use tokio::time::{Instant, timeout};
 use url::Url;
 
 use super::{
@@ -136,6 +136,8 @@ pub struct Client {
     cluster: Arc<str>,
     /// How long a call may stand in line before the caller is told to come back.
     budget_timeout: Duration,
+    /// Who else may work while a call stands in line.
+    slot: Slot,
     metrics: AzureMetrics,
 }
 
@@ -199,6 +201,7 @@ impl Client {
             clock,
             cluster: Arc::from(cluster),
             budget_timeout: Duration::from_secs(30),
+            slot: Slot::default(),
             metrics: AzureMetrics::default(),
         })
     }
@@ -207,6 +210,16 @@ impl Client {
     pub fn with_budget_timeout(mut self, budget_timeout: Duration) -> Self {
         self.budget_timeout = budget_timeout;
         self
+    }
+
+    /// Calls stand in line only briefly, reads too.
+    pub(crate) fn wait_briefly(&mut self) {
+        self.budget_timeout = self.budget_timeout.min(WORTH_WAITING);
+    }
+
+    /// Whose slot is free for others while a call stands in line.
+    pub(crate) fn set_slot(&mut self, slot: Slot) {
+        self.slot = slot;
     }
 
     /// Counts its requests in these.
@@ -446,14 +459,15 @@ impl Client {
         }
     }
 
-    /// Waits for a turn: for a read as long as a call may, since a reconcile that is cut short reads everything again; for a
-    /// change only briefly, since its object keeps its place in line and the worker is needed elsewhere.
+    /// Waits for a turn, without a slot: for a read as long as a call may, since a reconcile that is cut short reads everything
+    /// again; for a change only briefly, since its object keeps its place in line and is told when its turn comes.
     async fn acquire(&self, verb: Verb, target: &ResourceId, turn: &PermitRequest) -> Result<(), ArmError> {
         let longest = match verb {
             Verb::Get | Verb::Post => self.budget_timeout,
             Verb::Put | Verb::Patch | Verb::Delete => self.budget_timeout.min(WORTH_WAITING),
         };
-        self.budget.acquire(turn, longest).await.map_err(|after| {
+        let turned = self.slot.given_up_for(self.budget.acquire(turn, longest));
+        turned.await.map_err(|after| {
             self.metrics.throttled(turn, "budget");
             ArmError::Budget {
                 doing: verb.doing(),
@@ -461,6 +475,26 @@ impl Client {
                 after,
             }
         })
+    }
+
+    /// Awaits what another read of the same is about to bring, without a slot. If that one's turn is too far, tells how far.
+    pub(crate) async fn await_other<T>(
+        &self,
+        target: &ResourceId,
+        priority: Priority,
+        other: impl Future<Output = T>,
+    ) -> Result<T, Duration> {
+        let mut other = pin!(other);
+        let soon = timeout(self.budget_timeout, &mut other);
+        if let Ok(value) = self.slot.given_up_for(soon).await {
+            return Ok(value);
+        }
+        let after = self.budget.expected_wait(&self.turn(Verb::Get, target, priority));
+        if after > WORTH_WAITING {
+            return Err(after);
+        }
+        // It has been sent, and Azure takes its time.
+        Ok(self.slot.given_up_for(other).await)
     }
 
     /// Takes the turn of a change before what it is based on is read: what cannot be sent yet is not read for either. The change

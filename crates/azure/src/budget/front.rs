@@ -198,6 +198,17 @@ impl Budget {
         }
     }
 
+    /// How long a request would wait that came now.
+    pub fn expected_wait(&self, turn: &PermitRequest) -> Duration {
+        let mut state = self.0.lock();
+        state.pump();
+        let now = state.now();
+        let ticket = state.model.join(turn.clone());
+        let wait = state.model.wait_for(ticket, turn, now);
+        state.model.leave(ticket);
+        wait
+    }
+
     pub fn learn(&self, turn: &PermitRequest, reply: &Reply) {
         self.take_in(turn, &RateLimitFeedback::from_reply(reply));
     }
@@ -426,6 +437,26 @@ mod tests {
         budget.acquire(&resource("b", 0), soon).await.unwrap();
         budget.acquire(&resource("a", 2), soon).await.unwrap_err();
         assert_eq!(budget.waiting(), 31);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_about_an_operation_takes_its_turn_beside_anothers_changes() {
+        let budget = Budget::new(slow());
+        let soon = Duration::ZERO;
+        budget.acquire(&resource("a", 0), soon).await.unwrap();
+        for name in 1..=30 {
+            budget.acquire(&resource("a", name), soon).await.unwrap_err();
+        }
+        for (cluster, seconds) in [("b", 2), ("a", 32)] {
+            let question = turn(cluster, Priority::Operation);
+            assert_eq!(budget.expected_wait(&question).as_secs(), seconds, "{cluster}");
+            let after = budget.acquire(&question, soon).await.unwrap_err();
+            assert_eq!(
+                after.as_secs(),
+                seconds,
+                "{cluster}: in its own line changes go first"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,10 +23,6 @@ pub enum Priority {
     Refresh,
 }
 
-impl Priority {
-    pub(crate) const ALL: [Self; 3] = [Self::Change, Self::Operation, Self::Refresh];
-}
-
 /// The limit a request falls under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BucketKey {

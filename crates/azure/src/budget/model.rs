@@ -110,8 +110,7 @@ impl Bucket {
     /// What must be left over for those who go first.
     fn reserve(&self, priority: Priority) -> f64 {
         match priority {
-            Priority::Change => 0.0,
-            Priority::Operation => self.rate.burst * 0.1,
+            Priority::Change | Priority::Operation => 0.0,
             Priority::Refresh => self.rate.burst * 0.25,
         }
     }
@@ -148,7 +147,32 @@ struct Waiting {
     turn: PermitRequest,
 }
 
-/// The line of one lane and priority: clusters take turns, however long their own lines are.
+/// The lines of a lane. Among those that somebody waits for, clusters take turns whatever they ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Awaited,
+    Refresh,
+}
+
+impl Rank {
+    const ALL: [Self; 2] = [Self::Awaited, Self::Refresh];
+
+    fn of(priority: Priority) -> Self {
+        match priority {
+            Priority::Change | Priority::Operation => Self::Awaited,
+            Priority::Refresh => Self::Refresh,
+        }
+    }
+
+    fn priority(self) -> Priority {
+        match self {
+            Self::Awaited => Priority::Change,
+            Self::Refresh => Priority::Refresh,
+        }
+    }
+}
+
+/// One line: clusters take turns, however long their own lines are. In a cluster's own line changes go first.
 #[derive(Debug, Default)]
 struct Line {
     clusters: HashMap<Arc<str>, VecDeque<Waiting>>,
@@ -162,7 +186,8 @@ impl Line {
         if line.is_empty() {
             self.order.push_back(cluster);
         }
-        line.push_back(waiting);
+        let after = line.partition_point(|other| other.turn.priority <= waiting.turn.priority);
+        line.insert(after, waiting);
     }
 
     /// Takes the next one `ready` agrees to. A cluster that took its turn goes to the end; one whose requests are
@@ -228,7 +253,7 @@ pub struct Model {
     subscriptions: HashMap<(String, Access), Bucket>,
     providers: HashMap<BucketKey, Bucket>,
     holds: HashMap<Hold, Duration>,
-    lines: BTreeMap<(BucketKey, Priority), Line>,
+    lines: BTreeMap<(BucketKey, Rank), Line>,
 }
 
 /// ARM counts deletes on their own, at the same rate as writes.
@@ -256,7 +281,7 @@ impl Model {
         self.next += 1;
         let ticket = self.next;
         self.lines
-            .entry((turn.lane.clone(), turn.priority))
+            .entry((turn.lane.clone(), Rank::of(turn.priority)))
             .or_default()
             .push(Waiting { ticket, turn });
         ticket
@@ -303,15 +328,16 @@ impl Model {
         .unwrap_or_default()
     }
 
-    /// Gives turns to all who can go now, in order: changes, then operations, then refreshes; clusters in rotation.
+    /// Gives turns to all who can go now: clusters in rotation, and refreshes after all that somebody waits for.
     pub fn grant(&mut self, now: Duration) -> Vec<Ticket> {
         self.holds.retain(|_, until| *until > now);
         let mut granted = Vec::new();
-        for priority in Priority::ALL {
+        for rank in Rank::ALL {
+            let priority = rank.priority();
             let lanes: Vec<BucketKey> = self
                 .lines
                 .keys()
-                .filter(|(_, other)| *other == priority)
+                .filter(|(_, other)| *other == rank)
                 .map(|(lane, _)| lane.clone())
                 .collect();
             for lane in lanes {
@@ -320,7 +346,7 @@ impl Model {
                     if !subscription.wait(priority).is_zero() || !provider.wait(priority).is_zero() {
                         break;
                     }
-                    let Some(line) = self.lines.get_mut(&(lane.clone(), priority)) else {
+                    let Some(line) = self.lines.get_mut(&(lane.clone(), rank)) else {
                         break;
                     };
                     let holds = &self.holds;
@@ -340,12 +366,13 @@ impl Model {
 
     /// The earliest time somebody in line might go.
     pub fn wake(&mut self, now: Duration) -> Option<Duration> {
-        let keys: Vec<(BucketKey, Priority)> = self.lines.keys().cloned().collect();
+        let keys: Vec<(BucketKey, Rank)> = self.lines.keys().cloned().collect();
         let mut earliest: Option<Duration> = None;
-        for (lane, priority) in keys {
+        for (lane, rank) in keys {
+            let priority = rank.priority();
             let (subscription, provider) = self.buckets(&lane, now);
             let bucket = subscription.wait(priority).max(provider.wait(priority));
-            let held = self.lines[&(lane, priority)]
+            let held = self.lines[&(lane, rank)]
                 .turns()
                 .map(|turn| Self::held_for(&self.holds, turn, now))
                 .min()
@@ -359,13 +386,13 @@ impl Model {
     /// How long until this turn comes, if nobody joins who goes first.
     pub fn wait_for(&mut self, ticket: Ticket, turn: &PermitRequest, now: Duration) -> Duration {
         let held = self.held(turn, now);
-        let priority = turn.priority;
+        let (priority, rank) = (turn.priority, Rank::of(turn.priority));
         let ahead: usize = self
             .lines
             .iter()
-            .filter(|((lane, other), _)| *lane == turn.lane && *other <= priority)
+            .filter(|((lane, other), _)| *lane == turn.lane && *other <= rank)
             .map(|((_, other), line)| {
-                if *other == priority {
+                if *other == rank {
                     line.ahead(ticket).unwrap_or_default()
                 } else {
                     line.turns().count()

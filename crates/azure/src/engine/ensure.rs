@@ -169,7 +169,7 @@ impl Arm {
         let age = self.read_age(id, desired.max_read_age);
         let mut read = self
             .view
-            .read(&self.client, id, api_version, age, Priority::Refresh)
+            .read(&self.client, id, api_version, age, self.urgency.priority())
             .await?;
         loop {
             let (body, fresh) = match read {

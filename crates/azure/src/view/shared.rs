@@ -28,12 +28,15 @@ pub enum Read {
     Throttled(Duration),
 }
 
+/// Lists on their way. One that somebody waits for does not stand behind one that can wait.
+type Flights = HashMap<(Listing, Priority), Arc<tokio::sync::Mutex<()>>>;
+
 /// One subscription as one identity sees it.
 #[derive(Debug)]
 pub struct View {
     start: Instant,
     index: Mutex<Index>,
-    flights: Mutex<HashMap<Listing, Arc<tokio::sync::Mutex<()>>>>,
+    flights: Mutex<Flights>,
 }
 
 impl View {
@@ -73,8 +76,12 @@ impl View {
             Err(Found::List(listing)) => listing,
             Err(_) => return self.get(client, id, api_version, priority).await,
         };
-        let flight = Arc::clone(self.flights.lock().entry(listing.clone()).or_default());
-        let _turn = flight.lock().await;
+        let key = (listing.clone(), priority);
+        let flight = Arc::clone(self.flights.lock().entry(key).or_default());
+        let _turn = match client.await_other(id, priority, flight.lock()).await {
+            Ok(turn) => turn,
+            Err(after) => return Ok(Read::Throttled(after)),
+        };
         // Whoever had the turn before us may have brought what we want.
         match self.known(id, api_version, max_age) {
             Ok(read) => return Ok(read),
