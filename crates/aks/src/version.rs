@@ -35,12 +35,12 @@ pub fn without_v(text: &str) -> &str {
     text.strip_prefix('v').unwrap_or(text)
 }
 
-/// As Cluster API writes it.
+/// As Cluster API writes it. What is no version stays as it is, so that whoever wrote it knows it again.
 pub fn with_v(text: &str) -> String {
-    if text.is_empty() || text.starts_with('v') {
-        text.to_owned()
-    } else {
+    if text.starts_with(|first: char| first.is_ascii_digit()) {
         format!("v{text}")
+    } else {
+        text.to_owned()
     }
 }
 
@@ -64,5 +64,7 @@ mod tests {
         }
         assert_eq!(newer("v1.31.2", "1.32.0"), "1.32.0");
         assert_eq!(newer("v1.31.2", "1.31.2"), "v1.31.2");
+        let shown = ["1.31.2", "v1.31.2", "latest", ""].map(with_v);
+        assert_eq!(shown, ["v1.31.2", "v1.31.2", "latest", ""]);
     }
 }

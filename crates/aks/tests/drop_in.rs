@@ -79,3 +79,58 @@ fn every_leaf_of_the_definitions_of_capz_is_ours_too() {
         comparison.leaves
     );
 }
+
+/// The names on the way to what a column shows; an element of a list is an empty one.
+fn steps(path: &str) -> Vec<String> {
+    let mut steps = Vec::new();
+    for part in path.replace("\\.", "\u{0}").split(']') {
+        let (before, filter) = part
+            .split_once('[')
+            .map_or((part, false), |(before, _)| (before, true));
+        let names = before.split('.').filter(|name| !name.is_empty());
+        steps.extend(names.map(|name| name.replace('\u{0}', ".")));
+        if filter {
+            steps.push(String::new());
+        }
+    }
+    steps
+}
+
+#[test]
+fn every_column_shows_a_field_that_exists_and_those_people_ask_for_are_there() {
+    let mut shown = Vec::new();
+    for crd in crds() {
+        for version in &crd.spec.versions {
+            let version = json!(version);
+            for column in version["additionalPrinterColumns"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
+                let path = column["jsonPath"].as_str().expect("a path");
+                shown.push(format!("{} {} {path}", crd.spec.names.kind, column["name"]));
+                if path.starts_with(".metadata.") {
+                    continue;
+                }
+                let mut schema = &version["schema"]["openAPIV3Schema"];
+                for name in steps(path) {
+                    schema = match name.as_str() {
+                        "" => &schema["items"],
+                        name => &schema["properties"][name],
+                    };
+                    assert!(schema.is_object(), "{}: {path}: no {name}", crd.spec.names.kind);
+                }
+            }
+        }
+    }
+    for asked in [
+        r#"AzureManagedControlPlane "Version" .status.version"#,
+        r#"AzureManagedControlPlane "Endpoint" .spec.controlPlaneEndpoint.host"#,
+        r#"AzureManagedControlPlane "Message" .status.conditions[?(@.type=='Ready')].message"#,
+        r#"AzureManagedMachinePool "Replicas" .status.replicas"#,
+        r#"AzureManagedMachinePool "Size" .spec.sku"#,
+        r#"AzureManagedMachinePool "Version" .status.version"#,
+    ] {
+        assert!(shown.iter().any(|one| one == asked), "{asked}: {shown:#?}");
+    }
+}

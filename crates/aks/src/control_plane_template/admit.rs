@@ -61,13 +61,7 @@ pub fn validate(template: &AzureManagedControlPlaneTemplate, fact: &ClusterNetwo
     errors.extend(access::identity(&root, class));
     errors.extend(network::plugin_mode(&root, class));
     errors.extend(access::local_accounts(&root, class));
-    errors.extend(shared(
-        &root,
-        class,
-        &template.name_any(),
-        fact,
-        &Path::new("spec").child("extensions"),
-    ));
+    errors.extend(shared(&root, class, &template.name_any(), fact));
     errors
 }
 

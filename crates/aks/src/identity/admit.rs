@@ -40,7 +40,7 @@ pub fn validate(identity: &AzureClusterIdentity) -> Vec<FieldError> {
 }
 
 pub fn validate_update(old: &AzureClusterIdentity, new: &AzureClusterIdentity) -> Option<FieldError> {
-    immutable(&Path::new("Spec").child("Type"), &old.spec.type_, &new.spec.type_)
+    immutable(&Path::new("spec").child("type"), &old.spec.type_, &new.spec.type_)
 }
 
 pub fn verdict(change: &Change<AzureClusterIdentity>) -> Verdict {

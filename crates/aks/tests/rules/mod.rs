@@ -6,9 +6,12 @@ mod odd_objects;
 mod pool_cases;
 mod table;
 
+use std::{collections::BTreeSet, sync::LazyLock};
+
 use serde_json::{Value, json};
 use slipway_aks::{
     admit::admission,
+    api::crd::crds,
     cluster, cluster_template,
     control_plane::{self, admit::ClusterNetworkFact},
     control_plane_template, identity,
@@ -185,7 +188,8 @@ fn errors(verdict: Verdict) -> Vec<String> {
     }
 }
 
-fn check(rule: &Rule, case: &Case, kind: &str) -> Result<(), String> {
+/// What is said to a case.
+fn refusal(case: &Case, kind: &str) -> Verdict {
     let default_name = if kind.starts_with("ammp") { "pool" } else { "plane" };
     let name = case.name.unwrap_or(default_name);
     // What cannot change is asked of what exists.
@@ -202,7 +206,11 @@ fn check(rule: &Rule, case: &Case, kind: &str) -> Result<(), String> {
         old
     });
     let new = (case.new != "DELETE").then(|| object(kind, case.new, name, case.status));
-    let found = errors(verdict(kind, &request(old, new, false), case.knowing, false));
+    verdict(kind, &request(old, new, false), case.knowing, false)
+}
+
+fn check(rule: &Rule, case: &Case, kind: &str) -> Result<(), String> {
+    let found = errors(refusal(case, kind));
     let root = if kind.ends_with('t') {
         "spec.template.spec"
     } else {
@@ -254,6 +262,75 @@ fn every_rule_refuses_an_object_that_breaks_it() {
     }
     println!("report: aks rules: {} rules, {checked} cases", table::count());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// What the Cluster itself has, where a rule speaks of it.
+const OF_THE_CLUSTER: [&str; 3] = [
+    "Cluster.spec.clusterNetwork",
+    "Cluster.spec.clusterNetwork.services.cidrBlocks",
+    "Cluster.spec.clusterNetwork.pods.cidrBlocks",
+];
+
+/// Whether a path leads to a field of a kind.
+fn exists(kind: &str, path: &str) -> bool {
+    static CRDS: LazyLock<Vec<Value>> = LazyLock::new(|| crds().iter().map(|crd| json!(crd)).collect());
+    let kind = match kind {
+        "amcp" => "AzureManagedControlPlane",
+        "amcpt" => "AzureManagedControlPlaneTemplate",
+        "ammp" => "AzureManagedMachinePool",
+        "ammpt" => "AzureManagedMachinePoolTemplate",
+        "amc" => "AzureManagedCluster",
+        "amct" => "AzureManagedClusterTemplate",
+        _ => "AzureClusterIdentity",
+    };
+    let crd = CRDS.iter().find(|crd| crd["spec"]["names"]["kind"] == kind);
+    let crd = crd.expect(kind);
+    let mut schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let mut rest = path;
+    while !rest.is_empty() {
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        schema = &schema["properties"][&rest[..end]];
+        rest = &rest[end..];
+        while let Some(after) = rest.strip_prefix('[') {
+            schema = if schema["items"].is_object() {
+                &schema["items"]
+            } else {
+                &schema["additionalProperties"]
+            };
+            rest = after.split_once(']').map_or("", |(_, rest)| rest);
+        }
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        if !schema.is_object() {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn every_path_in_a_refusal_is_one_of_the_api() {
+    let cases: Vec<Case> = [control_plane_cases::cases(), pool_cases::cases()].concat();
+    let (mut seen, mut problems) = (0, BTreeSet::new());
+    for rule in table::all() {
+        for (case, kind) in cases
+            .iter()
+            .filter(|case| case.rule == rule.id)
+            .flat_map(|case| rule.kinds.iter().map(move |kind| (case, *kind)))
+        {
+            let Verdict::Invalid { errors, .. } = refusal(case, kind) else {
+                continue;
+            };
+            for path in errors.iter().map(|error| error.path.to_string()) {
+                seen += 1;
+                let is_ours = path.starts_with("metadata.") || exists(kind, &path);
+                if !is_ours && !OF_THE_CLUSTER.contains(&path.as_str()) {
+                    problems.insert(format!("{kind}: {path} ({})", rule.id));
+                }
+            }
+        }
+    }
+    assert!(seen > 150, "{seen}");
+    assert!(problems.is_empty(), "{problems:#?}");
 }
 
 #[test]

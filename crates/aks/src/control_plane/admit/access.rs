@@ -25,7 +25,7 @@ static PRIVATE_ZONE: LazyLock<Regex> = LazyLock::new(|| {
 /// The key itself is never repeated in an error.
 pub fn ssh_key(spec: &AzureManagedControlPlaneSpec) -> Option<FieldError> {
     let key = spec.ssh_public_key.as_deref().filter(|key| !key.is_empty())?;
-    let path = Path::new("sshKey");
+    let path = Path::new("spec").child("sshPublicKey");
     let Ok(decoded) = STANDARD.decode(key) else {
         return Some(FieldError::invalid(
             &path,

@@ -62,7 +62,7 @@ fn is_fraction(text: &str) -> bool {
         .is_ok_and(|value| (0.0..=1.0).contains(&value))
 }
 
-/// Name in the error, whether it is below `autoScalerProfile` or `autoscalerProfile`, where, and what it must be.
+/// The field, where it is, and what it must be.
 type Check = (
     &'static str,
     fn(&AutoscalerProfile) -> Option<&String>,
@@ -71,67 +71,63 @@ type Check = (
 
 const CHECKS: &[Check] = &[
     (
-        "autoScalerProfile.MaxEmptyBulkDelete",
+        "maxEmptyBulkDelete",
         |p| p.max_empty_bulk_delete.as_ref(),
         is_count,
     ),
     (
-        "autoScalerProfile.MaxGracefulTerminationSec",
+        "maxGracefulTerminationSec",
         |p| p.max_graceful_termination_sec.as_ref(),
         is_count,
     ),
     (
-        "autoScalerProfile.MaxNodeProvisionTime",
+        "maxNodeProvisionTime",
         |p| p.max_node_provision_time.as_ref(),
         is_minutes,
     ),
     (
-        "autoscalerProfile.maxTotalUnreadyPercentage",
+        "maxTotalUnreadyPercentage",
         |p| p.max_total_unready_percentage.as_ref(),
         is_percentage,
     ),
     (
-        "autoScalerProfile.NewPodScaleUpDelay",
+        "newPodScaleUpDelay",
         |p| p.new_pod_scale_up_delay.as_ref(),
         is_duration,
     ),
     (
-        "autoScalerProfile.okTotalUnreadyCount",
+        "okTotalUnreadyCount",
         |p| p.ok_total_unready_count.as_ref(),
         is_count,
     ),
+    ("scanInterval", |p| p.scan_interval.as_ref(), is_seconds),
     (
-        "autoScalerProfile.ScanInterval",
-        |p| p.scan_interval.as_ref(),
-        is_seconds,
-    ),
-    (
-        "autoScalerProfile.scaleDownDelayAfterAdd",
+        "scaleDownDelayAfterAdd",
         |p| p.scale_down_delay_after_add.as_ref(),
         is_minutes,
     ),
     (
-        "autoScalerProfile.ScaleDownDelayAfterDelete",
+        "scaleDownDelayAfterDelete",
         |p| p.scale_down_delay_after_delete.as_ref(),
         is_seconds,
     ),
     (
-        "autoScalerProfile.scaleDownDelayAfterFailure",
+        "scaleDownDelayAfterFailure",
         |p| p.scale_down_delay_after_failure.as_ref(),
         is_minutes,
     ),
     (
-        "autoScalerProfile.scaleDownUnneededTime",
+        "scaleDownUnneededTime",
         |p| p.scale_down_unneeded_time.as_ref(),
         is_minutes,
     ),
     (
-        "autoScalerProfile.scaleDownUnreadyTime",
+        "scaleDownUnreadyTime",
         |p| p.scale_down_unready_time.as_ref(),
         is_minutes,
     ),
     (
-        "autoscalerProfile.scaleDownUtilizationThreshold",
+        "scaleDownUtilizationThreshold",
         |p| p.scale_down_utilization_threshold.as_ref(),
         is_fraction,
     ),
@@ -141,11 +137,12 @@ pub fn validate(root: &Path, class: &ControlPlaneClass) -> Vec<FieldError> {
     let Some(profile) = &class.autoscaler_profile else {
         return Vec::new();
     };
+    let path = root.child("autoscalerProfile");
     CHECKS
         .iter()
         .filter_map(|(name, value, is_right)| {
             let value = value(profile).filter(|value| !is_right(value))?;
-            Some(FieldError::invalid(&root.child(name), value.as_str(), PROBLEM))
+            Some(FieldError::invalid(&path.child(name), value.as_str(), PROBLEM))
         })
         .collect()
 }

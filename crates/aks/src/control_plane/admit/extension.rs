@@ -18,34 +18,35 @@ pub fn validate(path: &Path, extensions: &[Extension]) -> Vec<FieldError> {
                 extension.name.as_str(),
             ));
         }
+        let at = path.index(index);
         let raises_itself = extension.auto_upgrade_minor_version.unwrap_or(true);
         if extension.version.is_some() && raises_itself {
             errors.push(FieldError::forbidden(
-                &path.child("Version"),
+                &at.child("version"),
                 "Version must not be given if AutoUpgradeMinorVersion is true (or not provided, as it is true by default)",
             ));
         }
         if extension.release_train.is_some() && !raises_itself {
             errors.push(FieldError::forbidden(
-                &path.child("ReleaseTrain"),
+                &at.child("releaseTrain"),
                 "ReleaseTrain must not be given if AutoUpgradeMinorVersion is false",
             ));
         }
         let Some(scope) = &extension.scope else { continue };
         let release = scope.release_namespace.as_deref().unwrap_or_default();
         let target = scope.target_namespace.as_deref().unwrap_or_default();
-        let at = path.child("Scope");
+        let at = at.child("scope");
         match scope.scope_type.as_str() {
             "Cluster" => {
                 if release.is_empty() {
                     errors.push(FieldError::required(
-                        &at.child("ReleaseNamespace"),
+                        &at.child("releaseNamespace"),
                         "ReleaseNamespace must be provided if Scope is Cluster",
                     ));
                 }
                 if !target.is_empty() {
                     errors.push(FieldError::forbidden(
-                        &at.child("TargetNamespace"),
+                        &at.child("targetNamespace"),
                         "TargetNamespace can only be given if Scope is Namespace",
                     ));
                 }
@@ -53,13 +54,13 @@ pub fn validate(path: &Path, extensions: &[Extension]) -> Vec<FieldError> {
             "Namespace" => {
                 if target.is_empty() {
                     errors.push(FieldError::required(
-                        &at.child("TargetNamespace"),
+                        &at.child("targetNamespace"),
                         "TargetNamespace must be provided if Scope is Namespace",
                     ));
                 }
                 if !release.is_empty() {
                     errors.push(FieldError::forbidden(
-                        &at.child("ReleaseNamespace"),
+                        &at.child("releaseNamespace"),
                         "ReleaseNamespace can only be given if Scope is Cluster",
                     ));
                 }

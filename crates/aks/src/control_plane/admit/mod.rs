@@ -64,13 +64,7 @@ pub fn validate(plane: &AzureManagedControlPlane, fact: &ClusterNetworkFact) -> 
     errors.extend(network::plugin_mode(&root, class));
     errors.extend(access::dns_prefix(&plane.spec));
     errors.extend(access::local_accounts(&root, class));
-    errors.extend(shared(
-        &root,
-        class,
-        &plane.name_any(),
-        fact,
-        &root.child("aksExtensions"),
-    ));
+    errors.extend(shared(&root, class, &plane.name_any(), fact));
     errors.extend(fleet_member(&root, class.fleets_member.as_ref()));
     // Not of a template, where a class's patches may still have to put the words.
     errors.extend(names::place(&root, class));
@@ -105,7 +99,6 @@ pub(crate) fn shared(
     class: &ControlPlaneClass,
     name: &str,
     fact: &ClusterNetworkFact,
-    extensions: &Path,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if !VERSION.is_match(&class.version) {
@@ -120,13 +113,13 @@ pub(crate) fn shared(
     let lower = name.to_lowercase();
     if lower.contains("microsoft") || lower.contains("windows") {
         errors.push(FieldError::invalid(
-            &Path::new("name").child("Name"),
+            &Path::new("metadata").child("name"),
             name,
             "cluster name is invalid because 'MICROSOFT' and 'WINDOWS' can't be used as either a whole word or a substring in the name",
         ));
     }
     errors.extend(autoscaler::validate(root, class));
-    errors.extend(extension::validate(extensions, &class.extensions));
+    errors.extend(extension::validate(&root.child("extensions"), &class.extensions));
     errors.extend(security::validate(root, class));
     errors.extend(network::policy_and_dataplane(root, class));
     errors.extend(access::api_server(root, class));
@@ -157,7 +150,7 @@ fn fleet_member(root: &Path, member: Option<&FleetMember>) -> Option<FieldError>
     let name = member?.name.as_deref().filter(|name| !name.is_empty())?;
     (!MEMBER.is_match(name)).then(|| {
         FieldError::invalid(
-            &root.child("fleetsMember").child("Name"),
+            &root.child("fleetsMember").child("name"),
             name,
             format!("Name must match {MEMBER_PATTERN}"),
         )

@@ -68,14 +68,14 @@ pub fn load_balancer(root: &Path, class: &ControlPlaneClass) -> Vec<FieldError> 
     };
     let path = root.child("loadBalancerProfile");
     let mut errors: Vec<FieldError> = [
-        ("ManagedOutboundIPs", profile.managed_outbound_ips, 1, 100),
+        ("managedOutboundIPs", profile.managed_outbound_ips, 1, 100),
         (
-            "AllocatedOutboundPorts",
+            "allocatedOutboundPorts",
             profile.allocated_outbound_ports,
             0,
             64000,
         ),
-        ("IdleTimeoutInMinutes", profile.idle_timeout_in_minutes, 4, 120),
+        ("idleTimeoutInMinutes", profile.idle_timeout_in_minutes, 4, 120),
     ]
     .into_iter()
     .filter_map(|(name, value, least, most)| {
@@ -114,7 +114,7 @@ pub fn virtual_network(root: &Path, class: &ControlPlaneClass) -> Vec<FieldError
     let outer = Range::parse(&network.cidr_block);
     if outer.is_none() {
         errors.push(FieldError::invalid(
-            &path.child("CIDRBlock"),
+            &path.child("cidrBlock"),
             network.cidr_block.as_str(),
             "pre-existing virtual networks CIDR block is invalid",
         ));
@@ -122,7 +122,7 @@ pub fn virtual_network(root: &Path, class: &ControlPlaneClass) -> Vec<FieldError
     let inner = Range::parse(&network.subnet.cidr_block);
     if inner.is_none() {
         errors.push(FieldError::invalid(
-            &path.child("Subnet").child("CIDRBlock"),
+            &path.child("subnet").child("cidrBlock"),
             network.subnet.cidr_block.as_str(),
             "pre-existing subnets CIDR block is invalid",
         ));
@@ -131,7 +131,7 @@ pub fn virtual_network(root: &Path, class: &ControlPlaneClass) -> Vec<FieldError
         && !outer.contains(inner.address)
     {
         errors.push(FieldError::invalid(
-            &path.child("CIDRBlock"),
+            &path.child("cidrBlock"),
             network.cidr_block.as_str(),
             "pre-existing virtual networks CIDR block should contain the subnet CIDR block",
         ));
@@ -149,7 +149,7 @@ pub fn cluster_network(root: &Path, class: &ControlPlaneClass, fact: &ClusterNet
             return class
                 .dns_service_ip
                 .as_deref()
-                .map(|address| dns_address(&network, address).1)
+                .map(|address| dns_address(root, address).1)
                 .unwrap_or_default();
         }
         ClusterNetworkFact::Unreadable(problem) => {
@@ -173,16 +173,17 @@ pub fn cluster_network(root: &Path, class: &ControlPlaneClass, fact: &ClusterNet
         ""
     };
     if let Some(address) = class.dns_service_ip.as_deref() {
-        errors.extend(dns_service(&network, &service_ranges, service_range, address));
+        errors.extend(dns_service(root, &service_ranges, service_range, address));
     }
+    let subnet = root.child("virtualNetwork").child("subnet");
     errors.extend(private_endpoints(
-        &root.child("VirtualNetwork.Subnet.PrivateEndpoints"),
+        &subnet.child("privateEndpoints"),
         &class.virtual_network.subnet,
     ));
     errors
 }
 
-fn dns_service(network: &Path, ranges: &Path, range: &str, address: &str) -> Vec<FieldError> {
+fn dns_service(root: &Path, ranges: &Path, range: &str, address: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let parsed = Range::parse(range);
     if range.is_empty() {
@@ -197,7 +198,7 @@ fn dns_service(network: &Path, ranges: &Path, range: &str, address: &str) -> Vec
             format!("failed to parse cluster service cidr: invalid CIDR address: {range}"),
         ));
     }
-    let (ip, problems) = dns_address(network, address);
+    let (ip, problems) = dns_address(root, address);
     if let (Some(ip), Some(range_parsed)) = (ip, parsed)
         && !range_parsed.contains(ip)
     {
@@ -212,8 +213,8 @@ fn dns_service(network: &Path, ranges: &Path, range: &str, address: &str) -> Vec
 }
 
 /// What can be told of the address of cluster DNS without its range.
-fn dns_address(network: &Path, address: &str) -> (Option<IpAddr>, Vec<FieldError>) {
-    let path = network.child("services").child("dnsServiceIP");
+fn dns_address(root: &Path, address: &str) -> (Option<IpAddr>, Vec<FieldError>) {
+    let path = root.child("dnsServiceIP");
     let problem = |detail: &str| vec![FieldError::invalid(&path, address, detail)];
     match address.parse::<IpAddr>() {
         Err(_) => (None, problem("must be a valid IP address")),

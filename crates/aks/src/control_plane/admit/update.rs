@@ -222,7 +222,7 @@ pub fn validate(
     }
     errors.extend(aad_update(&root, old_class, new_class));
     errors.extend(local_accounts(&root, old_class, new_class));
-    errors.extend(upgrade_channel(old_class, new_class));
+    errors.extend(upgrade_channel(&root, old_class, new_class));
     errors.extend(downgraded(&root, old, new));
     errors.extend(auto_upgraded(&root, old, new));
     let issuer = |class: &ControlPlaneClass| {
@@ -268,7 +268,7 @@ fn local_accounts(root: &Path, old: &ControlPlaneClass, new: &ControlPlaneClass)
     }
 }
 
-fn upgrade_channel(old: &ControlPlaneClass, new: &ControlPlaneClass) -> Option<FieldError> {
+fn upgrade_channel(root: &Path, old: &ControlPlaneClass, new: &ControlPlaneClass) -> Option<FieldError> {
     let channel = |class: &ControlPlaneClass| {
         class
             .auto_upgrade_profile
@@ -278,9 +278,7 @@ fn upgrade_channel(old: &ControlPlaneClass, new: &ControlPlaneClass) -> Option<F
     let before = channel(old)?;
     channel(new).is_none().then(|| {
         FieldError::invalid(
-            &Path::new("Spec")
-                .child("AutoUpgradeProfile")
-                .child("UpgradeChannel"),
+            &root.child("autoUpgradeProfile").child("upgradeChannel"),
             before,
             "field cannot be set to nil, to disable auto upgrades set the channel to none.",
         )

@@ -254,7 +254,7 @@ fn kubelet(path: &Path, config: &KubeletConfig) -> Option<FieldError> {
         .filter(|period| !period.ends_with("ms"))
     {
         return Some(FieldError::invalid(
-            &path.child("CPUfsQuotaPeriod"),
+            &path.child("cpuCfsQuotaPeriod"),
             period,
             "must be a string value in milliseconds with a 'ms' suffix, e.g., '100ms'",
         ));
@@ -263,7 +263,7 @@ fn kubelet(path: &Path, config: &KubeletConfig) -> Option<FieldError> {
         && low > high
     {
         return Some(FieldError::invalid(
-            &path.child("ImageGcLowThreshold"),
+            &path.child("imageGcLowThreshold"),
             low,
             format!(
                 "must not be greater than ImageGcHighThreshold, ImageGcLowThreshold={low}, ImageGcHighThreshold={high}"
@@ -275,7 +275,7 @@ fn kubelet(path: &Path, config: &KubeletConfig) -> Option<FieldError> {
         .iter()
         .find(|name| !SYSCTL.is_match(name))?;
     Some(FieldError::invalid(
-        &path.child("AllowedUnsafeSysctls"),
+        &path.child("allowedUnsafeSysctls"),
         json!(config.allowed_unsafe_sysctls),
         format!("{refused} is not a supported AllowedUnsafeSysctls configuration"),
     ))
@@ -287,7 +287,7 @@ fn linux(path: &Path, config: &LinuxOsConfig, kubelet: Option<&KubeletConfig>) -
         && kubelet.and_then(|kubelet| kubelet.fail_swap_on).unwrap_or(true)
     {
         errors.push(FieldError::invalid(
-            &path.child("SwapFileSizeMB"),
+            &path.child("swapFileSizeMB"),
             size,
             "KubeletConfig.FailSwapOn must be set to false to enable swap file on nodes",
         ));
@@ -297,7 +297,7 @@ fn linux(path: &Path, config: &LinuxOsConfig, kubelet: Option<&KubeletConfig>) -
         .as_ref()
         .and_then(|sysctls| sysctls.net_ipv4_ip_local_port_range.as_deref());
     let Some(ports) = ports else { return errors };
-    let path = path.child("NetIpv4IpLocalPortRange");
+    let path = path.child("sysctls").child("netIpv4IPLocalPortRange");
     if !PORTS.is_match(ports) {
         errors.push(FieldError::invalid(
             &path,
@@ -316,21 +316,21 @@ fn linux(path: &Path, config: &LinuxOsConfig, kubelet: Option<&KubeletConfig>) -
     );
     if !(1024..=60999).contains(&first) {
         errors.push(FieldError::invalid(
-            &path.child("First"),
+            &path,
             ports,
             format!("first port of NetIpv4IpLocalPortRange={first} must be in between [1024 - 60999]"),
         ));
     }
     if !(32768..=65000).contains(&last) {
         errors.push(FieldError::invalid(
-            &path.child("Last"),
+            &path,
             ports,
             format!("last port of NetIpv4IpLocalPortRange={last} must be in between [32768 -65000]"),
         ));
     }
     if first > last {
         errors.push(FieldError::invalid(
-            &path.child("First"),
+            &path,
             ports,
             format!(
                 "first port of NetIpv4IpLocalPortRange={first} cannot be greater than last port of NetIpv4IpLocalPortRange={last}"
