@@ -1,5 +1,5 @@
-//! What core and a MachineHealthCheck do to Machines: own their configs, hand over bootstrap data, tell their nodes,
-//! judge, update in place and delete them.
+//! What core and a MachineHealthCheck do to Machines: own their configs and infrastructure, copy what that says, hand over
+//! bootstrap data, tell their nodes, judge, update in place and delete them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -95,9 +95,12 @@ impl FakeCore {
     async fn reconcile_machine(&self, objects: &[Value], machine: &Value) {
         let machine_name = name(machine);
         self.hold(machine, "machine.cluster.x-k8s.io").await;
-        let config = referenced(objects, machine, "/spec/bootstrap/configRef");
-        if let Some(config) = config {
-            let cluster = machine["spec"]["clusterName"].as_str().unwrap_or_default();
+        let cluster = machine["spec"]["clusterName"].as_str().unwrap_or_default();
+        if let Some(infrastructure) = referenced(objects, machine, "/spec/infrastructureRef") {
+            self.own(infrastructure, machine, cluster).await;
+            self.learn(machine, infrastructure).await;
+        }
+        if let Some(config) = referenced(objects, machine, "/spec/bootstrap/configRef") {
             self.own(config, machine, cluster).await;
             self.boot(machine, config).await;
         }
@@ -122,6 +125,19 @@ impl FakeCore {
             let version = machine["spec"]["version"].as_str().unwrap_or_default();
             self.hosts.upgrade(machine_name, version);
         }
+    }
+
+    /// Copies what the contract lets core copy from the infrastructure, once it is provisioned.
+    async fn learn(&self, machine: &Value, infrastructure: &Value) {
+        let provisioned = &infrastructure["status"]["initialization"]["provisioned"];
+        if *provisioned != true || machine["status"]["initialization"]["infrastructureProvisioned"] == true {
+            return;
+        }
+        let id = &infrastructure["spec"]["providerID"];
+        merge(&self.server, machine, json!({"spec": {"providerID": id}})).await;
+        let learnt = json!({"initialization": {"infrastructureProvisioned": true},
+            "addresses": infrastructure["status"]["addresses"]});
+        merge_status(&self.server, machine, learnt).await;
     }
 
     /// Hands the bootstrap data over to the host, once.
@@ -191,6 +207,14 @@ impl FakeCore {
         self.hosts
             .destroy(name(machine), control_plane.is_none_or(is_deleting));
         self.settings.lock().unhealthy_since.remove(name(machine));
+        // What its provider holds goes before the Machine.
+        let infrastructure = referenced(objects, machine, "/spec/infrastructureRef");
+        if let Some(held) = infrastructure.filter(|one| !one["metadata"]["finalizers"].is_null()) {
+            if !is_deleting(held) {
+                delete(&self.server, held).await;
+            }
+            return;
+        }
         self.release(machine).await;
         for object in owned(objects, machine) {
             delete(&self.server, object).await;
