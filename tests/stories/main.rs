@@ -27,6 +27,7 @@ mod k3s_move;
 mod k3s_takeover;
 mod packaged_manager;
 mod real_k3s;
+mod real_k3s_quorum;
 mod stock_kubeadm_control_plane;
 mod stock_machine_deployment;
 mod support;

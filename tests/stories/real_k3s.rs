@@ -79,15 +79,15 @@ impl Tier for Real {
 }
 
 /// A fleet of real servers, and nobody else's until it is dropped.
-struct RealFleet {
-    fleet: Fleet,
-    hosts: Arc<RealK3s>,
-    versions: Vec<String>,
-    _alone: MutexGuard<'static, ()>,
+pub struct RealFleet {
+    pub fleet: Fleet,
+    pub hosts: Arc<RealK3s>,
+    pub versions: Vec<String>,
+    pub _alone: MutexGuard<'static, ()>,
 }
 
 /// A fleet where the environment names enough minor versions that follow each other, and the machine allows it.
-async fn real(name: &str, minors: usize) -> Result<Option<RealFleet>> {
+pub async fn real(name: &str, minors: usize) -> Result<Option<RealFleet>> {
     let releases = Releases::from_environment()?;
     let versions: Vec<String> = releases
         .upgrades()
@@ -126,7 +126,7 @@ async fn real(name: &str, minors: usize) -> Result<Option<RealFleet>> {
 
 /// Every server's node comes to carry what k3s' own controllers write: a promoted learner is called a voter one look of
 /// etcd's leader after its promotion.
-async fn nodes_become_voters(fleet: &Fleet) -> Result<()> {
+pub async fn nodes_become_voters(fleet: &Fleet) -> Result<()> {
     let nodes: Api<Node> = Api::all(fleet.workload().await?);
     for server in fleet.servers().await? {
         let name = server.data["status"]["nodeRef"]["name"]

@@ -19,6 +19,7 @@ use slipway_k3s_sim::Config;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{UnixDatagram, unix::pipe},
+    sync::watch,
     task::JoinSet,
 };
 
@@ -47,6 +48,8 @@ pub struct Machine {
     cable: String,
     power: Mutex<Option<Power>>,
     state: Mutex<State>,
+    /// Whether its cable is plugged in.
+    connected: watch::Sender<bool>,
 }
 
 /// What ends when the power does.
@@ -96,6 +99,7 @@ impl Machine {
             cable: format!("cable{number}"),
             power: Mutex::default(),
             state: Mutex::default(),
+            connected: watch::Sender::new(true),
         })
     }
 
@@ -234,6 +238,25 @@ impl Machine {
         power.process.kill();
     }
 
+    /// Pulls the cable out of the switch, or plugs it in again: the host runs on and reaches no other host. What stands in
+    /// for its kubelet is silent meanwhile.
+    pub fn connect(&self, site: &Site, connected: bool) -> io::Result<()> {
+        let state = if connected { "up" } else { "down" };
+        let namespace = format!("--net={}", site.switch.namespace().display());
+        let set = std::process::Command::new(program("nsenter")?)
+            .args([&namespace, "ip", "link", "set", &self.cable, state])
+            .output()?;
+        if !set.status.success() {
+            return Err(io::Error::other(format!(
+                "the cable of {} cannot be set {state}: {}",
+                self.booting.name,
+                String::from_utf8_lossy(&set.stderr)
+            )));
+        }
+        self.connected.send_replace(connected);
+        Ok(())
+    }
+
     /// Everything that runs on it.
     pub fn processes(&self) -> Vec<u32> {
         let Ok(all) = fs::read_dir("/proc") else {
@@ -321,8 +344,10 @@ async fn attend(machine: Arc<Machine>, site: Arc<Site>, line: Line, process: u32
     };
     let mut requests = BufReader::new(line.requests).lines();
     let mut notification = [0; 512];
+    let mut connected = attendant.machine.connected.subscribe();
     loop {
         tokio::select! {
+            Ok(()) = connected.changed() => attendant.cable_changed(),
             request = requests.next_line() => match request {
                 Ok(Some(request)) => attendant.hear(&request).await,
                 _ => return,
@@ -396,9 +421,26 @@ impl Attendant {
 
     async fn server_is_up(&mut self) {
         self.answer_if_asked("ready").await;
+        self.is_up();
+        self.serve();
+    }
+
+    fn cable_changed(&mut self) {
+        if !*self.machine.connected.borrow() {
+            self.kubelet.abort_all();
+            self.site.balancer.down(&self.machine.booting.name);
+        } else if self.machine.is_up() {
+            self.serve();
+        }
+    }
+
+    /// Lets a server that is up into the endpoint, with a kubelet beside it.
+    fn serve(&mut self) {
+        if !*self.machine.connected.borrow() {
+            return;
+        }
         let address = SocketAddr::from((self.machine.address, PORT));
         self.site.balancer.up(&self.machine.booting.name, address);
-        self.is_up();
         self.kubelet.abort_all();
         let endpoint = format!("https://{}", self.site.endpoint);
         let started = self.machine.config().and_then(|config| {

@@ -163,6 +163,15 @@ impl RealK3s {
         machine.map_or_else(Vec::new, |machine| machine.processes())
     }
 
+    /// Pulls the network cable of a host, or plugs it in again.
+    pub fn connect(&self, cluster: &str, host: &str, connected: bool) -> io::Result<()> {
+        let place = self.known(cluster);
+        let found = place.and_then(|place| Some((place.machine(host)?, Arc::clone(&place.site))));
+        let (machine, site) = found
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no host {host}")))?;
+        machine.connect(&site, connected)
+    }
+
     /// What a file on the disk of a host holds.
     pub fn read(&self, cluster: &str, host: &str, path: &str) -> io::Result<String> {
         let machine = self.known(cluster).and_then(|place| place.machine(host));
