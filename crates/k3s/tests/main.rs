@@ -16,6 +16,8 @@ mod healing;
 mod hostile_userdata;
 mod in_place;
 mod judgement;
+mod missing_template;
+mod moved_away;
 mod plans;
 mod quorum;
 mod rollout;

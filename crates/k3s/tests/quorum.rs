@@ -55,7 +55,7 @@ fn no_write_costs_quorum_over_random_schedules() {
         count.failures[..count.failures.len().min(5)].join("\n\n")
     );
     assert_eq!(count.schedules, schedules);
-    assert_eq!(count.converged + count.beyond_recovery, schedules);
+    assert_eq!(count.converged, schedules);
     assert_eq!(count.verdicts.living_removed, 0);
     assert_eq!(count.verdicts.losses(Cause::Ours), 0);
     assert_eq!(count.verdicts.unsafe_writes(Cause::Ours), 0);
@@ -72,8 +72,6 @@ struct Count {
     converged: u64,
     /// Those that were without quorum until the hosts that faults took had their power back.
     power_came_back: u64,
-    /// Those of them whose quorum went with a host that joined again while nobody could ask: nothing restores it.
-    beyond_recovery: u64,
     verdicts: Verdicts,
     failures: Vec<String>,
 }
@@ -87,7 +85,6 @@ impl Count {
         self.taken_over += other.taken_over;
         self.converged += other.converged;
         self.power_came_back += other.power_came_back;
-        self.beyond_recovery += other.beyond_recovery;
         self.verdicts.add(other.verdicts);
         self.failures.extend(other.failures);
     }
@@ -101,8 +98,8 @@ impl std::fmt::Display for Count {
             "{} converged, {} of them after power came back; {} operations judged, {} unsafe by our doing; {} members \
              removed, {} of them living and to stay; quorum lost {} times: {} by faults alone, {} by a fault during a safe \
              change, {} by our doing; where no evidence could be had in time: {} unsafe writes and {} losses to a fault \
-             between answer and write, {} and {} to one whose lease was still fresh; of {} planes that another provider \
-             made, {} lost quorum to a host that joined again while nobody could ask, {} for good",
+             between answer and write, {} and {} to one whose lease was renewed after the question; {} planes were another \
+             provider's",
             self.converged,
             self.power_came_back,
             verdicts.writes,
@@ -118,8 +115,6 @@ impl std::fmt::Display for Count {
             verdicts.unsafe_writes(Cause::LeaseFresh),
             verdicts.losses(Cause::LeaseFresh),
             self.taken_over,
-            verdicts.losses(Cause::RejoinedUnasked),
-            self.beyond_recovery,
         )
     }
 }
@@ -151,9 +146,7 @@ fn schedule(seed: u64, count: &mut Count) {
         + world.verdicts.living_removed;
     let settled = world.is_settled();
     count.converged += u64::from(settled);
-    let beyond_recovery = !settled && taken_over && world.verdicts.losses(Cause::RejoinedUnasked) > 0;
-    count.beyond_recovery += u64::from(beyond_recovery);
-    if !(settled || beyond_recovery) || ours > 0 {
+    if !settled || ours > 0 {
         let last = {
             let observed = world.observed();
             slipway_k3s::control_plane::plan::plan(&observed, world.now())

@@ -23,8 +23,6 @@ pub enum Cause {
     /// Neither servers nor kubelets could be asked, and the lease of a server that had just died was still fresh, or that
     /// of one that had just come back not yet renewed.
     LeaseFresh,
-    /// A host on its way out that another provider made joined again, and until it was gone the cluster could not be asked.
-    RejoinedUnasked,
     Ours,
 }
 
@@ -223,10 +221,18 @@ impl World {
                 .is_some_and(|since| age(*since, now) <= self.model.timing.lease)
         };
         let taken_is_back = self.taken_by(action).is_some_and(|host| is_back(&host));
+        // One that was lost before the servers were asked is no excuse.
+        let question = self
+            .question
+            .as_ref()
+            .filter(|question| question.operation == action.to_string());
+        let asked_at = question.map(|question| question.asked_at);
+        let lost_since = |missing: &Missing| {
+            age(missing.since, now) <= LEASE_OVERDUE
+                && asked_at.is_none_or(|asked_at| missing.since >= asked_at)
+        };
         let fresh = |missing: &Missing| {
-            lease_only
-                && (taken_is_back
-                    || (self.faulty.contains_key(&missing.host) && age(missing.since, now) <= LEASE_OVERDUE))
+            lease_only && (taken_is_back || (self.faulty.contains_key(&missing.host) && lost_since(missing)))
         };
         let just_struck = |missing: &Missing| struck.is_some_and(|strike| strike.host == missing.host);
         let is_race = || struck.is_some_and(Strike::is_race);
@@ -299,9 +305,6 @@ impl World {
             // The only server restarts for its update, as the plan says.
             return;
         }
-        let gone = by_us
-            .iter()
-            .find(|member| !self.model.hosts.contains_key(&member.host));
         let cause = if let Some(cause) = self.outstanding {
             cause
         } else if after == FAULT {
@@ -312,14 +315,7 @@ impl World {
                 Cause::FaultInChange
             }
         } else {
-            match gone {
-                Some(member)
-                    if self.last_asked <= member.joined_at && self.of_another.contains(&member.host) =>
-                {
-                    Cause::RejoinedUnasked
-                }
-                _ => Cause::Ours,
-            }
+            Cause::Ours
         };
         self.log.push(format!(
             "{} LOST ({cause:?}) after {after}: {} of {} voters are there, away {:?}",

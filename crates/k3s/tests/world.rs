@@ -11,10 +11,10 @@ use slipway_k3s::{
     api::RolloutStrategyType,
     bootstrap::rejoin,
     control_plane::{
-        liveness::{Kubelet, Lease, Probe},
+        liveness::{ADDRESS_KNOWN, Kubelet, Lease, Probe},
         observed::{
             ClusterFacts, Desired, HealthCheck, Hooks, InPlace, InPlaceAnswer, Member, Node, Observed,
-            Outdated, RemediationLimits, RemediationRecord, Server, View, VoterCondition, Workload,
+            Outdated, Question, RemediationLimits, RemediationRecord, Server, View, VoterCondition, Workload,
         },
         orphan::Ledger,
         plan::{Action, Plan, Why, plan},
@@ -67,6 +67,7 @@ pub struct World {
     /// Since when the present process watches leases, and what it remembers.
     watching_since: Timestamp,
     silent: BTreeMap<String, Timestamp>,
+    answered: BTreeSet<String>,
     orphans: Ledger,
     machine_of: BTreeMap<String, String>,
     /// Hosts that faults took, and since when.
@@ -84,11 +85,10 @@ pub struct World {
     pub(super) outstanding: Option<Cause>,
     /// A verdict against us is counted, and does not end the test.
     pub counts_verdicts: bool,
-    /// When the cluster last answered a reconcile.
-    pub(super) last_asked: Timestamp,
     pub(super) had_quorum: bool,
     again_in: Option<Duration>,
     answers: BTreeMap<String, InPlaceAnswer>,
+    pub(super) question: Option<Question>,
     serial: u32,
     pub log: Vec<String>,
     pub next_fails: u32,
@@ -125,6 +125,7 @@ impl World {
             slow_boot: SignedDuration::from_secs(45),
             watching_since: now,
             silent: BTreeMap::new(),
+            answered: BTreeSet::new(),
             orphans: Ledger::default(),
             machine_of: BTreeMap::new(),
             faulty: BTreeMap::new(),
@@ -135,10 +136,10 @@ impl World {
             verdicts: Verdicts::default(),
             outstanding: None,
             counts_verdicts: false,
-            last_asked: now,
             had_quorum: false,
             again_in: None,
             answers: BTreeMap::new(),
+            question: None,
             serial: 0,
             log: Vec::new(),
             next_fails: 0,
@@ -178,9 +179,6 @@ impl World {
     pub fn observed(&mut self) -> Observed {
         let reachable = self.model.has_quorum() && !self.glitch;
         let now = self.model.now;
-        if reachable {
-            self.last_asked = now;
-        }
         let names: Vec<String> = self.machines.keys().cloned().collect();
         let servers: Vec<Server> = names.iter().map(|name| self.server(name)).collect();
         let workload = if reachable {
@@ -233,6 +231,7 @@ impl World {
             workers: 0,
             workload,
             in_place_answers: self.answers.clone(),
+            question: self.question.clone(),
         }
     }
 
@@ -297,10 +296,16 @@ impl World {
         };
         if answer.is_some() {
             self.silent.remove(name);
+            self.answered.insert(name.to_owned());
         }
         let now = self.model.now;
-        answer.unwrap_or_else(|| Probe::NoAnswer {
-            since: *self.silent.entry(name.to_owned()).or_insert(now),
+        answer.unwrap_or_else(|| {
+            let since = *self.silent.entry(name.to_owned()).or_insert(now);
+            let known = SignedDuration::try_from(ADDRESS_KNOWN).expect("a time");
+            Probe::NoAnswer {
+                since,
+                answered_before: self.answered.contains(name) && now.duration_since(since) < known,
+            }
         })
     }
 
@@ -344,6 +349,7 @@ impl World {
                 .collect(),
             has_bootstrap_data: true,
             removal_asked: machine.removal_asked,
+            stays_out: !self.of_another.contains(name),
             probe,
         }
     }
@@ -352,8 +358,10 @@ impl World {
     pub fn restart_manager(&mut self) {
         self.watching_since = self.now();
         self.silent.clear();
+        self.answered.clear();
         self.orphans = Ledger::default();
         self.answers.clear();
+        self.question = None;
     }
 
     /// Observes, plans and acts once; every write is judged.
@@ -392,6 +400,9 @@ impl World {
             }
             self.judge_write(action, struck.as_ref());
             self.act(action);
+            if action.is_operation() {
+                self.question = None;
+            }
             self.judge_quorum(&told);
             assert!(
                 voters == 0 || self.model.voters() > 0 || self.deleting,
@@ -497,6 +508,12 @@ impl World {
                 }
             }
             Action::ForgetRemediation => self.remediation = None,
+            Action::AskServers { operation } => {
+                self.question = Some(Question {
+                    operation: operation.clone(),
+                    asked_at: now,
+                });
+            }
             Action::AskInPlace { machine } => {
                 self.answers.insert(machine.clone(), self.in_place.clone());
             }
@@ -568,6 +585,9 @@ impl World {
                     }
                 } else if !self.initialized && self.model.members.is_empty() {
                     self.model.initialize(&name, &version);
+                    if self.made_by_another {
+                        self.of_another.insert(name.clone());
+                    }
                     self.initialized = true;
                 } else if self.model.join(&name, &version)
                     && let Some(host) = self.model.hosts.get_mut(&name)

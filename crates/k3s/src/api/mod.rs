@@ -38,9 +38,11 @@ pub const INITIALIZED_ANNOTATION: &str = "controlplane.cluster.x-k8s.io/kthrees-
 
 /// The hook that keeps a deleted server's host until its etcd member has left. On every server from creation.
 pub const PRE_TERMINATE_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/k3s-cleanup";
-/// The key cluster-api-k3s uses for the same, with the value [`LEGACY_HOOK_VALUE`].
 /// On a Machine that is being deleted: the etcd member that was asked to leave for it.
 pub const MEMBER_REMOVAL_ANNOTATION: &str = "kthrees.controlplane.cluster.x-k8s.io/member-removal";
+/// On a Machine that we made: its userdata keeps k3s from joining etcd again before its host is gone.
+pub const STAYS_OUT_ANNOTATION: &str = "kthrees.controlplane.cluster.x-k8s.io/stays-out-of-etcd";
+/// The key cluster-api-k3s uses for the hook, with the value [`LEGACY_HOOK_VALUE`].
 pub const LEGACY_PRE_TERMINATE_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";
 pub const LEGACY_HOOK_VALUE: &str = "k3s";
 

@@ -28,7 +28,7 @@ use super::{
     health,
     last_read::LastRead,
     observe::{self, Known, Snapshot, Source},
-    observed::InPlaceAnswer,
+    observed::{InPlaceAnswer, Question},
     plan::Action,
     status, upkeep,
     workload::Workloads,
@@ -63,6 +63,7 @@ struct Memory {
     reads: Reads,
     answers: Mutex<HashMap<ObjectKey, Answers>>,
     last_reads: Mutex<HashMap<ObjectKey, LastRead>>,
+    questions: Mutex<HashMap<ObjectKey, Question>>,
 }
 
 impl Memory {
@@ -71,6 +72,7 @@ impl Memory {
         self.reads.forget(key);
         self.answers.lock().remove(key);
         self.last_reads.lock().remove(key);
+        self.questions.lock().remove(key);
     }
 
     fn count_held(self: &Arc<Self>, metrics: &Metrics) {
@@ -83,6 +85,7 @@ impl Memory {
         count("k3s_secrets", |memory| memory.reads.len());
         count("k3s_update_answers", |memory| memory.answers.lock().len());
         count("k3s_last_reads", |memory| memory.last_reads.lock().len());
+        count("k3s_questions", |memory| memory.questions.lock().len());
     }
 }
 
@@ -241,11 +244,21 @@ impl Kind for ControlPlanes {
                 entry.0 = subject.object.metadata.generation;
                 entry.1.insert(machine.clone(), (context.clock.now(), answer));
             }
+            Action::AskServers { operation } => {
+                let question = Question {
+                    operation: operation.clone(),
+                    asked_at: context.clock.now(),
+                };
+                self.memory.questions.lock().insert(subject.key(), question);
+            }
             Action::UpdateInPlace { machine } => {
                 Box::pin(executor.update_in_place(machine)).await?;
                 self.memory.answers.lock().remove(&subject.key());
             }
             action => Box::pin(executor.act(action)).await?,
+        }
+        if action.is_operation() {
+            self.memory.questions.lock().remove(&subject.key());
         }
         let writes = action.is_operation() || matches!(action, Action::AskInPlace { .. });
         Ok(if writes { READ_AGAIN } else { Outcome::Done })
@@ -304,7 +317,12 @@ impl ControlPlanes {
         answers: &BTreeMap<String, InPlaceAnswer>,
         context: &Context,
     ) -> Result<Option<Snapshot>, Error> {
-        let known = Known { subject, answers };
+        let question = self.memory.questions.lock().get(&subject.key()).cloned();
+        let known = Known {
+            subject,
+            answers,
+            question: question.as_ref(),
+        };
         Box::pin(observe::observe(
             source,
             known,

@@ -114,6 +114,9 @@ fn leave(server: &Server, member: &Member, observed: &Observed, now: Timestamp) 
         if quorum::voting_servers(observed, now, name) == 0 {
             return stuck("no other server is healthy".into());
         }
+        if let Some(why) = quorum::host_is_counted_on(observed, now, server).filter(|_| !server.is_going()) {
+            return stuck(why);
+        }
     }
     match orphan::remove(member, Some(name), observed, now) {
         Ok(action) => Progress::Act(action, format!("machine {name} is being deleted")),
@@ -131,7 +134,10 @@ fn without_member(server: &Server, view: &View, observed: &Observed, now: Timest
     let left = node
         .is_some_and(|node| node.member.is_some() || node.removed_member.is_some() || node.voter.is_some());
     if left || server.removal_asked {
-        return release("its etcd member has left");
+        return match quorum::host_is_counted_on(observed, now, server) {
+            None => release("its etcd member has left"),
+            Some(why) => Progress::Stuck(format!("machine {name} keeps its host: {why}")),
+        };
     }
     if !server.has_bootstrap_data {
         return release("its host has nothing to boot with and never joins etcd");
@@ -199,7 +205,7 @@ fn without_member(server: &Server, view: &View, observed: &Observed, now: Timest
 /// runs there.
 fn never_joins(server: &Server, observed: &Observed, now: Timestamp) -> bool {
     let silent =
-        matches!(&server.probe, Probe::NoAnswer { since } if health::age(*since, now) >= SILENT_HOST);
+        matches!(&server.probe, Probe::NoAnswer { since, .. } if health::age(*since, now) >= SILENT_HOST);
     silent
         && observed
             .servers

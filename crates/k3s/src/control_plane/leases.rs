@@ -6,10 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease as CoreLease;
-use kube::{
-    Api, Client,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::{Api, Client, runtime::watcher};
 use parking_lot::Mutex;
 use slipway_runtime::{Clock, ObjectKey, controller::Trigger};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -17,11 +14,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     health::age,
     liveness::{LEASE_EXPIRED, LEASE_OVERDUE, Lease},
+    retry,
 };
 
 const NAMESPACE: &str = "kube-node-lease";
 /// Past a limit by this much, so that whoever is requeued finds it passed.
 const MARGIN: Duration = Duration::from_secs(1);
+/// Leases are read besides when something is decided.
+const SLOWEST_RETRY: Duration = Duration::from_secs(30);
 
 struct Tracked {
     /// As the host's clock has it: only that it changes says something.
@@ -150,7 +150,7 @@ async fn watch(
 ) {
     let leases: Api<CoreLease> = Api::namespaced(client, NAMESPACE);
     let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
-    let mut stream = watcher(leases, config).default_backoff().boxed();
+    let mut stream = retry::watch(watcher(leases, config), SLOWEST_RETRY);
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,

@@ -13,6 +13,9 @@ use super::{
 
 /// A kubelet renews its lease every ten seconds: two in a row were missed.
 pub const LEASE_OVERDUE: Duration = Duration::from_secs(20);
+/// How long silence at an address where a server has answered speaks against it, however fresh its lease: after that the
+/// network is another one.
+pub const ADDRESS_KNOWN: Duration = Duration::from_mins(10);
 /// As long as a lease is valid: from then on the node controller stops trusting the kubelet too.
 pub const LEASE_EXPIRED: Duration = Duration::from_secs(40);
 
@@ -64,9 +67,10 @@ pub enum Probe {
     /// Something answers, and it is not ready.
     NotReady(String),
     /// No server of this cluster has answered there since then. The network may not lead there at all: a lease that is
-    /// renewed after that outweighs it.
+    /// renewed after that outweighs it, unless the server has answered there before.
     NoAnswer {
         since: Timestamp,
+        answered_before: bool,
     },
 }
 
@@ -162,7 +166,14 @@ pub fn of_node(node: &Node, probe: &Probe, now: Timestamp) -> Liveness {
         )),
         // Only a renewal after the silence began shows that the network does not lead there, and that the host lives.
         Some(lease) => match probe {
-            Probe::NoAnswer { since } if lease.silent_since <= *since => Liveness::NotYetKnown(format!(
+            // The network leads there, so the server came back from a silence and is silent again, or never came back.
+            Probe::NoAnswer {
+                since,
+                answered_before: true,
+            } => Liveness::Unknown(format!(
+                "the server of node {name} does not answer any more, since {since}"
+            )),
+            Probe::NoAnswer { since, .. } if lease.silent_since <= *since => Liveness::NotYetKnown(format!(
                 "the server of node {name} has not answered since {since}, and its lease was not renewed after that"
             )),
             _ => Liveness::Alive,

@@ -17,6 +17,7 @@ pub mod preflight;
 pub mod probe;
 pub mod quorum;
 pub mod remediation;
+mod retry;
 pub mod rollout;
 pub mod secrets;
 pub mod select;

@@ -32,6 +32,15 @@ pub struct Observed {
     pub workload: Workload,
     /// What the update extension answered for a server, asked with the present spec.
     pub in_place_answers: BTreeMap<String, InPlaceAnswer>,
+    /// What the servers were asked about last.
+    pub question: Option<Question>,
+}
+
+/// An operation that waits for the servers to be heard from, because nothing but their leases can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub operation: String,
+    pub asked_at: Timestamp,
 }
 
 /// What the user asks for.
@@ -107,6 +116,8 @@ pub struct Server {
     pub has_bootstrap_data: bool,
     /// Its member was asked to leave: once none is listed, it has left.
     pub removal_asked: bool,
+    /// Once its member is removed, its k3s does not join again before its host is gone.
+    pub stays_out: bool,
     /// What its own API answered, where a decision needed to know.
     pub probe: Probe,
 }

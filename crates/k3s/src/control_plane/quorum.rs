@@ -246,6 +246,20 @@ pub fn below_floor(observed: &Observed, now: Timestamp, server: &Server, member:
     })
 }
 
+/// Why a server whose k3s may join etcd again before its host is gone cannot be let go yet.
+pub fn host_is_counted_on(observed: &Observed, now: Timestamp, server: &Server) -> Option<String> {
+    if server.stays_out {
+        return None;
+    }
+    let projection = project(observed, now, MemberChange::HostGoes(&server.name))?;
+    (!projection.holds()).then(|| {
+        format!(
+            "another provider made it, so its k3s may join etcd again before its host is gone, and {projection}: one more \
+             server joins first"
+        )
+    })
+}
+
 /// The voters that are not the server's.
 fn other_voters<'view>(
     observed: &'view Observed,

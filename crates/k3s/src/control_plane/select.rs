@@ -10,9 +10,19 @@ use super::{
 };
 
 /// The server to take away: outdated ones the user marked, marked ones, outdated ones, any; in each group the unhealthy
-/// first, then from the fullest failure domain, then the oldest.
+/// first, then by who made them, then from the fullest failure domain, then the oldest.
 pub fn to_remove(observed: &Observed, now: Timestamp) -> Option<&Server> {
-    choose(observed, now, |_| true)
+    // Where several are too many, one of them was made so that those another provider made can go.
+    let one_more = several_too_many(observed) && observed.servers.iter().any(|server| !server.stays_out);
+    let joins = |server: &Server| !server.health_check.failed && !is_whole(server, observed, now);
+    choose(observed, now, |server| {
+        !(one_more && server.stays_out && joins(server))
+    })
+}
+
+fn several_too_many(observed: &Observed) -> bool {
+    let staying = observed.servers.iter().filter(|server| !server.is_deleting());
+    staying.count() > observed.desired.replicas + 1
 }
 
 /// The server to update in place: the same order, among those that are outdated.
@@ -26,6 +36,7 @@ fn choose(observed: &Observed, now: Timestamp, may: impl Fn(&Server) -> bool) ->
         .iter()
         .filter(|server| !server.is_deleting() && may(server))
         .collect();
+    // The last one too many is rather one of ours: it goes without another in its place.
     let groups: [&dyn Fn(&Server) -> bool; 4] = [
         &|server| server.delete_requested && server.is_outdated(),
         &|server| server.delete_requested,
@@ -40,6 +51,7 @@ fn choose(observed: &Observed, now: Timestamp, may: impl Fn(&Server) -> bool) ->
             .min_by_key(|server| {
                 (
                     is_whole(server, observed, now),
+                    server.stays_out == several_too_many(observed),
                     Reverse(domain_size(&candidates, server)),
                     server.created_at,
                     server.name.clone(),

@@ -386,7 +386,16 @@ fn conditions_of(
             conditions::MACHINES_READY,
             Severity::Warning,
             "NotReady",
-            &format!("machines that are not ready: {}", not_ready.join(", ")),
+            &format!(
+                "machines that are not ready: {}{}",
+                not_ready.join(", "),
+                // A server that is being deleted may keep its host for long: it is said what for.
+                waiting_suffix(if servers.iter().any(Server::is_deleting) {
+                    &waiting
+                } else {
+                    ""
+                })
+            ),
         )
     });
     let refused = !observed.foreign.is_empty()

@@ -11,11 +11,7 @@ use std::{
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node as CoreNode, Secret};
-use kube::{
-    Client, ResourceExt,
-    api::ListParams,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::{Client, ResourceExt, api::ListParams, runtime::watcher};
 use parking_lot::Mutex;
 use serde_json::Value;
 use slipway_capi::secret::{self, kubeconfig};
@@ -27,11 +23,13 @@ use slipway_runtime::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
+    health,
     leases::{Caller, Leases},
-    liveness::{Kubelet, Probe},
+    liveness::{ADDRESS_KNOWN, Kubelet, Probe},
     observed::{Member, Node, Server, VoterCondition, Workload},
     orphan::Ledger,
     probe::{self, Answer, Prober},
+    retry,
 };
 use crate::error::Error;
 
@@ -50,11 +48,15 @@ const MACHINE: &str = "cluster.x-k8s.io/machine";
 pub const PLACEHOLDER: &str = "kthrees.controlplane.cluster.x-k8s.io/placeholder";
 /// A cluster behind a dead route keeps nobody waiting for longer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
+/// A cluster that comes up or comes back is found this soon.
+const SLOWEST_RETRY: Duration = Duration::from_secs(12);
 
 /// What the watch has seen.
 #[derive(Default)]
 struct NodeCache {
     nodes: HashMap<String, Node>,
+    /// A list that is under way.
+    listed: HashMap<String, Node>,
     synced: bool,
     failing_since: Option<Timestamp>,
 }
@@ -70,6 +72,8 @@ pub struct Connection {
     orphans: Mutex<Ledger>,
     /// Addresses at which nobody answers, and since when.
     silent: Mutex<HashMap<IpAddr, Timestamp>>,
+    /// Addresses at which a server has answered.
+    answered: Mutex<BTreeSet<IpAddr>>,
     _stop: DropGuard,
 }
 
@@ -190,6 +194,7 @@ impl Workloads {
             leases,
             orphans: Mutex::default(),
             silent: Mutex::default(),
+            answered: Mutex::default(),
             _stop: stop.drop_guard(),
         });
         self.connections
@@ -209,9 +214,7 @@ async fn watch(
     stop: CancellationToken,
 ) {
     let nodes: kube::Api<CoreNode> = kube::Api::all(client);
-    let mut stream = watcher(nodes, watcher::Config::default())
-        .default_backoff()
-        .boxed();
+    let mut stream = retry::watch(watcher(nodes, watcher::Config::default()), SLOWEST_RETRY);
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
@@ -226,6 +229,7 @@ async fn watch(
                     apply(&mut seen, event, &leases) || was_failing
                 }
                 Err(error) => {
+                    seen.listed.clear();
                     let first = seen.failing_since.is_none();
                     seen.failing_since.get_or_insert_with(|| clock.now());
                     if first {
@@ -245,15 +249,13 @@ async fn watch(
 fn apply(seen: &mut NodeCache, event: watcher::Event<CoreNode>, leases: &Leases) -> bool {
     let concerns = |node: &Node| node.is_server || leases.is_followed(&node.name);
     match event {
-        watcher::Event::Init => {
-            seen.nodes.clear();
-            false
-        }
+        watcher::Event::Init => false,
         watcher::Event::InitApply(node) => {
-            seen.nodes.insert(node.name_any(), read_node(&node));
+            seen.listed.insert(node.name_any(), read_node(&node));
             false
         }
         watcher::Event::InitDone => {
+            seen.nodes = std::mem::take(&mut seen.listed);
             seen.synced = true;
             true
         }
@@ -418,11 +420,17 @@ impl Connection {
                     Answer::NotReady(why) => Probe::NotReady(why),
                     Answer::Silence => {
                         let since = *self.silent.lock().entry(address).or_insert(now);
-                        Probe::NoAnswer { since }
+                        let answered_before = self.answered.lock().contains(&address)
+                            && health::age(since, now) < ADDRESS_KNOWN;
+                        Probe::NoAnswer {
+                            since,
+                            answered_before,
+                        }
                     }
                 };
                 if probe.is_answer() {
                     self.silent.lock().remove(&address);
+                    self.answered.lock().insert(address);
                     break;
                 }
             }
@@ -438,6 +446,7 @@ impl Connection {
             .filter_map(|text| text.parse().ok())
             .collect();
         self.silent.lock().retain(|address, _| known.contains(address));
+        self.answered.lock().retain(|address| known.contains(address));
     }
 
     /// The members of etcd, and since when each has been nobody's.

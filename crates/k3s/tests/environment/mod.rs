@@ -2,6 +2,7 @@
 //! the simulated K3s behind it, and the kit's core over its hosts. What must never happen is noted where it happens.
 
 mod clients;
+mod fleet;
 mod kinds;
 mod objects;
 mod servers;
@@ -22,6 +23,7 @@ use slipway_k3s_sim::Model;
 use slipway_kit::core::{FakeCore, Settings};
 use slipway_runtime::Clock;
 
+pub use self::fleet::Fleet;
 pub use self::objects::{
     all, change, condition, condition_of, create, is_absent, patch_status, set_condition,
 };

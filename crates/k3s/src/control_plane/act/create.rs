@@ -21,6 +21,7 @@ use crate::{
     api::{
         BOOTSTRAP_GROUP, FIELD_MANAGER, KThreesConfig, METADATA_FIELD_MANAGER, MachineTemplate,
         PRE_TERMINATE_HOOK, REMEDIATION_FOR_ANNOTATION, SERVER_CONFIGURATION_ANNOTATION,
+        STAYS_OUT_ANNOTATION,
     },
     duration,
     error::Error,
@@ -172,6 +173,7 @@ impl Executor<'_> {
     ) -> Value {
         let mut annotations = self.snapshot.server_annotations();
         annotations.insert(PRE_TERMINATE_HOOK.into(), String::new());
+        annotations.insert(STAYS_OUT_ANNOTATION.into(), String::new());
         annotations.insert(
             SERVER_CONFIGURATION_ANNOTATION.into(),
             serde_json::to_string(&self.snapshot.config.server()).unwrap_or_default(),

@@ -180,6 +180,8 @@ impl Executor<'_> {
                 doing: format!("updating Machine {machine} in place"),
                 problem: "handled by the in-place module".into(),
             }),
+            // Whoever remembers what was asked does it.
+            Action::AskServers { .. } => Ok(()),
             Action::RecordNetwork { record } => {
                 self.annotate_self(CLUSTER_NETWORK_ANNOTATION, Some(record.clone()))
                     .await

@@ -27,7 +27,7 @@ use self::{
 };
 use super::{
     last_read::LastRead,
-    observed::{Adoptable, ClusterFacts, InPlaceAnswer, Node, Observed, Server, View, Workload},
+    observed::{Adoptable, ClusterFacts, InPlaceAnswer, Node, Observed, Question, Server, View, Workload},
     secrets::{self, Access, Secrets},
     workload::{Connection, Workloads},
 };
@@ -77,6 +77,7 @@ pub struct Known<'known> {
     pub subject: &'known Subject<KThreesControlPlane>,
     /// Of the update extension.
     pub answers: &'known BTreeMap<String, InPlaceAnswer>,
+    pub question: Option<&'known Question>,
 }
 
 /// Nothing, if the watches do not show what was last read.
@@ -87,7 +88,11 @@ pub async fn observe(
     reads: &Reads,
     context: &Context,
 ) -> Result<Option<Snapshot>, Error> {
-    let Known { subject, answers } = known;
+    let Known {
+        subject,
+        answers,
+        question,
+    } = known;
     let object = &subject.object;
     let cluster = subject.cluster.as_deref();
     let cluster_name = subject.cluster_name.clone().unwrap_or_default();
@@ -205,6 +210,7 @@ pub async fn observe(
             workers: workers.len() + pools,
             workload,
             in_place_answers: answers.clone(),
+            question: question.cloned(),
         },
         object: Arc::clone(object),
         cluster: subject.cluster.clone(),

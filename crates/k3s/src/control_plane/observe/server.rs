@@ -16,7 +16,7 @@ use super::super::{
 };
 use crate::api::{
     KThreesConfig, KThreesConfigSpec, KThreesControlPlane, LEGACY_HOOK_VALUE, LEGACY_PRE_TERMINATE_HOOK,
-    MEMBER_REMOVAL_ANNOTATION, PRE_TERMINATE_HOOK, REMEDIATION_FOR_ANNOTATION,
+    MEMBER_REMOVAL_ANNOTATION, PRE_TERMINATE_HOOK, REMEDIATION_FOR_ANNOTATION, STAYS_OUT_ANNOTATION,
 };
 
 /// How long k3s makes the certificates of a server valid, counted from its start.
@@ -132,6 +132,7 @@ pub(super) fn server(
             .collect(),
         has_bootstrap_data: machine.spec.bootstrap.data_secret_name.is_some(),
         removal_asked: annotations.contains_key(MEMBER_REMOVAL_ANNOTATION),
+        stays_out: annotations.contains_key(STAYS_OUT_ANNOTATION),
         probe: Probe::NotTried,
     }
 }

@@ -36,6 +36,10 @@ pub enum Action {
         impossible: bool,
         reason: String,
     },
+    /// Wait until every server that an operation relies on was heard from after this.
+    AskServers {
+        operation: String,
+    },
     CreateServer {
         failure_domain: Option<String>,
         remediation_for: Option<RemediationRecord>,
@@ -148,6 +152,9 @@ impl fmt::Display for Action {
                     formatter,
                     "set OwnerRemediated of Machine {machine} to False ({reason})"
                 )
+            }
+            Self::AskServers { operation } => {
+                write!(formatter, "wait to hear from the servers before: {operation}")
             }
             Self::CreateServer { failure_domain, .. } => match failure_domain {
                 Some(domain) => write!(formatter, "create a server in failure domain {domain}"),

@@ -12,7 +12,7 @@ const TEMPLATE: Duration = Duration::from_mins(1);
 /// What is decided so far. In the plan the waits come last: they hold up nothing.
 #[derive(Default)]
 pub struct Draft {
-    plan: Plan,
+    pub(super) plan: Plan,
     waits: Vec<(&'static str, String)>,
 }
 

@@ -3,6 +3,7 @@
 
 mod action;
 mod draft;
+mod question;
 mod scale;
 mod update;
 
@@ -20,6 +21,7 @@ use super::{
     observed::{InPlace, Observed, Server, View, Workload},
     orphan, ownership,
     preflight::{self, Operation},
+    quorum,
     remediation::{self, Decision},
 };
 
@@ -143,8 +145,12 @@ fn withdrawn(observed: &Observed, view: &View, now: Timestamp) -> Vec<(String, S
         .collect()
 }
 
-/// At most one operation.
+/// At most one operation, and none before the servers it relies on were heard from.
 fn operate(observed: &Observed, now: Timestamp, plan: Draft) -> Draft {
+    question::ask_first(observed, now, decide(observed, now, plan))
+}
+
+fn decide(observed: &Observed, now: Timestamp, plan: Draft) -> Draft {
     let mut plan = plan;
     match orphan::decide(observed, now) {
         Some(Ok((action @ Action::AnnounceOrphan { .. }, why))) => {
@@ -203,13 +209,13 @@ fn operate(observed: &Observed, now: Timestamp, plan: Draft) -> Draft {
 /// A server somebody deleted cannot go: a dead one is taken away first, or a replacement joins first.
 fn unstick(observed: &Observed, now: Timestamp, plan: Draft) -> Draft {
     let (plan, replaced) = remediate(observed, now, plan);
-    let staying = observed
-        .servers
+    let (deleting, staying): (Vec<&Server>, Vec<&Server>) =
+        observed.servers.iter().partition(|server| server.is_deleting());
+    let one_more = deleting
         .iter()
-        .filter(|server| !server.is_deleting())
-        .count();
+        .any(|server| quorum::host_is_counted_on(observed, now, server).is_some());
     // Where all that stay are enough, it is something else that must come first, and the wait says what.
-    if replaced || staying >= observed.desired.replicas {
+    if replaced || (staying.len() >= observed.desired.replicas && !one_more) {
         return plan.again_in(WAITING);
     }
     match preflight::check(observed, now, Operation::Replace) {

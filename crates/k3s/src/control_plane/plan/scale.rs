@@ -55,7 +55,7 @@ pub(super) fn create(observed: &Observed) -> Action {
     }
 }
 
-pub(super) fn grow(observed: &Observed, now: Timestamp, mut plan: Draft) -> Draft {
+pub(super) fn grow(observed: &Observed, now: Timestamp, plan: Draft) -> Draft {
     if !observed.initialized {
         return plan.wait(
             "WaitingForFirstServer",
@@ -63,13 +63,18 @@ pub(super) fn grow(observed: &Observed, now: Timestamp, mut plan: Draft) -> Draf
         );
     }
     let (have, want) = (observed.servers.len(), observed.desired.replicas);
+    let why = if have < want {
+        "replicas are missing"
+    } else {
+        "outdated servers are replaced, and the replacement joins first"
+    };
+    add(observed, now, why, plan)
+}
+
+fn add(observed: &Observed, now: Timestamp, why: &str, mut plan: Draft) -> Draft {
+    let have = observed.servers.len();
     match preflight::check(observed, now, Operation::Add) {
         Ok(()) => {
-            let why = if have < want {
-                "replicas are missing"
-            } else {
-                "outdated servers are replaced, and the replacement joins first"
-            };
             plan.entry(create(observed), why)
                 .changing("servers", have, have + 1);
             plan
@@ -99,6 +104,14 @@ pub(super) fn shrink(observed: &Observed, now: Timestamp, server: &Server, why: 
                     format!("machine {} cannot be removed: {why}", server.name),
                 )
                 .again_in(WAITING);
+        }
+        if let Some(why) = member.and_then(|_| quorum::host_is_counted_on(observed, now, server)) {
+            return add(
+                observed,
+                now,
+                &format!("machine {} goes: {why}", server.name),
+                plan,
+            );
         }
     }
     if quorum::voting_servers(observed, now, &server.name) == 0 {

@@ -1,0 +1,75 @@
+//! A machine template that does not exist, or whose kind does not: what the manager writes and logs while it waits for it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use slipway_apiserver_sim::faults::Faults;
+use tracing::{
+    Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+use super::environment::Fleet;
+
+/// The lines of a log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+/// One of them.
+#[derive(Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0 = format!("{} {field}={value:?}", self.0);
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.0.lock().push(line.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_template_is_no_hot_loop() {
+    for (kind, template) in [("HostMachineTemplate", "nowhere"), ("NothingTemplate", "hosts")] {
+        let (calls, lines) = (Faults::none(), Lines::default());
+        let _logged = tracing::subscriber::set_default(lines.clone());
+        let fleet = Fleet::start_with(&calls).await;
+        fleet.create_from("edge", kind, template).await;
+        let writes = || calls.log().iter().filter(|call| call.writes).count();
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let first = (writes(), lines.0.lock().len(), calls.calls());
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        let later = (
+            writes() - first.0,
+            lines.0.lock().len() - first.1,
+            calls.calls() - first.2,
+        );
+        println!(
+            "report: k3s missing {kind} {template}: (writes, log lines, calls) in the first minute {first:?}, in ten more {later:?}"
+        );
+        assert!(first.0 <= 20 && first.1 <= 10, "{first:?}\n{:#?}", lines.0.lock());
+        assert!(later.0 <= 2 && later.1 <= 20, "{later:?}\n{:#?}", lines.0.lock());
+    }
+}
