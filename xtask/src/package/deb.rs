@@ -58,11 +58,27 @@ fn source(name: &str) -> Result<Vec<u8>> {
 
 /// A text of the package with what only its making knows.
 fn filled(name: &str, target: &Target, installed: usize) -> Result<Vec<u8>> {
-    let text = String::from_utf8(source(name)?)?
-        .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
-        .replace("@ARCHITECTURE@", target.architecture)
-        .replace("@INSTALLED_SIZE@", &installed.div_ceil(1024).to_string());
+    let text = fill(&String::from_utf8(source(name)?)?, target, installed);
+    if let Some(placeholder) = unfilled(&text) {
+        bail!("{name} has {placeholder}, which nothing is put in for");
+    }
     Ok(text.into_bytes())
+}
+
+fn fill(text: &str, target: &Target, installed: usize) -> String {
+    text.replace("@VERSION@", env!("CARGO_PKG_VERSION"))
+        .replace("@ARCHITECTURE@", target.architecture)
+        .replace("@INSTALLED_SIZE@", &installed.div_ceil(1024).to_string())
+}
+
+/// The first placeholder: capitals between two `@`, which no address has.
+fn unfilled(text: &str) -> Option<&str> {
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    text.match_indices('@').find_map(|(start, _)| {
+        let (name, _) = text[start + 1..].split_once('@')?;
+        is_name(name).then(|| &text[start..start + name.len() + 2])
+    })
 }
 
 fn pack(target: &Target, program: &[u8]) -> Result<Vec<u8>> {
@@ -192,7 +208,7 @@ mod tests {
         ] {
             assert!(info.contains(expected), "{expected}: {info}");
         }
-        assert!(!info.contains('@') || info.contains("authors@"), "{info}");
+        assert_eq!(unfilled(&info), None, "{info}");
         let contents = said(Command::new("dpkg-deb").arg("--contents").arg(&package.path));
         let files: Vec<&str> = contents
             .lines()
@@ -213,6 +229,29 @@ mod tests {
         );
         assert!(contents.starts_with("drwxr-xr-x 0/0"), "{contents}");
         assert!(contents.contains("-rwxr-xr-x 0/0"), "{contents}");
+    }
+
+    /// Of every text that goes into the package, and with the maintainer's address in it.
+    #[test]
+    fn a_placeholder_that_nobody_fills_is_found() {
+        let target = &static_build::TARGETS[0];
+        for name in ["debian/control", "debian/changelog"] {
+            let text = String::from_utf8(source(name).expect("a file")).expect("text");
+            assert!(unfilled(&text).is_some(), "{name} has none to fill");
+            assert!(text.contains("authors@"), "{name} has no address");
+            assert_eq!(unfilled(&fill(&text, target, 4096)), None, "{name}");
+            let typo = text.replace("@VERSION@", "@VERSON@");
+            assert_eq!(unfilled(&fill(&typo, target, 4096)), Some("@VERSON@"), "{name}");
+        }
+        for name in FILES
+            .iter()
+            .map(|(from, _)| (*from).to_owned())
+            .chain(SCRIPTS.map(|name| format!("debian/{name}")))
+        {
+            let text = String::from_utf8(source(&name).expect("a file")).expect("text");
+            assert_eq!(unfilled(&text), None, "{name} is packed as it is");
+        }
+        assert_eq!(unfilled("me@example.com and @you@"), None);
     }
 
     /// Into an empty root, whose dpkg knows nothing, and out of it again.
