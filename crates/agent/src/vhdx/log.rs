@@ -16,7 +16,7 @@ const LARGEST_FILE: u64 = 128 << 40;
 
 /// One write that an entry carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum Descriptor {
     Data { offset: u64, sector: Box<[u8]> },
     Zero(Extent),
 }
@@ -30,7 +30,7 @@ pub struct Entry {
     pub flushed_length: u64,
     /// The file needs this length for what the entry says.
     pub last_length: u64,
-    pub changes: Vec<Change>,
+    pub changes: Vec<Descriptor>,
 }
 
 fn descriptor_sectors(count: usize) -> usize {
@@ -47,7 +47,7 @@ impl Entry {
         let data = self
             .changes
             .iter()
-            .filter(|change| matches!(change, Change::Data { .. }))
+            .filter(|change| matches!(change, Descriptor::Data { .. }))
             .count();
         let first_data = descriptor_sectors(self.changes.len());
         let mut bytes = vec![0; (first_data + data) * SECTOR];
@@ -65,12 +65,12 @@ impl Entry {
             let at = HEADER_LENGTH + index * DESCRIPTOR_LENGTH;
             put(&mut bytes, at + 24, &self.sequence.to_le_bytes());
             match change {
-                Change::Zero(extent) => {
+                Descriptor::Zero(extent) => {
                     put(&mut bytes, at, b"zero");
                     put(&mut bytes, at + 8, &extent.length.to_le_bytes());
                     put(&mut bytes, at + 16, &extent.offset.to_le_bytes());
                 }
-                Change::Data { offset, sector } => {
+                Descriptor::Data { offset, sector } => {
                     put(&mut bytes, at, b"desc");
                     put(&mut bytes, at + 4, &sector[CARRIED.end..]);
                     put(&mut bytes, at + 8, &sector[..CARRIED.start]);
@@ -124,7 +124,7 @@ impl Entry {
                     if !length.is_multiple_of(SECTOR as u64) || offset.checked_add(length).is_none() {
                         return None;
                     }
-                    changes.push(Change::Zero(Extent { offset, length }));
+                    changes.push(Descriptor::Zero(Extent { offset, length }));
                 }
                 b"desc" => {
                     let carried = sectors.next()?;
@@ -137,7 +137,7 @@ impl Entry {
                     let mut sector = carried.to_vec();
                     put(&mut sector, 0, &descriptor[8..16]);
                     put(&mut sector, CARRIED.end, &descriptor[4..8]);
-                    changes.push(Change::Data {
+                    changes.push(Descriptor::Data {
                         offset,
                         sector: sector.into_boxed_slice(),
                     });
@@ -219,8 +219,8 @@ pub fn check(entries: &[Entry], log: Extent, file_length: u64) -> Result<(), Err
     for entry in entries {
         for change in &entry.changes {
             let extent = match change {
-                Change::Zero(extent) => *extent,
-                Change::Data { offset, .. } => Extent {
+                Descriptor::Zero(extent) => *extent,
+                Descriptor::Data { offset, .. } => Extent {
                     offset: *offset,
                     length: SECTOR as u64,
                 },

@@ -14,7 +14,7 @@ use layout::{
     Block, ENTRY_ZERO, Extent, FILE_IDENTIFIER, Geometry, Guid, HEADERS, Header, KIB, MIB,
     REGION_TABLE_LENGTH, REGION_TABLES, Regions, SECTOR, block_of, check_table, entry_at, u64_at,
 };
-use log::{Change, Entry};
+use log::{Descriptor, Entry};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -361,9 +361,9 @@ impl<B: Backing> Vhdx<B> {
     /// Through the log: the entry is durable before the first byte of the table changes, and the header announces the log
     /// only when it holds an entry.
     fn write_table(&mut self, sectors: &[usize]) -> Result<(), Error> {
-        let changes: Vec<Change> = sectors
+        let changes: Vec<Descriptor> = sectors
             .iter()
-            .map(|sector| Change::Data {
+            .map(|sector| Descriptor::Data {
                 offset: self.regions.block_table.offset + (sector * SECTOR) as u64,
                 sector: self.table_sector(*sector),
             })
@@ -421,10 +421,10 @@ fn apply(backing: &impl Backing, entry: &Entry) -> Result<(), Error> {
     static ZEROS: [u8; 64 * KIB as usize] = [0; 64 * KIB as usize];
     for change in &entry.changes {
         match change {
-            Change::Data { offset, sector } => backing
+            Descriptor::Data { offset, sector } => backing
                 .write(sector, *offset)
                 .map_err(doing("replaying the image's log"))?,
-            Change::Zero(extent) => {
+            Descriptor::Zero(extent) => {
                 let mut at = extent.offset;
                 while at < extent.end() {
                     let length = (extent.end() - at).min(ZEROS.len() as u64);

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use slipway_slots::boot::Step;
 
-use crate::support::disks::{Change, Device, Disks, Event, SECTOR, StoreBytes};
+use crate::support::disks::{Device, DiskWrite, Disks, Event, SECTOR, StoreBytes};
 use crate::support::host::Kind;
 
 pub struct Bounds {
@@ -27,9 +27,9 @@ pub struct Counts {
 }
 
 /// The smallest things that happen at once. On FAT a rename is two of them.
-fn pieces(device: Device, change: &Change, kind: Kind) -> Vec<(Device, Piece)> {
+fn pieces(device: Device, change: &DiskWrite, kind: Kind) -> Vec<(Device, Piece)> {
     match change {
-        Change::Step(Step::Rename { from, to }) if kind == Kind::SystemdBoot => vec![
+        DiskWrite::Step(Step::Rename { from, to }) if kind == Kind::SystemdBoot => vec![
             (
                 device,
                 Piece::Link {
@@ -39,7 +39,7 @@ fn pieces(device: Device, change: &Change, kind: Kind) -> Vec<(Device, Piece)> {
             ),
             (
                 device,
-                Piece::Whole(Change::Step(Step::Remove { name: from.clone() })),
+                Piece::Whole(DiskWrite::Step(Step::Remove { name: from.clone() })),
             ),
         ],
         change => vec![(device, Piece::Whole(change.clone()))],
@@ -48,7 +48,7 @@ fn pieces(device: Device, change: &Change, kind: Kind) -> Vec<(Device, Piece)> {
 
 #[derive(Clone, Debug)]
 enum Piece {
-    Whole(Change),
+    Whole(DiskWrite),
     /// The new name of a file, while the old one is still there.
     Link {
         from: String,
@@ -71,13 +71,13 @@ impl Piece {
     }
 
     /// This piece without each of its sectors in turn, and cut off in the middle of each.
-    fn torn(&self, every: usize) -> Vec<Vec<Change>> {
+    fn torn(&self, every: usize) -> Vec<Vec<DiskWrite>> {
         let Self::Whole(change) = self else {
             return Vec::new();
         };
         match change {
-            Change::Bytes { offset, bytes } => {
-                let part = |from: usize, to: usize| Change::Bytes {
+            DiskWrite::Bytes { offset, bytes } => {
+                let part = |from: usize, to: usize| DiskWrite::Bytes {
                     offset: offset + from as u64,
                     bytes: bytes[from.min(bytes.len())..to.min(bytes.len())].to_vec(),
                 };
@@ -92,27 +92,27 @@ impl Piece {
                     })
                     .collect()
             }
-            Change::Append(bytes) => (0..bytes.len())
+            DiskWrite::Append(bytes) => (0..bytes.len())
                 .step_by(every * 7)
-                .map(|end| vec![Change::Append(bytes[..end].to_vec())])
+                .map(|end| vec![DiskWrite::Append(bytes[..end].to_vec())])
                 .collect(),
-            Change::Step(Step::WriteFile { name, bytes }) => (0..bytes.len())
+            DiskWrite::Step(Step::WriteFile { name, bytes }) => (0..bytes.len())
                 .step_by(64 * every)
                 .map(|end| {
-                    vec![Change::Step(Step::WriteFile {
+                    vec![DiskWrite::Step(Step::WriteFile {
                         name: name.clone(),
                         bytes: bytes[..end].to_vec(),
                     })]
                 })
                 .collect(),
-            Change::Step(_) | Change::Replace(_) => Vec::new(),
+            DiskWrite::Step(_) | DiskWrite::Replace(_) => Vec::new(),
         }
     }
 
     /// GRUB writes over its block in place: a tear leaves the other sector as it was.
     fn is_in_place(&self, disks: &Disks) -> bool {
         match (self, &disks.store) {
-            (Self::Whole(Change::Step(Step::WriteFile { name, .. })), StoreBytes::Files(files)) => {
+            (Self::Whole(DiskWrite::Step(Step::WriteFile { name, .. })), StoreBytes::Files(files)) => {
                 files.contains_key(name)
             }
             _ => false,
@@ -205,7 +205,7 @@ pub fn crash_states(
                 for (tear, changes) in piece.torn(bounds.tear_every).into_iter().enumerate() {
                     let mut disks = before.clone();
                     for change in &changes {
-                        if in_place && let Change::Step(Step::WriteFile { name, bytes }) = change {
+                        if in_place && let DiskWrite::Step(Step::WriteFile { name, bytes }) = change {
                             if let StoreBytes::Files(files) = &mut disks.store
                                 && let Some(old) = files.get_mut(name)
                                 && bytes.len() % SECTOR == 0

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use slipway_slots::boot::{Contents, Layout, Step};
 use slipway_slots::{BySlot, Slot};
 
-use super::disks::{Change, Device, SECTOR, Shared, StoreBytes};
+use super::disks::{Device, DiskWrite, SECTOR, Shared, StoreBytes};
 use super::host::Kind;
 
 /// The slot that is booted; the counter is written through `shared`, as the loader would.
@@ -22,7 +22,7 @@ pub fn boot(kind: Kind, shared: &Shared) -> Option<Slot> {
     };
     for change in changes {
         match change {
-            Change::Step(Step::Flush) => shared.flush(Device::Store),
+            DiskWrite::Step(Step::Flush) => shared.flush(Device::Store),
             change => shared.write(Device::Store, change),
         }
     }
@@ -46,7 +46,7 @@ fn variables(block: &[u8]) -> Option<BTreeMap<String, String>> {
 }
 
 /// What `grub.cfg` in docs/edge does: the first slot of ORDER that is OK and, on trial, has tries left.
-fn grub(files: &BTreeMap<String, Vec<u8>>) -> (Option<Slot>, Vec<Change>) {
+fn grub(files: &BTreeMap<String, Vec<u8>>) -> (Option<Slot>, Vec<DiskWrite>) {
     let read = |name: &str| files.get(name).and_then(|block| variables(block));
     let (name, set) = match (read("grubenv"), read("grubenv.shadow")) {
         (Some(set), _) if set.contains_key("ORDER") => ("grubenv", set),
@@ -91,7 +91,7 @@ fn grub(files: &BTreeMap<String, Vec<u8>>) -> (Option<Slot>, Vec<Change>) {
             files[name][SECTOR..],
             "only the first sector changes"
         );
-        let write = Change::Step(Step::WriteFile {
+        let write = DiskWrite::Step(Step::WriteFile {
             name: name.to_owned(),
             bytes,
         });
@@ -101,7 +101,7 @@ fn grub(files: &BTreeMap<String, Vec<u8>>) -> (Option<Slot>, Vec<Change>) {
 }
 
 /// U-Boot's choice between two environments, and RAUC's boot script.
-fn uboot(disk: &[u8]) -> (Option<Slot>, Vec<Change>) {
+fn uboot(disk: &[u8]) -> (Option<Slot>, Vec<DiskWrite>) {
     let codec = Kind::uboot();
     let size = codec.size as usize;
     let copies = codec.offsets.map(|offset| {
@@ -159,7 +159,7 @@ fn uboot(disk: &[u8]) -> (Option<Slot>, Vec<Change>) {
         let mut copy = crc32fast::hash(&data).to_le_bytes().to_vec();
         copy.push(bytes[4].wrapping_add(1));
         copy.extend_from_slice(&data);
-        let write = Change::Bytes {
+        let write = DiskWrite::Bytes {
             offset: codec.offsets[1 - at],
             bytes: copy,
         };
@@ -169,7 +169,7 @@ fn uboot(disk: &[u8]) -> (Option<Slot>, Vec<Change>) {
 }
 
 /// systemd-boot: entries without tries last, the higher version first; the counter is in the name.
-fn systemd_boot(files: &BTreeMap<String, Vec<u8>>) -> (Option<Slot>, Vec<Change>) {
+fn systemd_boot(files: &BTreeMap<String, Vec<u8>>) -> (Option<Slot>, Vec<DiskWrite>) {
     struct Entry {
         name: String,
         slot: Slot,
@@ -210,7 +210,7 @@ fn systemd_boot(files: &BTreeMap<String, Vec<u8>>) -> (Option<Slot>, Vec<Change>
         && left > 0
     {
         // A rename on FAT: the new name, then the old one goes; either may be missing after a power cut.
-        changes.push(Change::Step(Step::Rename {
+        changes.push(DiskWrite::Step(Step::Rename {
             from: first.name.clone(),
             to: format!(
                 "slipway-{}+{}-{}.conf",
@@ -223,7 +223,7 @@ fn systemd_boot(files: &BTreeMap<String, Vec<u8>>) -> (Option<Slot>, Vec<Change>
     (Some(first.slot), changes)
 }
 
-fn through_codec(kind: Kind, disk: &[u8]) -> (Option<Slot>, Vec<Change>) {
+fn through_codec(kind: Kind, disk: &[u8]) -> (Option<Slot>, Vec<DiskWrite>) {
     let codec = kind.codec();
     let Layout::Extents(extents) = codec.layout() else {
         panic!("a disk has extents")
@@ -253,8 +253,8 @@ fn through_codec(kind: Kind, disk: &[u8]) -> (Option<Slot>, Vec<Change>) {
         .expect("there is room")
         .into_iter()
         .map(|step| match step {
-            Step::Write { offset, bytes } => Change::Bytes { offset, bytes },
-            step => Change::Step(step),
+            Step::Write { offset, bytes } => DiskWrite::Bytes { offset, bytes },
+            step => DiskWrite::Step(step),
         })
         .collect();
     (Some(slot), changes)

@@ -47,7 +47,7 @@ impl Device {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum DiskWrite {
     Bytes { offset: u64, bytes: Vec<u8> },
     Step(Step),
     Append(Vec<u8>),
@@ -56,7 +56,7 @@ pub enum Change {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    Write(Device, Change),
+    Write(Device, DiskWrite),
     Flush(Device),
 }
 
@@ -80,17 +80,17 @@ impl Disks {
         hasher.finish()
     }
 
-    pub fn apply(&mut self, device: Device, change: &Change) {
+    pub fn apply(&mut self, device: Device, change: &DiskWrite) {
         match (device, change) {
-            (Device::A, Change::Bytes { offset, bytes }) => put(&mut self.a, *offset, bytes),
-            (Device::B, Change::Bytes { offset, bytes }) => put(&mut self.b, *offset, bytes),
-            (Device::Journal, Change::Append(bytes)) => self.journal.extend_from_slice(bytes),
-            (Device::Journal, Change::Replace(bytes)) => self.journal.clone_from(bytes),
-            (Device::Store, Change::Bytes { offset, bytes }) => match &mut self.store {
+            (Device::A, DiskWrite::Bytes { offset, bytes }) => put(&mut self.a, *offset, bytes),
+            (Device::B, DiskWrite::Bytes { offset, bytes }) => put(&mut self.b, *offset, bytes),
+            (Device::Journal, DiskWrite::Append(bytes)) => self.journal.extend_from_slice(bytes),
+            (Device::Journal, DiskWrite::Replace(bytes)) => self.journal.clone_from(bytes),
+            (Device::Store, DiskWrite::Bytes { offset, bytes }) => match &mut self.store {
                 StoreBytes::Disk(disk) => put(disk, *offset, bytes),
                 StoreBytes::Files(_) => panic!("the store is files"),
             },
-            (Device::Store, Change::Step(step)) => match &mut self.store {
+            (Device::Store, DiskWrite::Step(step)) => match &mut self.store {
                 StoreBytes::Disk(_) => panic!("the store is a disk"),
                 StoreBytes::Files(files) => match step {
                     Step::WriteFile { name, bytes } => {
@@ -154,7 +154,7 @@ impl Shared {
         self.lock().log.clone().unwrap_or_default()
     }
 
-    pub fn write(&self, device: Device, change: Change) {
+    pub fn write(&self, device: Device, change: DiskWrite) {
         let mut inner = self.lock();
         inner.disks.apply(device, &change);
         if let Some(log) = &mut inner.log {
@@ -173,7 +173,7 @@ impl Shared {
         self.log()
             .iter()
             .map(|event| match event {
-                Event::Write(written, Change::Bytes { bytes, .. }) if *written == device => {
+                Event::Write(written, DiskWrite::Bytes { bytes, .. }) if *written == device => {
                     bytes.len() as u64
                 }
                 _ => 0,
@@ -222,7 +222,7 @@ impl SlotTarget for MemoryTarget {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.shared.write(
             Device::of(self.slot),
-            Change::Bytes {
+            DiskWrite::Bytes {
                 offset,
                 bytes: bytes.to_vec(),
             },
@@ -270,12 +270,12 @@ impl Medium for MemoryMedium {
             Step::Flush => self.0.flush(Device::Store),
             Step::Write { offset, bytes } => self.0.write(
                 Device::Store,
-                Change::Bytes {
+                DiskWrite::Bytes {
                     offset: *offset,
                     bytes: bytes.clone(),
                 },
             ),
-            other => self.0.write(Device::Store, Change::Step(other.clone())),
+            other => self.0.write(Device::Store, DiskWrite::Step(other.clone())),
         }
         Ok(())
     }
@@ -294,13 +294,13 @@ impl JournalMedium for MemoryJournal {
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write(Device::Journal, Change::Append(bytes.to_vec()));
+        self.0.write(Device::Journal, DiskWrite::Append(bytes.to_vec()));
         self.0.flush(Device::Journal);
         Ok(())
     }
 
     fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write(Device::Journal, Change::Replace(bytes.to_vec()));
+        self.0.write(Device::Journal, DiskWrite::Replace(bytes.to_vec()));
         self.0.flush(Device::Journal);
         Ok(())
     }
