@@ -18,6 +18,10 @@ pub struct Written {
     pub ratio: f64,
     pub seconds: f64,
     pub dd_seconds: f64,
+    /// Of a processor: ours, and those of `dd`.
+    pub busy_seconds: [f64; 2],
+    /// The lowest and the highest ratio of a round.
+    pub spread: [f64; 2],
     pub rss_mb: f64,
     pub resume: Value,
 }
@@ -63,8 +67,10 @@ pub fn measure(directory: &Path, size: u64, repeat: usize) -> Result<Written> {
     noise(&directory.join("slot-a"), prepare::slot_size(size), 2)?;
     noise(&slot, prepare::slot_size(size), 3)?;
     let (mut ours, mut theirs, mut rss) = (Vec::new(), Vec::new(), 0.0_f64);
+    let (mut our_busy, mut their_busy) = (Vec::new(), Vec::new());
     for round in 0..repeat {
         noise(&slot, prepare::slot_size(size), 10 + round as u64)?;
+        let [_, busy_before] = prepare::busy_seconds()?;
         let began = Instant::now();
         dd(&[
             format!("if={}", raw.display()),
@@ -80,6 +86,7 @@ pub fn measure(directory: &Path, size: u64, repeat: usize) -> Result<Written> {
             "iflag=direct".into(),
         ])?;
         theirs.push(began.elapsed().as_secs_f64());
+        their_busy.push(prepare::busy_seconds()?[1] - busy_before);
         noise(&slot, prepare::slot_size(size), 20 + round as u64)?;
         prepare::reset(&directory)?;
         let Some(cost) = prepare::measure(&directory, None)? else {
@@ -90,6 +97,7 @@ pub fn measure(directory: &Path, size: u64, repeat: usize) -> Result<Written> {
             theirs[round], cost.seconds
         );
         ours.push(cost.seconds);
+        our_busy.push(cost.busy_seconds);
         rss = rss.max(cost.rss_mb);
     }
     // Killed at half of its checkpoints; the next run finds what is there.
@@ -106,12 +114,23 @@ pub fn measure(directory: &Path, size: u64, repeat: usize) -> Result<Written> {
         }),
         _ => bail!("the engine was not interrupted"),
     };
+    let ratios: Vec<f64> = theirs
+        .iter()
+        .zip(&ours)
+        .map(|(theirs, ours)| theirs / ours)
+        .collect();
+    let spread = [
+        ratios.iter().copied().fold(f64::INFINITY, f64::min),
+        ratios.iter().copied().fold(0.0, f64::max),
+    ];
     let (seconds, dd_seconds) = (median(ours), median(theirs));
     fs::remove_dir_all(&directory)?;
     Ok(Written {
-        ratio: dd_seconds / seconds,
+        ratio: median(ratios),
         seconds,
         dd_seconds,
+        busy_seconds: [median(our_busy), median(their_busy)],
+        spread,
         rss_mb: rss,
         resume,
     })

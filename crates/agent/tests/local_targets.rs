@@ -4,11 +4,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use slipway_agent::target::{LocalTarget, SlotTarget};
+use slipway_agent::target::{LocalTarget, SlotTarget, Through};
+use slipway_slots::Digest;
 use slipway_slots::boot::gpt;
 use tempfile::TempDir;
 
 use crate::support::host::partitioned;
+use crate::support::images::noise;
 use crate::target_suite::{SIZE, check};
 
 fn sized(path: &Path, size: u64) {
@@ -138,4 +140,35 @@ fn a_target_that_is_not_made_of_whole_blocks_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("not inside its 5000 bytes"), "{error}");
+}
+
+/// Long enough for several threads and pieces, with chunks that begin and end anywhere.
+#[test]
+fn digests_of_many_chunks_are_those_of_their_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slot");
+    let bytes = noise(2304, 5);
+    std::fs::write(&path, &bytes).unwrap();
+    let mut target = LocalTarget::open(&path).unwrap();
+    for (offset, longest) in [
+        (0_usize, 9_000_usize),
+        (1, 32_768),
+        (4096, 3 << 20),
+        (12_345, 700_001),
+    ] {
+        let (mut lengths, mut expected) = (Vec::new(), Vec::new());
+        let mut at = offset;
+        while at < bytes.len() {
+            let length = (1 + (at * 31 + offset) % longest).min(bytes.len() - at);
+            lengths.push(length as u32);
+            expected.push(Digest::of(&bytes[at..at + length]));
+            at += length;
+        }
+        for through in [Through::Cache, Through::Medium] {
+            let digests = target.digests(offset as u64, &lengths, through).unwrap();
+            assert_eq!(digests, expected, "from {offset} on");
+        }
+    }
+    let past = target.digests(4096, &[4 << 20, 4 << 20, 4 << 20], Through::Medium);
+    assert!(past.is_err(), "chunks that are not in it have no digests");
 }

@@ -2,7 +2,7 @@
 //! are not written again.
 
 use std::io;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 
 use slipway_slots::Digest;
 use slipway_slots::manifest::{ChunkIndex, Manifest};
@@ -10,7 +10,7 @@ use slipway_slots::manifest::{ChunkIndex, Manifest};
 use super::failpoint::{Failpoint, Failpoints};
 use super::progress::Wear;
 use super::write::WriteError;
-use crate::target::{SlotTarget, Through};
+use crate::target::{AlignedBuffer, SlotTarget, Through};
 
 const BLOCK: usize = Manifest::BLOCK as usize;
 
@@ -18,7 +18,7 @@ const BLOCK: usize = Manifest::BLOCK as usize;
 pub(super) enum Piece {
     Bytes {
         offset: u64,
-        bytes: Vec<u8>,
+        bytes: Bytes,
         /// The target may hold some of its blocks.
         familiar: bool,
     },
@@ -31,6 +31,13 @@ pub(super) enum Piece {
     Checkpoint,
 }
 
+/// The bytes of a piece; none that is wrong is ever written.
+pub(super) enum Bytes {
+    Checked(Vec<u8>),
+    /// They are being hashed on another processor.
+    BeingChecked(Receiver<Result<Vec<u8>, WriteError>>),
+}
+
 pub(super) struct BlockWriter<'a> {
     target: &'a mut dyn SlotTarget,
     index: &'a ChunkIndex,
@@ -40,7 +47,7 @@ pub(super) struct BlockWriter<'a> {
     step: usize,
     /// What waits to be written, from a block's beginning on.
     start: u64,
-    waiting: Vec<u8>,
+    waiting: AlignedBuffer,
     familiar: bool,
     /// Something was written since the last flush.
     unflushed: bool,
@@ -61,13 +68,14 @@ impl<'a> BlockWriter<'a> {
             wear,
             step: (step as usize / BLOCK).max(1) * BLOCK,
             start: 0,
-            waiting: Vec::new(),
+            waiting: AlignedBuffer::default(),
             familiar: false,
             unflushed: false,
         }
     }
 
-    pub fn run(mut self, pieces: &Receiver<Piece>) -> Result<(), WriteError> {
+    /// `used` gets memory back to whoever makes pieces.
+    pub fn run(mut self, pieces: &Receiver<Piece>, used: &Sender<Vec<u8>>) -> Result<(), WriteError> {
         let place = self.target.describe();
         let failed = |source| WriteError::Write {
             place: place.clone(),
@@ -79,7 +87,19 @@ impl<'a> BlockWriter<'a> {
                     offset,
                     bytes,
                     familiar,
-                } => self.take(offset, &bytes, familiar).map_err(failed)?,
+                } => {
+                    let bytes = match bytes {
+                        Bytes::Checked(bytes) => bytes,
+                        Bytes::BeingChecked(result) => match result.recv() {
+                            Ok(checked) => checked?,
+                            // Nobody hashes any more: whoever did has ended with a reason of its own.
+                            Err(_) => return Ok(()),
+                        },
+                    };
+                    self.take(offset, &bytes, familiar).map_err(failed)?;
+                    // Nobody takes it when everything has been made.
+                    let _ = used.send(bytes);
+                }
                 Piece::Repeat { chunk, of, familiar } => {
                     let bytes = self.again(chunk, of).map_err(failed)?;
                     let offset = self.index.entries[chunk as usize].offset;
@@ -113,23 +133,26 @@ impl<'a> BlockWriter<'a> {
             self.complete()?;
             // What shares the first block is in place already.
             self.start = offset - offset % BLOCK as u64;
-            self.waiting.resize((offset - self.start) as usize, 0);
-            self.target
-                .read_at(self.start, &mut self.waiting, Through::Cache)?;
+            let before = self.waiting.for_writing((offset - self.start) as usize);
+            self.target.read_at(self.start, before, Through::Cache)?;
         }
         self.familiar |= familiar;
-        self.waiting.extend_from_slice(bytes);
-        if self.waiting.len() >= self.step {
-            self.write_whole()?;
-        }
-        Ok(())
+        self.waiting.append(bytes);
+        self.write_front(self.waiting.len() / self.step * self.step)
     }
 
     /// Writes the whole blocks of what waits.
     fn write_whole(&mut self) -> io::Result<()> {
-        let whole = self.waiting.len() / BLOCK * BLOCK;
-        let waiting = std::mem::take(&mut self.waiting);
-        for (number, piece) in waiting[..whole].chunks(self.step).enumerate() {
+        self.write_front(self.waiting.len() / BLOCK * BLOCK)
+    }
+
+    /// Writes the beginning of what waits, which is whole blocks.
+    fn write_front(&mut self, length: usize) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for (number, piece) in waiting.bytes()[..length].chunks(self.step).enumerate() {
             let offset = self.start + (number * self.step) as u64;
             if self.familiar {
                 self.write_changed(offset, piece)?;
@@ -137,10 +160,10 @@ impl<'a> BlockWriter<'a> {
                 self.write(offset, piece)?;
             }
         }
-        self.start += whole as u64;
+        self.start += length as u64;
+        waiting.remove_front(length);
         self.waiting = waiting;
-        self.waiting.drain(..whole);
-        self.familiar &= !self.waiting.is_empty();
+        self.familiar &= self.waiting.len() > 0;
         Ok(())
     }
 
@@ -150,12 +173,9 @@ impl<'a> BlockWriter<'a> {
         if length == 0 {
             return Ok(());
         }
-        self.waiting.resize(length.next_multiple_of(BLOCK), 0);
-        self.target.read_at(
-            self.start + length as u64,
-            &mut self.waiting[length..],
-            Through::Cache,
-        )?;
+        let behind = self.waiting.grow(length.next_multiple_of(BLOCK) - length);
+        self.target
+            .read_at(self.start + length as u64, behind, Through::Cache)?;
         self.write_whole()
     }
 
@@ -198,7 +218,7 @@ impl<'a> BlockWriter<'a> {
         self.target.read_at(source.offset, &mut bytes, Through::Cache)?;
         let (from, to) = (source.offset.max(self.start), source.end().min(self.end()));
         if from < to {
-            let waiting = &self.waiting[(from - self.start) as usize..(to - self.start) as usize];
+            let waiting = &self.waiting.bytes()[(from - self.start) as usize..(to - self.start) as usize];
             bytes[(from - source.offset) as usize..][..waiting.len()].copy_from_slice(waiting);
         }
         if Digest::of(&bytes) != self.index.entries[chunk as usize].digest {

@@ -6,6 +6,7 @@ mod blocks;
 mod failpoint;
 mod health;
 mod journal;
+mod output;
 mod perform;
 mod preflight;
 mod progress;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use slipway_slots::machine::{self, Action, Facts, Health, Refused, Volatile};
-use slipway_slots::manifest::{self, Expectation, KeyRing, Manifest, Refusal, SignedManifest};
+use slipway_slots::manifest::{self, ChunkIndex, Expectation, KeyRing, Manifest, Refusal, SignedManifest};
 use slipway_slots::write_plan::{Limits, OnDeltaFailure};
 use slipway_slots::{BySlot, Slot};
 
@@ -159,6 +160,8 @@ pub struct Engine {
     volatile: Volatile,
     image: Option<Image>,
     watch: Watch,
+    /// Of the partitions that were written, until they have been read back; `None` where none was needed.
+    indexes: Vec<Option<ChunkIndex>>,
     /// An operation that an earlier run of the agent began.
     resumed: bool,
 }
@@ -176,6 +179,7 @@ impl Engine {
             volatile: Volatile::default(),
             image: None,
             watch: Watch::default(),
+            indexes: Vec::new(),
             resumed,
         })
     }

@@ -1,14 +1,19 @@
 //! One action of the state machine, carried out; each is durable when it returns, or will be done again.
 
-use slipway_slots::Slot;
+use std::io;
+
 use slipway_slots::boot::BootChange;
 use slipway_slots::machine::{Action, Entry, Facts, Operation, Outcome, Progress};
-use slipway_slots::manifest::{LABEL_SIZE, LabelError, Manifest, SignedManifest, decode_label, encode_label};
+use slipway_slots::manifest::{
+    ChunkEntry, ChunkIndex, LABEL_SIZE, LabelError, Manifest, PartitionImage, SignedManifest, decode_label,
+    encode_label,
+};
+use slipway_slots::{Digest, Slot};
 
 use super::progress::Meter;
 use super::write::{WriteError, Writing};
 use super::{Engine, EngineError, Failpoint};
-use crate::target::Through;
+use crate::target::{SlotTarget, Through};
 
 impl Engine {
     pub(super) fn perform(&mut self, action: Action, reason: &str, facts: &Facts) -> Result<(), EngineError> {
@@ -92,6 +97,7 @@ impl Engine {
             ));
         }
         let mut meter = Meter::new(self.watch.clone(), manifest.size());
+        self.indexes.clear();
         let (targets, seeds) = match target {
             Slot::A => (&mut self.host.slots.a, &mut self.host.slots.b),
             Slot::B => (&mut self.host.slots.b, &mut self.host.slots.a),
@@ -102,7 +108,7 @@ impl Engine {
                 sources: &mut image.sources,
                 seed: seeds
                     .get_mut(at)
-                    .map(|seed| &mut *seed.target as &mut dyn crate::target::SlotTarget),
+                    .map(|seed| &mut *seed.target as &mut dyn SlotTarget),
                 limits: self.host.limits,
                 on_delta_failure: self.host.on_delta_failure,
                 resumed: self.resumed,
@@ -110,7 +116,8 @@ impl Engine {
                 failpoints: &*self.host.failpoints,
                 meter: &mut meter,
             };
-            writing.run(&mut *targets[at].target).map_err(failed)?;
+            let index = writing.run(&mut *targets[at].target).map_err(failed)?;
+            self.indexes.push(index);
         }
         self.host.failpoints.reached(Failpoint::Written);
         let label = encode_label(&image.signed).map_err(|error| Stopped::Failed(error.to_string()))?;
@@ -156,16 +163,19 @@ impl Engine {
             Some(_) => return Ok(Err(format!("the label of slot {slot} is of another image"))),
             None => return Ok(Err(format!("slot {slot} has no readable label"))),
         };
+        let mut indexes = std::mem::take(&mut self.indexes).into_iter();
         for (image, partition) in manifest.partitions.iter().zip(&mut self.host.slots[slot]) {
-            let target = &mut partition.target;
-            match target.digest(0, image.size, Through::Medium) {
-                Ok(digest) if digest == image.digest => {}
-                Ok(digest) => {
+            let target = &mut *partition.target;
+            let difference = match indexes.next().flatten() {
+                Some(index) => difference_by_chunk(target, &index),
+                None => difference(target, image),
+            };
+            match difference {
+                Ok(None) => {}
+                Ok(Some(difference)) => {
+                    let name = &image.name;
                     return Ok(Err(format!(
-                        "partition {} of slot {slot} was read back as {}: it must be {}",
-                        image.name,
-                        digest.short(),
-                        image.digest.short()
+                        "partition {name} of slot {slot} was read back as {difference}"
                     )));
                 }
                 Err(error) => {
@@ -202,6 +212,33 @@ impl Engine {
             })
             .ok())
     }
+}
+
+/// So many chunks are read back before they are compared: their digests take half a megabyte.
+const COMPARED: usize = 16_384;
+
+/// What the medium holds that the index does not name. The index is as trustworthy as the manifest, which has its digest, and
+/// its chunks are hashed side by side.
+fn difference_by_chunk(target: &mut dyn SlotTarget, index: &ChunkIndex) -> io::Result<Option<String>> {
+    for entries in index.entries.chunks(COMPARED) {
+        let lengths: Vec<u32> = entries.iter().map(|entry| entry.length).collect();
+        let found = target.digests(entries[0].offset, &lengths, Through::Medium)?;
+        let differs = |(entry, found): &(&ChunkEntry, Digest)| entry.digest != *found;
+        if let Some((entry, found)) = entries.iter().zip(found).find(differs) {
+            let (offset, length) = (entry.offset, entry.length);
+            let (found, expected) = (found.short(), entry.digest.short());
+            return Ok(Some(format!(
+                "{found} at {offset}+{length}: it must be {expected}"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+fn difference(target: &mut dyn SlotTarget, image: &PartitionImage) -> io::Result<Option<String>> {
+    let found = target.digest(0, image.size, Through::Medium)?;
+    let (short, expected) = (found.short(), image.digest.short());
+    Ok((found != image.digest).then(|| format!("{short}: it must be {expected}")))
 }
 
 /// Why a write did not come to its end.

@@ -2,15 +2,15 @@
 //! have written is.
 
 use std::io::{self, BufReader, Read};
-use std::sync::mpsc::SyncSender;
 
-use slipway_slots::Digest;
-use slipway_slots::manifest::{Blob, ChunkEntry, ChunkIndex};
+use slipway_slots::manifest::{Blob, ChunkIndex};
 use slipway_slots::write_plan::{PlanStep, WritePlan};
 
 use super::blocks::Piece;
+use super::output::Output;
 use super::progress::Downloads;
 use super::source::Sources;
+use super::survey::Survey;
 use super::write::{WriteError, Writing};
 use crate::target::SlotTarget;
 
@@ -23,7 +23,7 @@ impl Writing<'_> {
         &mut self,
         index: &ChunkIndex,
         plan: &WritePlan,
-        familiar: &[bool],
+        found: &Survey,
         solid: Blob,
         target: &mut dyn SlotTarget,
     ) -> Result<(), WriteError> {
@@ -33,8 +33,8 @@ impl Writing<'_> {
                 in_place[*first as usize..(*first + *count) as usize].fill(true);
             }
         }
-        self.write_with(index, target, |writing, sender| {
-            writing.produce_solid(index, &in_place, familiar, solid, sender)
+        self.write_with(index, target, |writing, output| {
+            writing.produce_solid(index, &in_place, &found.familiar, solid, output)
         })
     }
 
@@ -44,7 +44,7 @@ impl Writing<'_> {
         in_place: &[bool],
         familiar: &[bool],
         solid: Blob,
-        sender: &SyncSender<Piece>,
+        output: &Output,
     ) -> Result<(), WriteError> {
         let wrong = |problem: &dyn std::fmt::Display| WriteError::Solid(problem.to_string());
         let cancelled = self.meter.cancellation();
@@ -56,80 +56,61 @@ impl Writing<'_> {
         };
         let reader = BufReader::with_capacity(PIECE, reader);
         let mut stream = zstd::stream::read::Decoder::with_buffer(reader).map_err(|error| wrong(&error))?;
-        let mut batch = Batch::default();
         let mut since_checkpoint = 0;
-        for (number, entry) in index.entries.iter().enumerate() {
+        let mut first = 0;
+        while let Some(run) = Run::at(first, index, in_place, familiar, self.limits.step) {
             if cancelled.is_cancelled() {
                 return Err(WriteError::Cancelled);
             }
-            let is_new_batch =
-                batch.familiar != familiar[number] || batch.bytes.len() as u64 >= self.limits.step;
-            if is_new_batch && !batch.hand_over(sender) {
-                return Ok(());
-            }
-            let bytes = batch.add(entry, familiar[number]);
-            stream.read_exact(bytes).map_err(|error| wrong(&error))?;
-            if Digest::of(bytes) != entry.digest {
-                return Err(wrong(&format!("chunk {number} has other bytes")));
-            }
-            if in_place[number] {
-                batch.remove(entry);
-                if !batch.hand_over(sender) {
-                    return Ok(());
-                }
+            let mut bytes = output.memory(run.length);
+            stream.read_exact(&mut bytes).map_err(|error| wrong(&error))?;
+            first += run.count;
+            if in_place[run.first] {
+                output.take_back(bytes);
                 continue;
             }
-            since_checkpoint += u64::from(entry.length);
-            self.meter.produced(u64::from(entry.length));
+            let entries = &index.entries[run.first..run.first + run.count];
+            if !output.check_and_write(entries, bytes, familiar[run.first]) {
+                return Ok(());
+            }
+            self.meter.produced(run.length as u64);
+            since_checkpoint += run.length as u64;
             if since_checkpoint >= self.limits.checkpoint {
                 since_checkpoint = 0;
-                if !batch.hand_over(sender) || sender.send(Piece::Checkpoint).is_err() {
+                if !output.write(Piece::Checkpoint) {
                     return Ok(());
                 }
             }
         }
-        batch.hand_over(sender);
         Ok(())
     }
 }
 
-/// Chunks of the solid stream that lie one after the other: handed over one by one they would cost a change of threads each.
-#[derive(Default)]
-struct Batch {
-    offset: u64,
-    bytes: Vec<u8>,
-    familiar: bool,
+/// Chunks of the solid stream that lie one after the other and are handled alike.
+struct Run {
+    first: usize,
+    count: usize,
+    /// In bytes.
+    length: usize,
 }
 
-impl Batch {
-    /// Room for a chunk that follows.
-    fn add(&mut self, entry: &ChunkEntry, familiar: bool) -> &mut [u8] {
-        if self.bytes.is_empty() {
-            self.offset = entry.offset;
-            self.familiar = familiar;
-        }
-        let start = self.bytes.len();
-        self.bytes.resize(start + entry.length as usize, 0);
-        &mut self.bytes[start..]
-    }
-
-    /// Takes the last chunk out again.
-    fn remove(&mut self, entry: &ChunkEntry) {
-        self.bytes.truncate(self.bytes.len() - entry.length as usize);
-    }
-
-    /// False when nobody takes it: the writer has failed, and then its error is reported.
-    fn hand_over(&mut self, sender: &SyncSender<Piece>) -> bool {
-        if self.bytes.is_empty() {
-            return true;
-        }
-        let room = self.bytes.len();
-        let piece = Piece::Bytes {
-            offset: self.offset,
-            bytes: std::mem::replace(&mut self.bytes, Vec::with_capacity(room)),
-            familiar: self.familiar,
+impl Run {
+    /// The one that begins at chunk `first`; not longer than `step`, unless one chunk is.
+    fn at(first: usize, index: &ChunkIndex, in_place: &[bool], familiar: &[bool], step: u64) -> Option<Self> {
+        let mut run = Self {
+            first,
+            count: 1,
+            length: index.entries.get(first)?.length as usize,
         };
-        sender.send(piece).is_ok()
+        for (at, entry) in index.entries.iter().enumerate().skip(first + 1) {
+            let is_alike = in_place[at] == in_place[first] && familiar[at] == familiar[first];
+            if !is_alike || run.length as u64 + u64::from(entry.length) > step {
+                break;
+            }
+            run.count += 1;
+            run.length += entry.length as usize;
+        }
+        Some(run)
     }
 }
 

@@ -82,10 +82,7 @@ impl Sources {
             reasons.push(reason);
             self.sources.rotate_left(1);
         }
-        if reasons.is_empty() {
-            reasons.push("there are no sources".to_owned());
-        }
-        Err(WriteError::NoSource(reasons.join("; ")))
+        Err(no_source(reasons))
     }
 
     /// A blob small enough to be held in memory.
@@ -166,16 +163,43 @@ impl Sources {
         buffer: &mut [u8],
         downloads: &Downloads,
     ) -> Result<(), WriteError> {
-        let mut done = 0;
+        let mut at = offset;
         for piece in buffer.chunks_mut(PIECE as usize) {
-            self.ask(blob, offset + done, piece.len(), downloads, |stored| {
-                piece.copy_from_slice(stored);
-                Ok(())
-            })?;
-            done += piece.len() as u64;
+            self.read_piece(blob, at, piece, downloads)?;
+            at += piece.len() as u64;
         }
         Ok(())
     }
+
+    /// From the first source that has it.
+    fn read_piece(
+        &mut self,
+        blob: &Blob,
+        offset: u64,
+        piece: &mut [u8],
+        downloads: &Downloads,
+    ) -> Result<(), WriteError> {
+        let mut reasons = Vec::new();
+        for _ in 0..self.sources.len() {
+            let source = &mut self.sources[0];
+            match source.read(blob, offset, piece) {
+                Ok(()) => {
+                    downloads.add(&source.name(), piece.len() as u64);
+                    return Ok(());
+                }
+                Err(error) => reasons.push(error.to_string()),
+            }
+            self.sources.rotate_left(1);
+        }
+        Err(no_source(reasons))
+    }
+}
+
+fn no_source(mut reasons: Vec<String>) -> WriteError {
+    if reasons.is_empty() {
+        reasons.push("there are no sources".to_owned());
+    }
+    WriteError::NoSource(reasons.join("; "))
 }
 
 /// Each chunk of a run with its part of the run's bytes.

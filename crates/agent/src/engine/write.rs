@@ -1,22 +1,21 @@
 //! Brings one partition of a slot to an image's bytes: plans, fetches, checks every chunk, writes in order.
 
 use std::io;
-use std::sync::mpsc::{SyncSender, sync_channel};
 
 use slipway_slots::Digest;
 use slipway_slots::chunking::Chunker;
 use slipway_slots::manifest::{ChunkEntry, ChunkIndex, Manifest, PartitionImage};
-use slipway_slots::write_plan::{Limits, OnDeltaFailure, PlanStep, Transfer, WritePlan, choose, plan};
+use slipway_slots::write_plan::{
+    Limits, OnDeltaFailure, PlanStep, SeedChunk, Transfer, WritePlan, choose, plan,
+};
 
-use super::blocks::{BlockWriter, Piece};
+use super::blocks::{Bytes, Piece};
 use super::failpoint::Failpoints;
+use super::output::Output;
 use super::progress::{Meter, Watch};
 use super::source::Sources;
-use super::survey::{find, survey};
+use super::survey::{Survey, find, survey};
 use crate::target::{SlotTarget, Through};
-
-/// How many pieces may wait for the disk: enough to keep it busy, little enough to keep memory small.
-const IN_FLIGHT: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -53,45 +52,57 @@ pub(super) struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    pub fn run(mut self, target: &mut dyn SlotTarget) -> Result<(), WriteError> {
+    /// The chunks that the partition has now, unless its label said so already and it was found to be true.
+    pub fn run(mut self, target: &mut dyn SlotTarget) -> Result<Option<ChunkIndex>, WriteError> {
         let read = |place: String| move |source| WriteError::Read { place, source };
         let size = self.partition.size;
         if self.labelled {
             let digest = target.digest(0, size, Through::Cache);
             if digest.map_err(read(target.describe()))? == self.partition.digest {
                 self.meter.in_place(size);
-                return Ok(());
+                return Ok(None);
             }
         }
         let index = self.index()?;
-        let survey = survey(target, &index, self.resumed).map_err(read(target.describe()))?;
+        let found = survey(target, &index, self.resumed).map_err(read(target.describe()))?;
         let mut seeds = Vec::new();
         if let (Some(seed), Some(chunker)) =
             (self.seed.as_deref_mut(), Chunker::new(self.partition.chunk_size))
         {
             seeds = find(seed, &index, chunker).map_err(read(seed.describe()))?;
         }
-        let plan = plan(self.partition, &index, &survey.in_place, &[&seeds], self.limits);
-        drop(seeds);
+        let plan = self.plan(&index, &found, &seeds);
         self.meter.planned(&plan.cost, spared_blocks(&index, &plan));
-        let familiar = survey.familiar;
         let transfer = match choose(&plan.cost, self.partition.solid) {
             Transfer::Solid(_) if self.on_delta_failure == OnDeltaFailure::Fail => Transfer::Chunks,
             transfer => transfer,
         };
-        match transfer {
-            Transfer::Chunks => match self.chunks(&index, &plan, &familiar, target) {
-                Err(WriteError::NoSource(reason)) => match (self.partition.solid, self.on_delta_failure) {
-                    (Some(solid), OnDeltaFailure::Full) => {
-                        self.solid(&index, &plan, &familiar, solid, target)
-                    }
-                    (_, OnDeltaFailure::Fail) => Err(WriteError::DeltaOnly(reason)),
-                    (None, OnDeltaFailure::Full) => Err(WriteError::NoSource(reason)),
-                },
-                result => result,
+        let written = match transfer {
+            Transfer::Chunks => self.chunks(&index, &plan, &found, target),
+            Transfer::Solid(solid) => self.solid(&index, &plan, &found, solid, target),
+        };
+        match written {
+            Err(WriteError::NoSource(reason)) => match (self.partition.solid, self.on_delta_failure) {
+                (Some(solid), OnDeltaFailure::Full) => self.solid(&index, &plan, &found, solid, target)?,
+                (_, OnDeltaFailure::Fail) => return Err(WriteError::DeltaOnly(reason)),
+                (None, OnDeltaFailure::Full) => return Err(WriteError::NoSource(reason)),
             },
-            Transfer::Solid(solid) => self.solid(&index, &plan, &familiar, solid, target),
+            // Of a stream it is not known which source lied; of a chunk it is.
+            Err(WriteError::Solid(reason)) => {
+                let found = survey(target, &index, true).map_err(read(target.describe()))?;
+                let plan = self.plan(&index, &found, &seeds);
+                match self.chunks(&index, &plan, &found, target) {
+                    Err(WriteError::NoSource(_)) => return Err(WriteError::Solid(reason)),
+                    result => result?,
+                }
+            }
+            result => result?,
         }
+        Ok(Some(index))
+    }
+
+    fn plan(&self, index: &ChunkIndex, found: &Survey, seeds: &[SeedChunk]) -> WritePlan {
+        plan(self.partition, index, &found.in_place, &[seeds], self.limits)
     }
 
     fn index(&mut self) -> Result<ChunkIndex, WriteError> {
@@ -103,43 +114,15 @@ impl Writing<'_> {
         ChunkIndex::decode(&plain, self.partition).map_err(|error| wrong(error.to_string()))
     }
 
-    /// One thread fetches and checks with `produce`, one writes.
-    pub(super) fn write_with(
-        &mut self,
-        index: &ChunkIndex,
-        target: &mut dyn SlotTarget,
-        produce: impl FnOnce(&mut Self, &SyncSender<Piece>) -> Result<(), WriteError>,
-    ) -> Result<(), WriteError> {
-        let writer = BlockWriter::new(
-            target,
-            index,
-            self.limits.step,
-            self.failpoints,
-            self.meter.wear(),
-        );
-        let (sender, receiver) = sync_channel(IN_FLIGHT);
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(move || writer.run(&receiver));
-            let produced = produce(self, &sender);
-            drop(sender);
-            let written = match writer.join() {
-                Ok(written) => written,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            // The writer's error is the cause when the producer could not hand over.
-            written.and(produced)
-        })
-    }
-
     fn chunks(
         &mut self,
         index: &ChunkIndex,
         plan: &WritePlan,
-        familiar: &[bool],
+        found: &Survey,
         target: &mut dyn SlotTarget,
     ) -> Result<(), WriteError> {
-        self.write_with(index, target, |writing, sender| {
-            writing.produce(index, plan, familiar, sender)
+        self.write_with(index, target, |writing, output| {
+            writing.produce(index, plan, &found.familiar, output)
         })
     }
 
@@ -148,7 +131,7 @@ impl Writing<'_> {
         index: &ChunkIndex,
         plan: &WritePlan,
         familiar: &[bool],
-        sender: &SyncSender<Piece>,
+        output: &Output,
     ) -> Result<(), WriteError> {
         let partition = self.partition;
         for step in &plan.steps {
@@ -160,23 +143,16 @@ impl Writing<'_> {
                 PlanStep::InPlace { .. } => continue,
                 PlanStep::Zero { first, count } => {
                     let (offset, length) = index.range(first, count);
-                    let bytes = vec![0; length];
-                    let familiar = known(first);
-                    (
-                        Piece::Bytes {
-                            offset,
-                            bytes,
-                            familiar,
-                        },
-                        length,
-                    )
+                    let mut bytes = output.memory(length);
+                    bytes.fill(0);
+                    (checked(offset, bytes, known(first)), length)
                 }
                 PlanStep::Copy {
                     first, count, from, ..
                 } => {
                     let (offset, length) = index.range(first, count);
                     let entries = &index.entries[first as usize..(first + count) as usize];
-                    let mut bytes = vec![0; length];
+                    let mut bytes = output.memory(length);
                     let copied = self.copy(entries, from, &mut bytes);
                     // The seed is not what it was when it was looked at: fetch what the plan meant to copy.
                     for entry in &entries[copied..] {
@@ -184,15 +160,7 @@ impl Writing<'_> {
                         self.sources
                             .read_chunk(&partition.chunks, entry, into, self.meter)?;
                     }
-                    let familiar = known(first);
-                    (
-                        Piece::Bytes {
-                            offset,
-                            bytes,
-                            familiar,
-                        },
-                        length,
-                    )
+                    (checked(offset, bytes, known(first)), length)
                 }
                 PlanStep::Repeat { first, of } => (
                     Piece::Repeat {
@@ -209,7 +177,7 @@ impl Writing<'_> {
                     stored_length,
                 } => {
                     let (offset, length) = index.range(first, count);
-                    let mut bytes = vec![0; length];
+                    let mut bytes = output.memory(length);
                     let entries = &index.entries[first as usize..(first + count) as usize];
                     self.sources.read_run(
                         &partition.chunks,
@@ -219,20 +187,12 @@ impl Writing<'_> {
                         &mut bytes,
                         self.meter,
                     )?;
-                    let familiar = known(first);
-                    (
-                        Piece::Bytes {
-                            offset,
-                            bytes,
-                            familiar,
-                        },
-                        length,
-                    )
+                    (checked(offset, bytes, known(first)), length)
                 }
                 PlanStep::Checkpoint => (Piece::Checkpoint, 0),
             };
             self.meter.produced(length as u64);
-            if sender.send(piece).is_err() {
+            if !output.write(piece) {
                 return Ok(());
             }
         }
@@ -256,6 +216,14 @@ impl Writing<'_> {
                 Digest::of(chunk) == entry.digest
             })
             .count()
+    }
+}
+
+fn checked(offset: u64, bytes: Vec<u8>, familiar: bool) -> Piece {
+    Piece::Bytes {
+        offset,
+        bytes: Bytes::Checked(bytes),
+        familiar,
     }
 }
 
@@ -296,5 +264,5 @@ pub fn write_partition(
         failpoints,
         meter: &mut Meter::new(watch.clone(), partition.size),
     };
-    writing.run(target)
+    writing.run(target).map(drop)
 }

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
+use super::aligned::{ALIGNMENT, AlignedBuffer, is_aligned};
 use super::{SlotTarget, Through};
 
-/// What every device is happy with.
-const ALIGNMENT: usize = 4096;
 /// The largest piece moved at once.
 const PIECE: usize = 1 << 20;
 
@@ -23,6 +22,7 @@ pub struct LocalTarget {
     direct: Option<File>,
     start: u64,
     size: u64,
+    /// For bytes that direct I/O cannot use where they are.
     buffer: AlignedBuffer,
 }
 
@@ -66,7 +66,7 @@ impl LocalTarget {
             direct,
             start,
             size,
-            buffer: AlignedBuffer::new(PIECE),
+            buffer: AlignedBuffer::default(),
         })
     }
 
@@ -133,9 +133,12 @@ impl SlotTarget for LocalTarget {
             && at.is_multiple_of(ALIGNMENT as u64)
             && buffer.len().is_multiple_of(ALIGNMENT)
         {
+            if is_aligned(buffer) {
+                return direct.read_exact_at(buffer, at);
+            }
             let mut done = 0;
             for piece in buffer.chunks_mut(PIECE) {
-                let aligned = self.buffer.slice(piece.len());
+                let aligned = self.buffer.for_writing(piece.len());
                 direct.read_exact_at(aligned, at + done)?;
                 piece.copy_from_slice(aligned);
                 done += piece.len() as u64;
@@ -153,9 +156,12 @@ impl SlotTarget for LocalTarget {
             && at.is_multiple_of(ALIGNMENT as u64)
             && bytes.len().is_multiple_of(ALIGNMENT)
         {
+            if is_aligned(bytes) {
+                return direct.write_all_at(bytes, at);
+            }
             let mut done = 0;
             for piece in bytes.chunks(PIECE) {
-                let aligned = self.buffer.slice(piece.len());
+                let aligned = self.buffer.for_writing(piece.len());
                 aligned.copy_from_slice(piece);
                 direct.write_all_at(aligned, at + done)?;
                 done += piece.len() as u64;
@@ -166,7 +172,7 @@ impl SlotTarget for LocalTarget {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.cached.sync_all()
+        self.cached.sync_data()
     }
 }
 
@@ -189,23 +195,4 @@ fn mounted<'a>(number: &str, mounts: &'a str) -> Option<&'a str> {
         let mut fields = line.split(' ');
         (fields.nth(2) == Some(number)).then(|| fields.nth(1).unwrap_or("?"))
     })
-}
-
-/// Memory that begins where direct I/O wants it to.
-#[derive(Debug)]
-struct AlignedBuffer {
-    memory: Vec<u8>,
-    start: usize,
-}
-
-impl AlignedBuffer {
-    fn new(length: usize) -> Self {
-        let memory = vec![0; length + ALIGNMENT];
-        let start = memory.as_ptr().align_offset(ALIGNMENT);
-        Self { memory, start }
-    }
-
-    fn slice(&mut self, length: usize) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + length]
-    }
 }

@@ -1,7 +1,9 @@
 //! Where the bytes of a slot's partition live. A file or block device is here; a partition inside a disk image and a
 //! node over SSH are targets like it, and one suite (`tests/target_suite`) holds them all to the same behaviour.
 
+mod aligned;
 mod file;
+mod hashing;
 
 use std::io;
 use std::sync::mpsc::{channel, sync_channel};
@@ -10,7 +12,9 @@ use slipway_slots::Digest;
 use slipway_slots::chunking::Chunker;
 use slipway_slots::digest::Hasher;
 
+pub(crate) use aligned::AlignedBuffer;
 pub use file::LocalTarget;
+pub(crate) use hashing::{next, workers};
 
 /// The largest piece read at once.
 const PIECE: usize = 1 << 20;
@@ -60,12 +64,19 @@ pub trait SlotTarget: Send {
 
     /// Digests of consecutive chunks of these lengths from `offset` on. A target that is far away computes them there.
     fn digests(&mut self, offset: u64, lengths: &[u32], through: Through) -> io::Result<Vec<Digest>> {
-        let mut digests = Vec::with_capacity(lengths.len());
-        let mut bytes = Buffered::new(offset, lengths.iter().map(|length| u64::from(*length)).sum());
-        for length in lengths {
-            digests.push(Digest::of(bytes.next(self, *length as usize, through)?));
+        let total: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
+        if total > PIECE as u64 {
+            return hashing::digests(self, offset, lengths, through);
         }
-        Ok(digests)
+        let mut bytes = vec![0; total as usize];
+        self.read_at(offset, &mut bytes, through)?;
+        let mut rest = bytes.as_slice();
+        let digest = |length: &u32| {
+            let (chunk, behind) = rest.split_at(*length as usize);
+            rest = behind;
+            Digest::of(chunk)
+        };
+        Ok(lengths.iter().map(digest).collect())
     }
 
     /// Cuts `length` bytes from `offset` on into chunks, at most `count` of them: whoever asked goes on behind the last.
@@ -163,17 +174,5 @@ impl Buffered {
 
     fn skip(&mut self, length: usize) {
         self.used += length;
-    }
-
-    fn next<T: SlotTarget + ?Sized>(
-        &mut self,
-        target: &mut T,
-        length: usize,
-        through: Through,
-    ) -> io::Result<&[u8]> {
-        let ready = self.peek(target, length, through)?.len();
-        let start = self.used;
-        self.used += ready;
-        Ok(&self.bytes[start..start + ready])
     }
 }

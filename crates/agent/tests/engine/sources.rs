@@ -1,16 +1,20 @@
 //! Sources that lie, fail or are missing, and images that are cheaper whole.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slipway_agent::engine::{ChunkSource, FetchError, Progress};
+use slipway_agent::engine::{ChunkSource, Engine, FetchError, Progress};
 use slipway_agent::image::ImageDirectory;
+use slipway_agent::target::{SlotTarget, Through};
 use slipway_slots::Slot;
-use slipway_slots::manifest::Blob;
-use slipway_slots::write_plan::OnDeltaFailure;
+use slipway_slots::boot::BootState;
+use slipway_slots::manifest::{Blob, LABEL_SIZE};
+use slipway_slots::write_plan::{Limits, OnDeltaFailure};
 
 use super::{Bench, CHUNKS};
-use crate::support::disks::Device;
+use crate::support::disks::{Device, Disks, MemoryTarget, Shared};
+use crate::support::host::{Kind, Setup};
 use crate::support::images::{TestImage, blocks, noise};
 
 /// A directory whose bytes of some blob are changed on the way, or do not come at all.
@@ -95,6 +99,133 @@ fn e23_without_another_mirror_the_operation_fails_and_nothing_wrong_is_written()
     assert!(!status.slots[1].boot.can_boot());
     // The same id may try again, and then it works.
     engine.prepare("op-1", bench.new.image()).unwrap();
+}
+
+/// Fails when a byte is written that is not the image's.
+struct Strict {
+    inner: MemoryTarget,
+    raw: Vec<u8>,
+}
+
+impl SlotTarget for Strict {
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn in_use(&mut self) -> io::Result<Option<String>> {
+        self.inner.in_use()
+    }
+
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8], through: Through) -> io::Result<()> {
+        self.inner.read_at(offset, buffer, through)
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let at = offset as usize;
+        if at < self.raw.len() {
+            assert!(
+                self.raw[at..at + bytes.len()] == *bytes,
+                "wrong bytes were written at {at}"
+            );
+        }
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// E-23: chunks of a stream are hashed on other threads than the one that writes; none that is wrong is written, wherever
+/// it is. What the stream did not bring comes chunk by chunk, if anybody has it.
+#[test]
+fn e23_a_stream_that_lies_is_noticed_before_it_is_written() {
+    let (size, old) = (3 << 20, TestImage::build("1.0", 1, noise(2, 1)));
+    let new = TestImage::build("2.0", 2, noise(768, 2));
+    let partition = &new.manifest.partitions[0];
+    let solid = partition.solid.unwrap();
+    let step = if crate::power::full() { 40_009 } else { 400_009 };
+    for has_chunks in [true, false] {
+        let mut written = 0;
+        for place in (0..solid.size).step_by(step).chain([solid.size - 1]) {
+            let setup = Setup::new(Kind::Records);
+            let shared = Shared::new(
+                Disks {
+                    a: old.slot(size + LABEL_SIZE),
+                    b: vec![0xee; size + LABEL_SIZE],
+                    store: setup.kind.bytes(&BootState::installed(Slot::A)),
+                    journal: Vec::new(),
+                },
+                false,
+            );
+            let mut host = setup.host(&shared, Some(Slot::A));
+            host.limits = Limits {
+                step: 64 << 10,
+                checkpoint: 512 << 10,
+            };
+            host.slots.b[0].target = Box::new(Strict {
+                inner: MemoryTarget {
+                    shared: shared.clone(),
+                    slot: Slot::B,
+                    used_by: None,
+                },
+                raw: new.raw.clone(),
+            });
+            let source = LyingStream {
+                inner: ImageDirectory::new(new.directory.path()),
+                solid,
+                place,
+                chunks: (!has_chunks).then_some(partition.chunks),
+            };
+            let mut engine = Engine::open(host).unwrap();
+            let result = engine.prepare("op-1", new.image_from(vec![Box::new(source)]));
+            assert_eq!(result.is_ok(), has_chunks, "{place}: {result:?}");
+            assert_eq!(new.is_in(&shared.disks().b), has_chunks, "{place}");
+            if let Err(error) = result {
+                let error = error.to_string();
+                assert!(
+                    error.contains("the solid image is not what its manifest says"),
+                    "{error}"
+                );
+                assert!(!engine.status().unwrap().slots[1].boot.can_boot());
+            }
+            written += shared.written(Device::B);
+        }
+        assert!(written > 0, "what came before the lie was written");
+    }
+}
+
+/// One byte of the stream is another one; chunks may be missing.
+struct LyingStream {
+    inner: ImageDirectory,
+    solid: Blob,
+    place: u64,
+    chunks: Option<Blob>,
+}
+
+impl ChunkSource for LyingStream {
+    fn name(&self) -> String {
+        "a liar".into()
+    }
+
+    fn read(&mut self, blob: &Blob, offset: u64, buffer: &mut [u8]) -> Result<(), FetchError> {
+        if self.chunks.is_some_and(|chunks| chunks.digest == blob.digest) {
+            return Err(FetchError::Absent {
+                source_name: self.name(),
+                blob: blob.digest.to_string(),
+            });
+        }
+        self.inner.read(blob, offset, buffer)?;
+        let range = offset..offset + buffer.len() as u64;
+        if blob.digest == self.solid.digest && range.contains(&self.place) {
+            buffer[(self.place - offset) as usize] ^= 1;
+        }
+        Ok(())
+    }
 }
 
 /// E-37: most of it is missing and the stream is smaller, so the stream is downloaded.
