@@ -1,4 +1,4 @@
-//! Switches a machine on and listens until it switches itself off.
+//! Switches a machine on and listens until it switches itself off, or has said enough.
 
 use std::{
     io::{BufRead, BufReader},
@@ -62,7 +62,17 @@ pub enum Disk<'a> {
     Logged { disk: &'a Path, log: &'a Path },
 }
 
+/// Until the machine switches itself off.
 pub fn power_on(disk: &Disk, stick: &Path, firmware: &[String]) -> Session {
+    listen(disk, stick, firmware, |_| false)
+}
+
+/// Until the system of a slot has mounted its root and says so; then the machine is switched off.
+pub fn start(disk: &Disk, stick: &Path, firmware: &[String]) -> Session {
+    listen(disk, stick, firmware, |line| line.contains("SAY boot "))
+}
+
+fn listen(disk: &Disk, stick: &Path, firmware: &[String], enough: impl Fn(&str) -> bool) -> Session {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let began = Instant::now();
     let mut command = Command::new("qemu-system-x86_64");
@@ -100,7 +110,16 @@ pub fn power_on(disk: &Disk, stick: &Path, firmware: &[String]) -> Session {
     let mut lines = Vec::new();
     let ended = loop {
         match receiver.recv_timeout(LONGEST.saturating_sub(began.elapsed())) {
-            Ok(line) => lines.push(line),
+            Ok(line) => {
+                let is_enough = enough(&line);
+                lines.push(line);
+                if is_enough {
+                    return Session {
+                        lines,
+                        seconds: began.elapsed().as_secs_f32(),
+                    };
+                }
+            }
             Err(mpsc::RecvTimeoutError::Disconnected) => break true,
             Err(mpsc::RecvTimeoutError::Timeout) => break false,
         }
