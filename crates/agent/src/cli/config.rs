@@ -24,7 +24,10 @@ use slipway_slots::{
     write_plan::{Limits, OnDeltaFailure},
 };
 
-use super::store::StoreConfig;
+use super::{
+    node::{NodeConfig, RemoteNode},
+    store::StoreConfig,
+};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -38,6 +41,9 @@ pub struct Config {
     pub key_ring: PathBuf,
     pub boot_store: StoreConfig,
     pub slots: SlotsConfig,
+    /// The machine whose slots and boot store these are, reached over SSH; this one unless said otherwise.
+    #[serde(default)]
+    pub node: Option<NodeConfig>,
     /// The slot in use, where the kernel's command line does not say it: on the host of a machine that is switched off.
     #[serde(default)]
     pub booted: Option<Slot>,
@@ -137,11 +143,18 @@ impl Config {
 
     /// Sets up a boot store that was never written, with this slot in use.
     pub fn install(&self, slot: Slot) -> Result<()> {
-        Ok(self.store()?.install(&BootState::installed(slot))?)
+        let node = self.node()?;
+        Ok(self.store(node.as_ref())?.install(&BootState::installed(slot))?)
     }
 
-    fn store(&self) -> Result<Box<dyn BootStore>> {
-        self.boot_store.open(self.tries).context("opening the boot store")
+    fn node(&self) -> Result<Option<RemoteNode>> {
+        self.node.as_ref().map(NodeConfig::open).transpose()
+    }
+
+    fn store(&self, node: Option<&RemoteNode>) -> Result<Box<dyn BootStore>> {
+        self.boot_store
+            .open(self.tries, node)
+            .context("opening the boot store")
     }
 
     pub fn keys(&self) -> Result<KeyRing> {
@@ -157,7 +170,19 @@ impl Config {
 
     /// Everything the engine works on.
     pub fn open(&self) -> Result<Engine> {
+        if self.node.is_none() {
+            return self.open_here();
+        }
+        // A node is asked by runtimes of its own, which cannot be started inside another one.
+        std::thread::scope(|scope| match scope.spawn(|| self.open_here()).join() {
+            Ok(opened) => opened,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+
+    fn open_here(&self) -> Result<Engine> {
         let keys = self.keys()?;
+        let node = self.node()?;
         fs::create_dir_all(&self.state_directory)
             .with_context(|| format!("making the state directory {}", self.state_directory.display()))?;
         let usual = Preflight::new(&self.state_directory);
@@ -170,15 +195,21 @@ impl Config {
             compatible: self.compatible.clone(),
             arch: std::env::consts::ARCH.to_owned(),
             keys,
-            booted: booted()?.or(self.booted),
+            booted: booted(node.as_ref())?.or(self.booted),
             slots: BySlot {
-                a: partitions(&self.slots.a)?,
-                b: partitions(&self.slots.b)?,
+                a: partitions(&self.slots.a, node.as_ref())?,
+                b: partitions(&self.slots.b, node.as_ref())?,
             },
-            store: self.store()?,
+            store: self.store(node.as_ref())?,
             journal: Box::new(JournalFile::new(&self.state_directory.join("journal"))),
-            health: Box::new(self.health.check()),
-            rebooter: Box::new(RebootCommand(self.reboot_command.clone())),
+            health: match &node {
+                Some(node) => node.health(&self.health)?,
+                None => Box::new(self.health.check()),
+            },
+            rebooter: match &node {
+                Some(node) => node.rebooter(&self.reboot_command),
+                None => Box::new(RebootCommand(self.reboot_command.clone())),
+            },
             clock: Box::new(SystemClock),
             failpoints: Arc::new(Unhindered),
             limits: Limits::default(),
@@ -191,7 +222,7 @@ impl Config {
     }
 }
 
-fn partitions(configured: &[PartitionConfig]) -> Result<Vec<SlotPartition>> {
+fn partitions(configured: &[PartitionConfig], node: Option<&RemoteNode>) -> Result<Vec<SlotPartition>> {
     let open = |partition: &PartitionConfig| -> Result<Box<dyn SlotTarget>> {
         Ok(match partition {
             PartitionConfig {
@@ -200,10 +231,22 @@ fn partitions(configured: &[PartitionConfig]) -> Result<Vec<SlotPartition>> {
                 label: None,
                 ..
             } => {
-                Box::new(LocalTarget::open(device).with_context(|| {
+                let opened = match node {
+                    Some(node) => text(device)
+                        .and_then(|device| node.target(device))
+                        .map(|target| -> Box<dyn SlotTarget> { Box::new(target) }),
+                    None => LocalTarget::open(device)
+                        .map(|target| -> Box<dyn SlotTarget> { Box::new(target) })
+                        .map_err(anyhow::Error::new),
+                };
+                opened.with_context(|| {
                     format!("opening partition {} on {}", partition.name, device.display())
-                })?)
+                })?
             }
+            PartitionConfig { image: Some(_), .. } if node.is_some() => bail!(
+                "partition {} of a slot is in a disk image; on a node, name a device of it",
+                partition.name
+            ),
             PartitionConfig {
                 device: None,
                 image: Some(image),
@@ -227,9 +270,18 @@ fn partitions(configured: &[PartitionConfig]) -> Result<Vec<SlotPartition>> {
         .collect()
 }
 
+/// Paths go to a node as text.
+pub fn text(path: &Path) -> Result<&str> {
+    path.to_str()
+        .with_context(|| format!("{} is not text", path.display()))
+}
+
 /// The slot that the boot loader named on the kernel's command line; none in a recovery system.
-fn booted() -> Result<Option<Slot>> {
-    let line = fs::read_to_string("/proc/cmdline").context("reading the kernel's command line")?;
+fn booted(node: Option<&RemoteNode>) -> Result<Option<Slot>> {
+    let line = match node {
+        Some(node) => node.kernel_command_line()?,
+        None => fs::read_to_string("/proc/cmdline").context("reading the kernel's command line")?,
+    };
     booted_in(&line)
 }
 

@@ -5,15 +5,19 @@ mod config;
 mod host;
 mod image;
 mod keys;
+mod node;
 mod serve;
 mod store;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use config::Config;
-use slipway_agent::target::LocalTarget;
+use slipway_agent::{boot_store::Directory, ssh, target::LocalTarget};
 use slipway_slots::Slot;
 
 #[derive(Parser)]
@@ -133,8 +137,8 @@ enum MaintenanceCommand {
 
 #[derive(Subcommand)]
 enum SlotCommand {
-    /// Answer requests for one partition on standard input and output; started over SSH.
-    Serve { device: PathBuf },
+    /// Answer requests for one partition, or for the directory of a boot store, on standard input and output; started over SSH.
+    Serve { path: PathBuf },
 }
 
 pub fn run(arguments: Arguments) -> Result<()> {
@@ -167,11 +171,17 @@ pub fn run(arguments: Arguments) -> Result<()> {
         }
         Command::Maintenance(MaintenanceCommand::Off) => serve::maintenance(&config()?, false, ""),
         Command::Image(image) => image::run(image),
-        Command::Slot(SlotCommand::Serve { device }) => {
-            let mut target = LocalTarget::open(&device)
-                .map_err(|error| anyhow::anyhow!("opening {}: {error}", device.display()))?;
-            let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
-            Ok(slipway_agent::ssh::serve(&mut target, &mut from, &mut to)?)
-        }
+        Command::Slot(SlotCommand::Serve { path }) => serve_over_ssh(&path),
     }
+}
+
+fn serve_over_ssh(path: &Path) -> Result<()> {
+    let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let opening = || format!("opening {}", path.display());
+    if path.is_dir() {
+        let mut directory = Directory::open(path).with_context(opening)?;
+        return Ok(ssh::serve_directory(&mut directory, &mut from, &mut to)?);
+    }
+    let mut target = LocalTarget::open(path).with_context(opening)?;
+    Ok(ssh::serve(&mut target, &mut from, &mut to)?)
 }

@@ -11,8 +11,10 @@ use serde::Deserialize;
 use slipway_agent::boot_store::{BootStore, Device, Directory, Stored};
 use slipway_slots::{
     BySlot,
-    boot::{GptAttributes, Grubenv, Records, SystemdBoot, UbootEnv},
+    boot::{Codec, GptAttributes, Grubenv, Records, SystemdBoot, UbootEnv},
 };
+
+use super::{config::text, node::RemoteNode};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -42,54 +44,62 @@ pub enum StoreConfig {
 }
 
 impl StoreConfig {
-    /// `tries` is what slots are armed with here.
-    pub fn open(&self, tries: u8) -> Result<Box<dyn BootStore>> {
-        Ok(match self {
-            Self::Grubenv { directory: path } => Box::new(Stored::new(Grubenv, directory(path)?)),
-            Self::Records { device: path, offset } => {
-                Box::new(Stored::new(Records { offset: *offset }, device(path)?))
-            }
+    /// `tries` is what slots are armed with here. Devices and directories are the node's, if there is one.
+    pub fn open(&self, tries: u8, node: Option<&RemoteNode>) -> Result<Box<dyn BootStore>> {
+        let location = Location(node);
+        match self {
+            Self::Grubenv { directory } => location.in_directory(Grubenv, directory),
+            Self::Records { device, offset } => location.on_device(device, |_| Records { offset: *offset }),
             Self::Uboot {
-                device: path,
+                device,
                 offsets,
                 size,
-            } => {
-                let codec = UbootEnv {
-                    offsets: *offsets,
-                    size: *size,
-                };
-                Box::new(Stored::new(codec, device(path)?))
-            }
-            Self::SystemdBoot {
-                directory: path,
-                a,
-                b,
-            } => {
+            } => location.on_device(device, |_| UbootEnv {
+                offsets: *offsets,
+                size: *size,
+            }),
+            Self::SystemdBoot { directory, a, b } => {
                 let entries = BySlot {
                     a: a.clone(),
                     b: b.clone(),
                 };
-                Box::new(Stored::new(SystemdBoot { entries }, directory(path)?))
+                location.in_directory(SystemdBoot { entries }, directory)
             }
-            Self::Gpt { disk, a, b } => {
-                let disk_size = File::open(disk)
-                    .and_then(|mut file| file.seek(SeekFrom::End(0)))
-                    .with_context(|| disk.display().to_string())?;
-                let codec = GptAttributes {
-                    disk_size,
-                    partitions: BySlot { a: *a, b: *b },
-                    tries,
-                };
-                Box::new(Stored::new(codec, device(disk)?))
-            }
-        })
+            Self::Gpt { disk, a, b } => location.on_device(disk, |disk_size| GptAttributes {
+                disk_size,
+                partitions: BySlot { a: *a, b: *b },
+                tries,
+            }),
+        }
     }
 }
 
-fn device(path: &Path) -> Result<Device> {
-    Device::open(path).with_context(|| path.display().to_string())
-}
+/// Where a boot store lives: here, or on a node.
+struct Location<'a>(Option<&'a RemoteNode>);
 
-fn directory(path: &Path) -> Result<Directory> {
-    Directory::open(path).with_context(|| path.display().to_string())
+impl Location<'_> {
+    /// `codec` is told how large the device is.
+    fn on_device<C: Codec + 'static>(
+        &self,
+        path: &Path,
+        codec: impl FnOnce(u64) -> C,
+    ) -> Result<Box<dyn BootStore>> {
+        if let Some(node) = self.0 {
+            let device = node.device(text(path)?)?;
+            return Ok(Box::new(Stored::new(codec(device.size()), device)));
+        }
+        let size = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+        let size = size.with_context(|| path.display().to_string())?;
+        let device = Device::open(path).with_context(|| path.display().to_string())?;
+        Ok(Box::new(Stored::new(codec(size), device)))
+    }
+
+    fn in_directory<C: Codec + 'static>(&self, codec: C, path: &Path) -> Result<Box<dyn BootStore>> {
+        if let Some(node) = self.0 {
+            let directory = node.directory(text(path)?)?;
+            return Ok(Box::new(Stored::new(codec, directory)));
+        }
+        let directory = Directory::open(path).with_context(|| path.display().to_string())?;
+        Ok(Box::new(Stored::new(codec, directory)))
+    }
 }

@@ -1,6 +1,8 @@
 //! A node over SSH: commands on it, and its partitions as slot targets. The host key is pinned and a key is the only way
 //! in; a node whose host key changed is refused.
 
+mod helper;
+mod medium;
 mod protocol;
 mod run;
 mod serve;
@@ -15,7 +17,8 @@ use russh::{
 };
 use tokio::time::timeout;
 
-pub use serve::serve;
+pub use medium::{RemoteDevice, RemoteDirectory};
+pub use serve::{serve, serve_directory};
 pub use target::RemoteTarget;
 
 /// How a node is reached.

@@ -1,10 +1,11 @@
-//! What goes over the wire between a target on a node and the helper beside its partition: frames as bytes in and values
-//! out.
+//! What goes over the wire between a target on a node and the helper beside its partition, or beside the directory of its
+//! boot store: frames as bytes in and values out.
 //!
 //! A request is one byte for what, eight for the offset, eight for the length and four for the chunk size, all big endian,
-//! then the bytes of a write or the lengths of chunks. An answer is one byte for how, four for its length, then its bytes. A write is not answered:
+//! then the bytes of a write, the lengths of chunks, or the name of a file and its bytes; then the offset is the name's length. An answer is one byte for how, four for its length, then its bytes. A write is not answered:
 //! what went wrong with it is said at the next request that is.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use crate::target::Through;
@@ -17,7 +18,7 @@ pub const MOST_DIGESTS: usize = LONGEST as usize / 32;
 pub const MOST_CUTS: usize = LONGEST as usize / 36;
 const REQUEST: usize = 1 + 8 + 8 + 4;
 /// Says that both sides speak this version; the helper sends it first.
-pub const GREETING: &[u8; 16] = b"slipway slot 2\n\0";
+pub const GREETING: &[u8; 16] = b"slipway slot 3\n\0";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
@@ -52,6 +53,46 @@ pub enum Request {
         length: u64,
         average: u32,
     },
+    /// The files of a directory whose names begin so, as [`encode_files`] writes them.
+    Files {
+        prefix: String,
+    },
+    WriteFile {
+        name: String,
+        bytes: Vec<u8>,
+    },
+    RenameFile {
+        from: String,
+        to: String,
+    },
+    RemoveFile {
+        name: String,
+    },
+}
+
+/// Each file as the length of its name, the length of its bytes, the name and the bytes.
+pub fn encode_files(files: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    for (name, bytes) in files {
+        encoded.extend((name.len() as u32).to_be_bytes());
+        encoded.extend((bytes.len() as u32).to_be_bytes());
+        encoded.extend(name.as_bytes());
+        encoded.extend(bytes);
+    }
+    encoded
+}
+
+pub fn decode_files(mut encoded: &[u8]) -> Option<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    while !encoded.is_empty() {
+        let (name_length, rest) = encoded.split_first_chunk::<4>()?;
+        let (length, rest) = rest.split_first_chunk::<4>()?;
+        let (name, rest) = rest.split_at_checked(u32::from_be_bytes(*name_length) as usize)?;
+        let (bytes, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        files.insert(String::from_utf8(name.to_vec()).ok()?, bytes.to_vec());
+        encoded = rest;
+    }
+    Some(files)
 }
 
 fn code(cached: u8, through: Through) -> u8 {
@@ -100,6 +141,16 @@ impl Request {
                 length,
                 average,
             } => (11, *offset, *length, *average, &[]),
+            Self::Files { prefix } => (12, prefix.len() as u64, prefix.len() as u64, 0, prefix.as_bytes()),
+            Self::WriteFile { name, bytes } => {
+                listed = [name.as_bytes(), bytes].concat();
+                (13, name.len() as u64, listed.len() as u64, 0, &listed)
+            }
+            Self::RenameFile { from, to } => {
+                listed = [from.as_bytes(), to.as_bytes()].concat();
+                (14, from.len() as u64, listed.len() as u64, 0, &listed)
+            }
+            Self::RemoveFile { name } => (15, name.len() as u64, name.len() as u64, 0, name.as_bytes()),
         };
         let mut frame = Vec::with_capacity(REQUEST + bytes.len());
         frame.push(what);
@@ -157,6 +208,23 @@ impl Request {
                 length,
                 average: chunk,
             },
+            what @ 12..=15 if length <= LONGEST && offset <= length => {
+                let mut bytes = vec![0; length as usize];
+                from.read_exact(&mut bytes)?;
+                let rest = bytes.split_off(offset as usize);
+                let text =
+                    |bytes| String::from_utf8(bytes).map_err(|_| wrong("a name is not text".to_owned()));
+                let name = text(bytes)?;
+                match what {
+                    12 => Self::Files { prefix: name },
+                    13 => Self::WriteFile { name, bytes: rest },
+                    14 => Self::RenameFile {
+                        from: name,
+                        to: text(rest)?,
+                    },
+                    _ => Self::RemoveFile { name },
+                }
+            }
             what => return Err(wrong(format!("request {what} for {length} bytes is not known"))),
         }))
     }
@@ -233,6 +301,11 @@ mod tests {
                 length,
                 average
             }),
+            ".{0,20}".prop_map(|prefix| Request::Files { prefix }),
+            (".{0,20}", proptest::collection::vec(any::<u8>(), 0..600))
+                .prop_map(|(name, bytes)| Request::WriteFile { name, bytes }),
+            (".{0,20}", ".{0,20}").prop_map(|(from, to)| Request::RenameFile { from, to }),
+            ".{0,20}".prop_map(|name| Request::RemoveFile { name }),
         ]
     }
 
@@ -247,6 +320,18 @@ mod tests {
                 prop_assert_eq!(Request::read(&mut rest).unwrap(), Some(request));
             }
             prop_assert_eq!(Request::read(&mut rest).unwrap(), None);
+        }
+
+        #[test]
+        fn files_arrive_as_they_were_sent_and_no_bytes_are_too_strange(
+            files in proptest::collection::btree_map(".{0,20}", proptest::collection::vec(any::<u8>(), 0..60), 0..5),
+            strange in proptest::collection::vec(any::<u8>(), 0..60),
+            cut in any::<proptest::sample::Index>(),
+        ) {
+            let encoded = encode_files(&files);
+            prop_assert_eq!(decode_files(&encoded), Some(files));
+            let _ = decode_files(&strange);
+            let _ = decode_files(&encoded[..cut.index(encoded.len() + 1)]);
         }
 
         #[test]

@@ -10,7 +10,10 @@ use std::{
 use slipway_slots::{Slot, boot::BootState};
 use tempfile::TempDir;
 
-use crate::support::{disks::StoreBytes, host::Kind};
+use crate::{
+    ssh::Sshd,
+    support::{disks::StoreBytes, host::Kind},
+};
 
 struct Bench {
     folder: TempDir,
@@ -95,6 +98,11 @@ impl Bench {
     }
 
     fn host_with(&self, store: &str) {
+        self.host_of(store, "rebootCommand: [\"true\"]\n");
+    }
+
+    /// With more of the configuration.
+    fn host_of(&self, store: &str, more: &str) {
         for slot in ["a", "b"] {
             let file = fs::File::create(self.path(slot)).expect("a slot");
             file.set_len(4 << 20).expect("a size");
@@ -104,7 +112,7 @@ impl Bench {
             "compatible: box-1\nstateDirectory: {folder}/state\nkeyRing: {folder}/keys.json\n\
              bootStore:\n  {store}\n\
              slots:\n  A: [{{name: root, device: {folder}/a}}]\n  B: [{{name: root, device: {folder}/b}}]\n\
-             booted: A\nrebootCommand: [\"true\"]\n"
+             booted: A\n{more}"
         );
         fs::write(self.path("config.yaml"), config).expect("written");
         self.good(&["install", "--slot", "A"]);
@@ -363,28 +371,32 @@ fn a_key_ring_is_rotated_by_its_own_keys_and_the_next_ones() {
     assert!(bench.bad(&rotate).contains("the key ring stays as it is"));
 }
 
+/// An empty store of a kind, and `bootStore` of the configuration for it.
+fn empty_store(bench: &Bench, kind: Kind) -> String {
+    let place = bench.path("store").display().to_string();
+    match kind.bytes(&BootState::installed(Slot::A)) {
+        StoreBytes::Files(_) => fs::create_dir(bench.path("store")).expect("a folder"),
+        // A disk has a partition table before it has a boot store.
+        StoreBytes::Disk(disk) if kind == Kind::Gpt => fs::write(&place, disk).expect("a disk"),
+        StoreBytes::Disk(disk) => fs::write(&place, vec![0; disk.len()]).expect("a disk"),
+    }
+    match kind {
+        Kind::Records => format!("records: {{device: {place}, offset: 4096}}"),
+        Kind::Grubenv => format!("grubenv: {{directory: {place}}}"),
+        Kind::Uboot => format!("uboot: {{device: {place}, offsets: [0, 8192], size: 1024}}"),
+        Kind::SystemdBoot => {
+            format!("systemdBoot: {{directory: {place}, a: linux /a/vmlinuz, b: linux /b/vmlinuz}}")
+        }
+        Kind::Gpt => format!("gpt: {{disk: {place}, a: 1, b: 2}}"),
+    }
+}
+
 /// The store is set up, armed by an update, and says so.
 #[test]
 fn every_boot_store_can_be_configured() {
     for kind in Kind::ALL {
         let bench = Bench::new();
-        let place = bench.path("store").display().to_string();
-        let store = match kind {
-            Kind::Records => format!("records: {{device: {place}, offset: 4096}}"),
-            Kind::Grubenv => format!("grubenv: {{directory: {place}}}"),
-            Kind::Uboot => format!("uboot: {{device: {place}, offsets: [0, 8192], size: 1024}}"),
-            Kind::SystemdBoot => {
-                format!("systemdBoot: {{directory: {place}, a: linux /a/vmlinuz, b: linux /b/vmlinuz}}")
-            }
-            Kind::Gpt => format!("gpt: {{disk: {place}, a: 1, b: 2}}"),
-        };
-        match kind.bytes(&BootState::installed(Slot::A)) {
-            StoreBytes::Files(_) => fs::create_dir(bench.path("store")).expect("a folder"),
-            // A disk has a partition table before it has a boot store.
-            StoreBytes::Disk(disk) if kind == Kind::Gpt => fs::write(&place, disk).expect("a disk"),
-            StoreBytes::Disk(disk) => fs::write(&place, vec![0; disk.len()]).expect("a disk"),
-        }
-        bench.host_with(&store);
+        bench.host_with(&empty_store(&bench, kind));
         let out = bench.build("2.0", &raw(200_000, 1));
         let told = bench.good(&["update", "--from", &out]);
         assert!(told.contains("rebooting"), "{kind:?}: {told}");
@@ -393,6 +405,107 @@ fn every_boot_store_can_be_configured() {
             status.contains("on trial, 3 of 3 tries left"),
             "{kind:?}: {status}"
         );
+    }
+}
+
+/// Slots, boot store, health and reboot are another machine's, over a real sshd: from the update to its end, for every boot
+/// store.
+#[test]
+fn e43_the_slots_of_a_node_over_ssh_are_configured_and_updated() {
+    let Some(sshd) = Sshd::start() else { return };
+    for (number, kind) in Kind::ALL.into_iter().enumerate() {
+        let is_healthy = number % 2 == 0;
+        let bench = Bench::new();
+        let folder = bench.folder.path().display();
+        let health = format!(
+            "health: {{commands: [[test, -e, {folder}/healthy]], soakSeconds: 0, deadlineSeconds: 1, intervalSeconds: 1}}\n"
+        );
+        let reboot = format!("rebootCommand: [touch, {folder}/rebooted]\n");
+        let node = sshd.configuration("host.pub", "user");
+        bench.host_of(&empty_store(&bench, kind), &format!("{node}{health}{reboot}"));
+        let image = raw(2_000_000, number);
+        let out = bench.build("2.0", &image);
+        let told = bench.good(&["update", "--from", &out, "--id", "first"]);
+        assert!(told.contains("rebooting"), "{kind:?}: {told}");
+        assert!(
+            bench.path("rebooted").exists(),
+            "{kind:?}: the node was told to restart"
+        );
+        assert!(fs::read(bench.path("b")).expect("slot B")[..image.len()] == image);
+        let status = bench.good(&["status"]);
+        assert!(
+            status.contains("on trial, 3 of 3 tries left"),
+            "{kind:?}: {status}"
+        );
+        // The node's boot loader chose the new slot; the kernel of this machine names none.
+        let text = fs::read_to_string(bench.path("config.yaml")).expect("read");
+        fs::write(bench.path("config.yaml"), text.replace("booted: A", "booted: B")).expect("written");
+        fs::remove_file(bench.path("rebooted")).expect("removed");
+        if is_healthy {
+            fs::write(bench.path("healthy"), "").expect("written");
+        }
+        bench.good(&["run", "--once"]);
+        assert_eq!(bench.path("rebooted").exists(), !is_healthy, "{kind:?}");
+        if !is_healthy {
+            fs::write(bench.path("config.yaml"), text).expect("written");
+            bench.good(&["run", "--once"]);
+        }
+        let (status, history) = (bench.good(&["status"]), bench.good(&["history"]));
+        let (slot, how) = if is_healthy {
+            ("* B", "first  2.0  confirmed")
+        } else {
+            ("* A", "first  2.0  rolled back")
+        };
+        let is_good = |line: &str| line.starts_with(slot) && line.ends_with("good");
+        assert!(status.lines().any(is_good), "{kind:?}: {status}");
+        assert!(history.contains(how), "{kind:?}: {history}");
+        let names_the_node = history.contains("on 127.0.0.1:");
+        assert!(is_healthy || names_the_node, "{kind:?}: {history}");
+    }
+}
+
+#[test]
+fn e45_a_node_that_is_not_the_one_configured_is_refused_with_what_to_do() {
+    let Some(sshd) = Sshd::start() else { return };
+    let bench = Bench::new();
+    let store = empty_store(&bench, Kind::Grubenv);
+    bench.host_of(&store, &sshd.configuration("host.pub", "user"));
+    let good = fs::read_to_string(bench.path("config.yaml")).expect("read");
+    bench.good(&["status"]);
+    let stranger = sshd.configuration("host.pub", "stranger");
+    let other = sshd.configuration("other.pub", "user");
+    let node = sshd.configuration("host.pub", "user");
+    let disk_image = |text: &str| {
+        let device = format!("device: {}", bench.path("b").display());
+        text.replace(
+            &device,
+            &format!("image: {}, label: b", bench.path("b").display()),
+        )
+    };
+    for (config, expected) in [
+        (good.replace(&node, &other), "pin its new key"),
+        (good.replace(&node, &stranger), "does not accept our key"),
+        (
+            good.replace("keyFile: ", "keyFile: /nowhere"),
+            "reading the key for node 127.0.0.1 in /nowhere",
+        ),
+        (
+            good.replace("helper: ", "helper: /nowhere"),
+            "starting the helper",
+        ),
+        (good.replace("/b}", "/absent}"), "opening partition root on"),
+        (disk_image(&good), "name a device of it"),
+        (
+            format!("{good}health: {{kubelet: \"http://127.0.0.1:10248/healthz\"}}\n"),
+            "name a command",
+        ),
+        (good.replace("hostKeys: [", "hostKeys: [] #"), "none is pinned"),
+    ] {
+        assert_ne!(config, good);
+        fs::write(bench.path("config.yaml"), config).expect("written");
+        let told = bench.bad(&["status"]);
+        assert!(told.contains(expected), "{expected}: {told}");
+        assert!(!told.contains("PRIVATE KEY"), "{told}");
     }
 }
 

@@ -97,6 +97,18 @@ impl Sshd {
         .expect("a node")
     }
 
+    /// `node` of the agent's configuration.
+    pub fn configuration(&self, host_key: &str, key: &str) -> String {
+        let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
+        format!(
+            "node:\n  host: 127.0.0.1\n  port: {}\n  user: {user}\n  hostKeys: [\"{}\"]\n  keyFile: {}\n  helper: {}\n",
+            self.port,
+            self.text(host_key).trim(),
+            self.folder.path().join(key).display(),
+            env!("CARGO_BIN_EXE_slipway-agent")
+        )
+    }
+
     pub fn node(&self) -> Node {
         self.node_with("host.pub", "user")
     }
