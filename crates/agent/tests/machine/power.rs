@@ -249,7 +249,7 @@ fn boot_again(recording: &Recording, cuts: &[Cut], foretold: &[Slot]) {
         let is_to_end = to_the_end.contains(at);
         let play = if is_to_end { power_on } else { start };
         let session = play(&Disk::Plain(&path), stick, firmware);
-        let first = session.boots().first().map(|boot| boot.to_string());
+        let first = session.boots().first().map(ToString::to_string);
         let expected = match slot {
             Slot::A => "1 A",
             Slot::B => "2 B",
