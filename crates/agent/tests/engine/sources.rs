@@ -160,7 +160,7 @@ fn e23_a_stream_that_lies_is_noticed_before_it_is_written() {
                     store: setup.kind.bytes(&BootState::installed(Slot::A)),
                     journal: Vec::new(),
                 },
-                false,
+                true,
             );
             let mut host = setup.host(&shared, Some(Slot::A));
             host.limits = Limits {
