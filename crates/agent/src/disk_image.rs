@@ -82,6 +82,18 @@ pub struct ImagePartition {
     disk: Disk,
     start: u64,
     size: u64,
+    _lock: Lock,
+}
+
+/// The lock on an image. It is given back by its name, because a child that is just being started has the file open too,
+/// and would keep the lock for a moment.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file does it otherwise.
+        let _ = self.0.unlock();
+    }
 }
 
 impl ImagePartition {
@@ -102,6 +114,7 @@ impl ImagePartition {
                 std::fs::TryLockError::Error(source) => failed(source),
             });
         }
+        let lock = Lock(file.try_clone().map_err(failed)?);
         if let Some(by) = holder(&file).map_err(failed)? {
             return Err(OpenError::InUse { path: name(), by });
         }
@@ -176,6 +189,7 @@ impl ImagePartition {
             disk,
             start,
             size: end - start,
+            _lock: lock,
         })
     }
 

@@ -144,6 +144,8 @@ impl SlotTarget for Strict {
 /// it is. What the stream did not bring comes chunk by chunk, if anybody has it.
 #[test]
 fn e23_a_stream_that_lies_is_noticed_before_it_is_written() {
+    // Behind the image's last byte the stream has a header of three bytes, of an empty block, that nobody needs.
+    const END: u64 = 4;
     let (size, old) = (3 << 20, TestImage::build("1.0", 1, noise(2, 1)));
     let new = TestImage::build("2.0", 2, noise(768, 2));
     let partition = &new.manifest.partitions[0];
@@ -151,7 +153,7 @@ fn e23_a_stream_that_lies_is_noticed_before_it_is_written() {
     let step = if crate::power::full() { 40_009 } else { 400_009 };
     for has_chunks in [true, false] {
         let mut written = 0;
-        for place in (0..solid.size).step_by(step).chain([solid.size - 1]) {
+        for place in (0..solid.size).step_by(step).chain([solid.size - END]) {
             let setup = Setup::new(Kind::Records);
             let shared = Shared::new(
                 Disks {

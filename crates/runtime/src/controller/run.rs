@@ -293,7 +293,7 @@ impl<R: Reconciler> Worker<R> {
                         biased;
                         item = self.queue.next() => return (slot, item),
                         // Nothing is to be done, and another goes on with the slot.
-                        () = slots.wanted() => {}
+                        () = slots.requested() => {}
                     }
                 }
             };

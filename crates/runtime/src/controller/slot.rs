@@ -16,14 +16,14 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 pub(super) struct Slots {
     free: Arc<Semaphore>,
     /// A reconcile stands in line to go on.
-    wanted: Notify,
+    requested: Notify,
 }
 
 impl Slots {
     pub fn new(count: usize) -> Arc<Self> {
         Arc::new(Self {
             free: Arc::new(Semaphore::new(count)),
-            wanted: Notify::new(),
+            requested: Notify::new(),
         })
     }
 
@@ -40,8 +40,8 @@ impl Slots {
     }
 
     /// Resolves when a reconcile wants to go on: whoever holds a slot without use lets it go.
-    pub async fn wanted(&self) {
-        self.wanted.notified().await;
+    pub async fn requested(&self) {
+        self.requested.notified().await;
     }
 
     async fn permit(&self) -> Option<OwnedSemaphorePermit> {
@@ -103,7 +103,7 @@ impl Inner {
             Either::Left((permit, _)) => permit,
             // In line by now: a slot that is let go is the next one's.
             Either::Right(((), in_line)) => {
-                self.slots.wanted.notify_one();
+                self.slots.requested.notify_one();
                 in_line.await
             }
         };
