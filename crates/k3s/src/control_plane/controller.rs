@@ -77,8 +77,9 @@ impl Memory {
 
     fn count_held(self: &Arc<Self>, metrics: &Metrics) {
         let count = |name: &str, count: fn(&Self) -> usize| {
-            let memory = Arc::clone(self);
-            metrics.count_held(name, move || count(&memory));
+            // The connections it holds know the metrics: each would keep the other.
+            let memory = Arc::downgrade(self);
+            metrics.count_held(name, move || memory.upgrade().as_deref().map_or(0, count));
         };
         count("k3s_connections", |memory| memory.workloads.connected());
         count("k3s_leases", |memory| memory.workloads.leases());
