@@ -208,11 +208,9 @@ fn get(url: &str, timeout: Duration) -> Result<(), String> {
     let mut stream = TcpStream::connect_timeout(&address, timeout).map_err(text)?;
     stream.set_read_timeout(Some(timeout)).map_err(text)?;
     stream.set_write_timeout(Some(timeout)).map_err(text)?;
-    write!(
-        stream,
-        "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    )
-    .map_err(text)?;
+    // In one piece: a server that answers the first of several and closes would be taken for one that fails.
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(text)?;
     let mut head = [0; 12];
     stream.read_exact(&mut head).map_err(text)?;
     let status = std::str::from_utf8(&head)
