@@ -157,7 +157,7 @@ type Probe = Box<dyn Fn() -> Option<QueueSample> + Send>;
 type Queues = HashMap<QueueLabels, Vec<Probe>>;
 
 /// Brings a gauge up to date before it is read; dropped when it answers `false`.
-type Refresher = Box<dyn Fn() -> bool + Send>;
+type Refresher = Arc<Mutex<Box<dyn Fn() -> bool + Send>>>;
 
 impl Metrics {
     pub fn new() -> Self {
@@ -363,7 +363,9 @@ impl Metrics {
     /// Calls back before every reading, for gauges that are cheaper to compute than to keep; until it answers
     /// `false`.
     pub fn before_reading(&self, refresh: impl Fn() -> bool + Send + 'static) {
-        self.refreshers.lock().push(Box::new(refresh));
+        self.refreshers
+            .lock()
+            .push(Arc::new(Mutex::new(Box::new(refresh))));
     }
 
     /// Counts at every reading what is held in memory for objects. What is held for one goes with it.
@@ -415,9 +417,22 @@ impl Metrics {
         }
     }
 
+    /// The list is not locked while they are called: a refresher waits for its owner, and an owner that is just adding
+    /// another would wait for the list.
+    fn refresh(&self) {
+        let refreshers = self.refreshers.lock().clone();
+        let done: Vec<_> = refreshers
+            .into_iter()
+            .filter(|refresh| !refresh.lock()())
+            .collect();
+        self.refreshers
+            .lock()
+            .retain(|refresh| !done.iter().any(|done| Arc::ptr_eq(done, refresh)));
+    }
+
     /// All metrics in the OpenMetrics text format ([`CONTENT_TYPE`]), which Prometheus reads.
     pub fn encode(&self) -> String {
-        self.refreshers.lock().retain(|refresh| refresh());
+        self.refresh();
         self.read_queues();
         let mut text = String::new();
         text::encode(&mut text, &self.registry.lock()).expect("writing to a string cannot fail");
@@ -491,5 +506,45 @@ mod tests {
         drop(owner);
         assert!(metrics.encode().contains("slipway_workload_clusters 2\n"));
         assert!(metrics.encode().contains("slipway_workload_clusters 2\n"));
+    }
+
+    #[test]
+    fn whoever_is_asked_for_a_gauge_can_add_another_in_the_same_moment() {
+        let (metrics, owner) = (Metrics::new(), Arc::new(Mutex::new(())));
+        let (asked, lock) = (std::sync::mpsc::channel(), Arc::clone(&owner));
+        let tell = asked.0;
+        let adding = owner.lock();
+        metrics.count_held("entries", move || {
+            let _ = tell.send(());
+            drop(lock.lock());
+            1
+        });
+        let (reading, answer) = (metrics.clone(), std::sync::mpsc::channel());
+        std::thread::spawn(move || answer.0.send(reading.encode()));
+        asked.1.recv().unwrap();
+        // The reading waits for the owner now, and the owner for nothing.
+        let (added, more) = (std::sync::mpsc::channel(), metrics.clone());
+        std::thread::spawn(move || {
+            more.count_held("more", || 2);
+            added.0.send(())
+        });
+        let guard = std::time::Duration::from_secs(60);
+        added
+            .1
+            .recv_timeout(guard)
+            .expect("the list of gauges is not locked");
+        drop(adding);
+        assert!(
+            answer
+                .1
+                .recv_timeout(guard)
+                .unwrap()
+                .contains(r#"slipway_held_entries{name="entries"} 1"#)
+        );
+        assert!(
+            metrics
+                .encode()
+                .contains(r#"slipway_held_entries{name="more"} 2"#)
+        );
     }
 }
