@@ -72,6 +72,8 @@ struct Count {
     converged: u64,
     /// Those that were without quorum until the hosts that faults took had their power back.
     power_came_back: u64,
+    /// Those in which a person removed the annotation that a wait names, because a host never starts k3s.
+    helped: u64,
     verdicts: Verdicts,
     failures: Vec<String>,
 }
@@ -85,6 +87,7 @@ impl Count {
         self.taken_over += other.taken_over;
         self.converged += other.converged;
         self.power_came_back += other.power_came_back;
+        self.helped += other.helped;
         self.verdicts.add(other.verdicts);
         self.failures.extend(other.failures);
     }
@@ -95,13 +98,15 @@ impl std::fmt::Display for Count {
         let verdicts = &self.verdicts;
         write!(
             formatter,
-            "{} converged, {} of them after power came back; {} operations judged, {} unsafe by our doing; {} members \
+            "{} converged, {} of them after power came back and {} after somebody let a host go that never started k3s, as \
+             the wait asks; {} operations judged, {} unsafe by our doing; {} members \
              removed, {} of them living and to stay; quorum lost {} times: {} by faults alone, {} by a fault during a safe \
              change, {} by our doing; where no evidence could be had in time: {} unsafe writes and {} losses to a fault \
              between answer and write, {} and {} to one whose lease was renewed after the question; {} planes were another \
              provider's",
             self.converged,
             self.power_came_back,
+            self.helped,
             verdicts.writes,
             verdicts.unsafe_writes(Cause::Ours),
             verdicts.removals,
@@ -139,8 +144,9 @@ fn schedule(seed: u64, count: &mut Count) {
     count.schedules += 1;
     count.sizes[size] += 1;
     run(&mut world, &mut random);
-    let back = end_faults(&mut world);
+    let (back, helped) = end_faults(&mut world);
     count.power_came_back += u64::from(back);
+    count.helped += u64::from(helped);
     let ours = world.verdicts.losses(Cause::Ours)
         + world.verdicts.unsafe_writes(Cause::Ours)
         + world.verdicts.living_removed;
@@ -196,8 +202,8 @@ fn run(world: &mut World, random: &mut StdRng) {
 }
 
 /// The faults end: what is broken stays broken and must be healed, and where quorum is lost, power comes back. Says whether it
-/// had to.
-fn end_faults(world: &mut World) -> bool {
+/// had to, and whether somebody had to let a host go that never starts k3s.
+fn end_faults(world: &mut World) -> (bool, bool) {
     world.glitch = false;
     world.next_fails = 0;
     world.strikes = None;
@@ -225,13 +231,15 @@ fn end_faults(world: &mut World) -> bool {
             world.fault(|model| model.revive(host));
         }
     }
+    let mut helped = false;
     for _ in 0..20 {
         world.settle();
         if world.is_settled() || !world.person_helps() {
             break;
         }
+        helped = true;
     }
-    back
+    (back, helped)
 }
 
 fn event(world: &mut World, random: &mut StdRng) {

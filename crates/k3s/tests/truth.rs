@@ -1,7 +1,7 @@
 //! The judge: every write of the control plane and every loss of quorum, by what is true in the simulator at that moment and
 //! never by what the control plane observed. docs/k3s/quorum.md says what each count means.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_k3s::control_plane::{liveness::LEASE_OVERDUE, plan::Action};
@@ -90,6 +90,22 @@ struct Missing {
     since: Timestamp,
 }
 
+/// An unsafe write of which no evidence could be had in time, until the plane is whole again.
+#[derive(Clone, Debug)]
+pub struct Excused {
+    cause: Cause,
+    effect: Effect,
+    host: String,
+}
+
+/// What a write does to a host's vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    Removed,
+    Restarted,
+    Added,
+}
+
 impl World {
     /// A fault of a host or its network, which may cost quorum by itself.
     pub fn fault(&mut self, fault: impl FnOnce(&mut Model)) {
@@ -97,11 +113,11 @@ impl World {
         fault(&mut self.model);
         let now = self.model.now;
         let hosts = &self.model.hosts;
-        let updating = |name: &str| {
-            self.machines
-                .get(name)
-                .is_some_and(|machine| machine.updating_until.is_some())
-        };
+        let updating: Vec<String> = hosts
+            .keys()
+            .filter(|name| self.is_updating(name))
+            .cloned()
+            .collect();
         for name in self.faulty.keys() {
             if hosts.get(name).is_some_and(model::Host::is_connected) {
                 self.returned.insert(name.clone(), now);
@@ -110,11 +126,18 @@ impl World {
         self.faulty
             .retain(|name, _| hosts.get(name).is_some_and(|host| !host.is_connected()));
         for (name, host) in hosts {
-            if !host.is_connected() && (host.cut || !updating(name)) {
+            if !host.is_connected() && (host.cut || !updating.contains(name)) {
                 self.faulty.entry(name.clone()).or_insert(now);
             }
         }
         self.judge_quorum(FAULT);
+    }
+
+    /// Whether a server restarts for its update.
+    fn is_updating(&self, host: &str) -> bool {
+        self.machines
+            .get(host)
+            .is_some_and(|machine| machine.updating_until.is_some())
     }
 
     fn is_there(&self, member: &model::Member) -> bool {
@@ -137,8 +160,14 @@ impl World {
             .collect()
     }
 
-    /// Why a write is not safe at this moment, in truth, with some of the missing voters taken for being there.
-    fn unsafe_because(&self, action: &Action, ignoring: impl Fn(&Missing) -> bool) -> Option<String> {
+    /// Why a write is not safe at this moment, in truth, with some of the missing voters taken for being there, and maybe the one
+    /// that is taken for one that does not live.
+    fn unsafe_because(
+        &self,
+        action: &Action,
+        ignoring: impl Fn(&Missing) -> bool,
+        taken_is_dead: bool,
+    ) -> Option<String> {
         let voters = self.model.voters();
         let missing = |besides: Option<&str>| {
             let mut missing = self.missing(besides);
@@ -158,7 +187,7 @@ impl World {
             if alive < left / 2 + 1 {
                 return Some(format!("{alive} of {left} voters are left"));
             }
-            (there && !missing.is_empty())
+            (there && !taken_is_dead && !missing.is_empty())
                 .then(|| "a living server is taken while another is lost".to_owned())
         };
         match action {
@@ -202,6 +231,35 @@ impl World {
         }
     }
 
+    /// What an action does to whose vote.
+    fn effect_of(&self, action: &Action) -> Option<(Effect, String)> {
+        match action {
+            Action::CreateServer { .. } => Some((Effect::Added, self.next_name())),
+            Action::UpdateInPlace { machine } => Some((Effect::Restarted, machine.clone())),
+            _ => self.taken_by(action).map(|host| (Effect::Removed, host)),
+        }
+    }
+
+    /// The worst of the excused writes, if quorum would be there without them.
+    fn excuse(&self) -> Option<Cause> {
+        let mut voters: BTreeMap<&str, bool> = BTreeMap::new();
+        for member in self.model.members.iter().filter(|member| !member.learner) {
+            voters.insert(&member.host, self.is_there(member));
+        }
+        for Excused { effect, host, .. } in &self.excused {
+            let is_voter = voters.contains_key(host.as_str());
+            match effect {
+                Effect::Removed if !is_voter => voters.insert(host, true),
+                Effect::Restarted if is_voter && self.is_updating(host) => voters.insert(host, true),
+                Effect::Added => voters.remove(host.as_str()),
+                Effect::Removed | Effect::Restarted => None,
+            };
+        }
+        let there = voters.values().filter(|there| **there).count();
+        let cause = self.excused.iter().map(|excused| excused.cause).max()?;
+        (there > voters.len() / 2).then_some(cause)
+    }
+
     /// Judges a write before it is made.
     pub(super) fn judge_write(&mut self, action: &Action, struck: Option<&Strike>) {
         if !action.is_operation() {
@@ -209,7 +267,7 @@ impl World {
         }
         self.verdicts.writes += 1;
         self.judge_removal(action);
-        let Some(why) = self.unsafe_because(action, |_| false) else {
+        let Some(why) = self.unsafe_because(action, |_| false, false) else {
             return;
         };
         let now = self.now();
@@ -229,19 +287,20 @@ impl World {
         let asked_at = question.map(|question| question.asked_at);
         let lost_since = |missing: &Missing| {
             age(missing.since, now) <= LEASE_OVERDUE
-                && asked_at.is_none_or(|asked_at| missing.since >= asked_at)
+                && asked_at.is_some_and(|asked_at| missing.since >= asked_at)
         };
-        let fresh = |missing: &Missing| {
-            lease_only && (taken_is_back || (self.faulty.contains_key(&missing.host) && lost_since(missing)))
-        };
+        let fresh =
+            |missing: &Missing| lease_only && self.faulty.contains_key(&missing.host) && lost_since(missing);
         let just_struck = |missing: &Missing| struck.is_some_and(|strike| strike.host == missing.host);
         let is_race = || struck.is_some_and(Strike::is_race);
-        let cause = if self.unsafe_because(action, just_struck).is_none() && is_race() {
+        let cause = if self.unsafe_because(action, just_struck, false).is_none() && is_race() {
             Cause::Raced
         } else if self
-            .unsafe_because(action, |missing| {
-                (lease_only && just_struck(missing)) || fresh(missing)
-            })
+            .unsafe_because(
+                action,
+                |missing| (lease_only && just_struck(missing)) || fresh(missing),
+                lease_only && taken_is_back,
+            )
             .is_none()
         {
             Cause::LeaseFresh
@@ -251,7 +310,11 @@ impl World {
         self.log
             .push(format!("{now} UNSAFE ({cause:?}) {action:?}: {why}"));
         self.verdicts.unsafe_writes.push(cause);
-        self.outstanding = self.outstanding.max(Some(cause));
+        if cause != Cause::Ours
+            && let Some((effect, host)) = self.effect_of(action)
+        {
+            self.excused.push(Excused { cause, effect, host });
+        }
         self.allow(cause);
     }
 
@@ -284,7 +347,7 @@ impl World {
         self.had_quorum = has;
         if has && self.missing(None).is_empty() {
             // Whatever was done before, the plane is whole again.
-            self.outstanding = None;
+            self.excused.clear();
         }
         if !lost {
             return;
@@ -301,19 +364,20 @@ impl World {
             .iter()
             .filter(|member| !self.faulty.contains_key(&member.host))
             .collect();
-        if voters.len() == 1 && by_us.len() == 1 && self.model.hosts.contains_key(&voters[0].host) {
+        let restarts = |member: &model::Member| {
+            self.model.hosts.contains_key(&member.host) && self.is_updating(&member.host)
+        };
+        if voters.len() == 1 && by_us.len() == 1 && restarts(voters[0]) {
             // The only server restarts for its update, as the plan says.
             return;
         }
-        let cause = if let Some(cause) = self.outstanding {
+        let taken_by_faults = away.len() - by_us.len();
+        let cause = if let Some(cause) = self.excuse() {
             cause
-        } else if after == FAULT {
-            let taken_by_faults = away.len() - by_us.len();
-            if voters.len() - taken_by_faults < voters.len() / 2 + 1 {
-                Cause::Faults
-            } else {
-                Cause::FaultInChange
-            }
+        } else if after == FAULT && voters.len() - taken_by_faults < voters.len() / 2 + 1 {
+            Cause::Faults
+        } else if after == FAULT && by_us.iter().all(|member| restarts(member)) {
+            Cause::FaultInChange
         } else {
             Cause::Ours
         };

@@ -22,7 +22,7 @@ use slipway_k3s::{
 };
 use slipway_k3s_sim::{Model, model};
 
-use super::truth::{Cause, Strike, Verdicts};
+use super::truth::{Excused, Strike, Verdicts};
 
 #[derive(Clone)]
 pub struct Machine {
@@ -81,8 +81,8 @@ pub struct World {
     /// The servers it made.
     pub(super) of_another: BTreeSet<String>,
     pub verdicts: Verdicts,
-    /// The worst unsafe write since the plane was last whole.
-    pub(super) outstanding: Option<Cause>,
+    /// Unsafe writes that were excused since the plane was last whole.
+    pub(super) excused: Vec<Excused>,
     /// A verdict against us is counted, and does not end the test.
     pub counts_verdicts: bool,
     pub(super) had_quorum: bool,
@@ -134,7 +134,7 @@ impl World {
             made_by_another: false,
             of_another: BTreeSet::new(),
             verdicts: Verdicts::default(),
-            outstanding: None,
+            excused: Vec::new(),
             counts_verdicts: false,
             had_quorum: false,
             again_in: None,
@@ -413,6 +413,11 @@ impl World {
         plan
     }
 
+    /// How the next server is called.
+    pub(super) fn next_name(&self) -> String {
+        format!("{NAMES}-{}", self.serial + 1)
+    }
+
     fn act(&mut self, action: &Action) {
         let now = self.now();
         if let Action::RemoveMember { machine, .. } | Action::RemoveOrphan { machine, .. } = action
@@ -425,11 +430,12 @@ impl World {
                 failure_domain,
                 remediation_for,
             } => {
+                let name = self.next_name();
                 self.serial += 1;
                 let fails = self.next_fails > 0;
                 self.next_fails = self.next_fails.saturating_sub(1);
                 self.machines.insert(
-                    format!("{NAMES}-{}", self.serial),
+                    name,
                     Machine {
                         created_at: now,
                         deleted_at: None,

@@ -43,7 +43,8 @@ impl Model {
                     (Some(member), Some(address)) => {
                         matches!(self.remove_member(&member, &address), Removal::Done)
                     }
-                    _ => true,
+                    // k3s cannot tell whose member it is, and asks again until it can.
+                    _ => false,
                 };
             if done {
                 self.nodes.remove(&name);

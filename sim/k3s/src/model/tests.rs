@@ -55,6 +55,22 @@ fn a_requested_removal_leaves_its_trace_and_the_last_voter_stays() {
 }
 
 #[test]
+fn a_node_that_does_not_name_its_member_is_kept_until_it_does() {
+    let mut model = three();
+    model.kill("c");
+    let member = model.nodes["c"].annotations[MEMBER_ANNOTATION].clone();
+    model.annotate("c", MEMBER_ANNOTATION, None);
+    model.delete_node("c");
+    model.advance(TICK * 4);
+    assert!(model.nodes["c"].deleting);
+    assert_eq!(model.voters(), 3, "k3s cannot tell whose member it is");
+    model.annotate("c", MEMBER_ANNOTATION, Some(&member));
+    model.advance(TICK);
+    assert!(!model.nodes.contains_key("c"));
+    assert_eq!(model.voters(), 2);
+}
+
+#[test]
 fn without_quorum_nothing_is_written() {
     let mut model = three();
     model.kill("a");
