@@ -186,7 +186,7 @@ pub fn waiting(waiting: &Waiting) -> StepStatus {
             "AKS Cluster must have at least one system pool: this one goes when another is there, or with the Cluster"
                 .to_owned(),
         ),
-        Waiting::ForAzure { id } => ("WaitingForAzure", format!("Azure has not told yet about {id}")),
+        Waiting::ForAzure { id } => ("WaitingForAzure", format!("Azure has not answered yet about {id}")),
         Waiting::OwnedByAnother { id, foreign } => (
             "OwnedByAnother",
             format!("nothing is written to {id}: {foreign}"),

@@ -8,11 +8,15 @@ use serde_json::{Value, json};
 use slipway_azure::{
     reconcile::{Error, StepResult, StepStatus, step},
     takeover::{Progress, Takeover},
+    workload::nodes::Nodes,
 };
 use slipway_capi::{names::annotation, view::MachinePool};
 use slipway_runtime::{Context, Outcome};
 
-use super::{observe::ReconcileContext, plan::Action};
+use super::{
+    observe::{ReconcileContext, workload_key},
+    plan::Action,
+};
 use crate::{
     planning::{DesiredResource, SOON, TAKING_OVER},
     status,
@@ -25,6 +29,7 @@ pub async fn act(
     action: &Action,
     reconcile: &mut ReconcileContext,
     takeover: &Takeover,
+    nodes: &Nodes,
     context: &Context,
 ) -> Result<Outcome, Error> {
     match action {
@@ -70,6 +75,11 @@ pub async fn act(
                 context,
             )
             .await?;
+        }
+        Action::PublishClusterInfo => {
+            if let Some(publication) = nodes.publication(&workload_key(&reconcile.observed)) {
+                publication.write().await?;
+            }
         }
     }
     Ok(Outcome::Done)

@@ -173,7 +173,7 @@ impl Kind for Pools {
         reconcile: &mut Box<ReconcileContext>,
         context: &Context,
     ) -> Result<Outcome, Error> {
-        act::act(action, reconcile, &self.takeover, context).await
+        act::act(action, reconcile, &self.takeover, &self.nodes, context).await
     }
 
     /// What was applied is kept on the object, also when something else failed.

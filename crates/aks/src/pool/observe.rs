@@ -113,8 +113,18 @@ pub async fn observe(
             Ok(ids) => reconcile.observed.provider_ids = ids,
             Err(error) => reconcile.observed.nodes_problem = Some(Problem::of(&error)),
         }
+        let cluster = workload_key(&reconcile.observed);
+        reconcile.observed.cluster_info = sources.nodes.cluster_info(&cluster, &subject.key()).await;
     }
     Ok(reconcile)
+}
+
+/// Under which key the connection to the workload cluster is kept.
+pub fn workload_key(observed: &Observed) -> ObjectKey {
+    ObjectKey::new(
+        observed.pool.metadata.namespace.as_deref(),
+        &observed.cluster_name,
+    )
 }
 
 /// Whether anything is asked of Azure in this state.
@@ -275,7 +285,7 @@ async fn listed(
     let observed = &reconcile.observed;
     let namespace = observed.pool.namespace().unwrap_or_default();
     let name = Purpose::Kubeconfig.secret_name(&observed.cluster_name);
-    let cluster = ObjectKey::namespaced(&namespace, &observed.cluster_name);
+    let cluster = workload_key(observed);
     let request = PoolNodes {
         pool: observed.pool.azure_name(),
         group: reconcile.node_group.as_deref(),

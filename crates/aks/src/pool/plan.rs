@@ -8,6 +8,7 @@ use slipway_azure::{
     diff::Record,
     ownership::Foreign,
     reconcile::{ResourceKind, ResourceState},
+    workload::cluster_info::ClusterInfo,
 };
 use slipway_capi::{frame::Plan, view::MachinePool};
 
@@ -48,6 +49,8 @@ pub enum Action {
     /// AKS no longer scales the pool: take the annotation off the MachinePool.
     StopFollowingReplicas,
     WriteProviderIds(Vec<String>),
+    /// Write the API server's address and CA into the workload cluster, for nodes that are not AKS's own.
+    PublishClusterInfo,
     /// Note on the object what was applied.
     StoreRecords,
 }
@@ -63,6 +66,7 @@ impl fmt::Display for Action {
             Self::FollowReplicas { count } => write!(formatter, "follow replicas {count}"),
             Self::StopFollowingReplicas => formatter.write_str("stop following replicas"),
             Self::WriteProviderIds(ids) => write!(formatter, "write {} provider ids", ids.len()),
+            Self::PublishClusterInfo => formatter.write_str("write ConfigMap kube-public/cluster-info"),
             Self::StoreRecords => formatter.write_str("store what was applied"),
         }
     }
@@ -105,6 +109,8 @@ pub struct Observed {
     pub provider_ids: Option<Vec<String>>,
     /// What kept them from being told.
     pub nodes_problem: Option<Problem>,
+    /// Where nodes that are not AKS's own find the API server, in the workload cluster.
+    pub cluster_info: ClusterInfo,
 }
 
 /// How many nodes AKS says the pool has.
@@ -314,6 +320,17 @@ fn follow(observed: &Observed, plan: &mut Plan<Action>) {
     if let Some(ids) = observed.provider_ids.as_ref().filter(|ids| *ids != known) {
         plan.regardless(Action::WriteProviderIds(ids.clone()), "nodes came or went")
             .changing("spec.providerIDList", known.len(), ids.len());
+    }
+    let why = "nodes that are not AKS's own find the API server and its CA there";
+    match &observed.cluster_info {
+        ClusterInfo::Missing => {
+            plan.regardless(Action::PublishClusterInfo, why);
+        }
+        ClusterInfo::Differs { path, from, to } => {
+            plan.regardless(Action::PublishClusterInfo, why)
+                .changing(*path, from, to);
+        }
+        ClusterInfo::Unknown | ClusterInfo::Good => {}
     }
 }
 

@@ -1,11 +1,19 @@
 //! Provider ids from the nodes of a workload cluster that can be reached.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use http::{Method, Request, Response};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{
     Api,
     api::{DeleteParams, PostParams},
+    client::{Body, Client},
 };
 use serde_json::json;
 use slipway_apiserver_sim::Apiserver;
@@ -115,6 +123,50 @@ async fn what_joining_nodes_need_is_there() {
         kubeconfig["clusters"][0]["cluster"]["server"]
     );
     world.assert_rests().await;
+}
+
+/// A client of a cluster that lets nobody create ConfigMaps, and how often it was asked to.
+fn refusing(workload: &Apiserver) -> (Client, Arc<AtomicUsize>) {
+    let (inner, asked) = (workload.client(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (inner, count) = (inner.clone(), Arc::clone(&count));
+        async move {
+            if request.method() != Method::POST || !request.uri().path().ends_with("/configmaps") {
+                return inner.send(request).await;
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+                "message": "configmaps is forbidden", "code": 403});
+            let answer = Response::builder().status(403);
+            Ok(answer
+                .body(Body::from(status.to_string().into_bytes()))
+                .expect("an answer"))
+        }
+    });
+    (Client::new(service, "default"), asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_refuses_cluster_info_is_told_of_once_and_stays_ready() {
+    let workload = Apiserver::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+    let (client, asked) = refusing(&workload);
+    let nodes = Nodes::connecting_by(Arc::new(move |_, _| Ok(client.clone())));
+    let world = World::with(quick(), nodes);
+    let pools = [("system", "System", 1), ("work", "User", 1)];
+    apply(&world.server, &manifests(&json!({}), &pools)).await;
+    world.until_ready(&["system", "work"]).await;
+    let warnings = |world: &World| {
+        let all = world.context().events.recorded();
+        let about = |note: &str| note.contains("kube-public/cluster-info");
+        all.iter()
+            .filter(|event| event.warning && about(&event.note))
+            .count()
+    };
+    world.until("warned", |world| warnings(world) == 1).await;
+    tokio::time::sleep(Duration::from_hours(3)).await;
+    assert_eq!((warnings(&world), asked.load(Ordering::Relaxed)), (1, 1));
+    world.until_ready(&["system", "work"]).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,10 @@ use slipway_aks::{
         status::status,
     },
 };
-use slipway_azure::reconcile::{ResourceState, StepStatus};
+use slipway_azure::{
+    reconcile::{ResourceState, StepStatus},
+    workload::cluster_info::ClusterInfo,
+};
 use slipway_runtime::Class;
 
 use super::{NETWORK, golden, machine_pool, now, plane, pool};
@@ -149,6 +152,20 @@ fn the_plan_of_a_pool() {
         (
             "the nodes cannot be listed",
             with(here(), |observed| observed.nodes_problem = Some(denied())),
+        ),
+        (
+            "nodes of others would not find the API server",
+            with(here(), |observed| observed.cluster_info = ClusterInfo::Missing),
+        ),
+        (
+            "nodes of others would find another API server",
+            with(here(), |observed| {
+                observed.cluster_info = ClusterInfo::Differs {
+                    path: "data.kubeconfig clusters[0].cluster.server",
+                    from: "https://before:443".to_owned(),
+                    to: "https://now:443".to_owned(),
+                };
+            }),
         ),
         (
             "AKS scales the pool",

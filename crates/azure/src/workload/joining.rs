@@ -1,16 +1,12 @@
-//! What nodes that are not AKS's own need to join a cluster with kubeadm: its CA in a Secret, and `cluster-info` in the
+//! What nodes that are not AKS's own need to join a cluster with kubeadm: its CA in a Secret, beside `cluster-info` in the
 //! cluster itself. AKS keeps the CA's key, so nothing can be signed with it here.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Secret},
+    api::core::v1::Secret,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-    config::{Cluster, Kubeconfig},
-};
+use kube::config::{Cluster, Kubeconfig};
 use serde_json::{Value, json};
 use slipway_capi::{
     names::label,
@@ -19,14 +15,11 @@ use slipway_capi::{
 
 use super::stored::{MISSING, StoredSecret, UNLABELLED, Verdict};
 
-/// Where kubeadm looks for a cluster's address and CA.
-const NAMESPACE: &str = "kube-public";
-const CLUSTER_INFO: &str = "cluster-info";
-const KUBECONFIG: &str = "kubeconfig";
 /// Stands where the key would be: whoever lets nodes join asks that something is there.
 const NO_KEY: &str = "AKS keeps the key of its certificate authority";
 
-fn cluster_of(kubeconfig: &str) -> Option<Cluster> {
+/// The cluster of a kubeconfig's current context.
+pub(super) fn cluster_of(kubeconfig: &str) -> Option<Cluster> {
     let read = Kubeconfig::from_yaml(kubeconfig).ok()?;
     let context = read.current_context.as_deref()?;
     let named = read.contexts.iter().find(|one| one.name == context)?;
@@ -81,75 +74,11 @@ pub fn patch(made: &Secret, cluster: &str) -> Value {
     json!({"metadata": {"labels": {(label::CLUSTER_NAME): cluster}}, "data": made.data})
 }
 
-/// `cluster-info` for the cluster of a kubeconfig: its address and CA, and nothing that signs in.
-fn cluster_info(kubeconfig: &str) -> Option<String> {
-    let cluster = cluster_of(kubeconfig)?;
-    let document = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "", "cluster": {
-            "server": cluster.server?,
-            "certificate-authority-data": cluster.certificate_authority_data?,
-        }}],
-        "contexts": [],
-        "current-context": "",
-        "preferences": {},
-        "users": [],
-    });
-    serde_saphyr::to_string(&document).ok()
-}
-
-/// Writes `cluster-info` into the cluster, if it is not there as it should be.
-pub async fn publish(client: Client, kubeconfig: &str) -> Result<(), kube::Error> {
-    let Some(text) = cluster_info(kubeconfig) else {
-        return Ok(());
-    };
-    let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
-    let found = api.get_opt(CLUSTER_INFO).await?;
-    let held = found
-        .as_ref()
-        .and_then(|found| found.data.as_ref()?.get(KUBECONFIG));
-    if held == Some(&text) {
-        return Ok(());
-    }
-    if found.is_some() {
-        // Signatures that bootstrap tokens left beside it are made again by whoever made them.
-        let patch = json!({"data": {(KUBECONFIG): text}});
-        api.patch(CLUSTER_INFO, &PatchParams::default(), &Patch::Merge(&patch))
-            .await?;
-    } else {
-        let made = ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(CLUSTER_INFO.to_owned()),
-                namespace: Some(NAMESPACE.to_owned()),
-                ..ObjectMeta::default()
-            },
-            data: Some([(KUBECONFIG.to_owned(), text)].into()),
-            ..ConfigMap::default()
-        };
-        api.create(&PostParams::default(), &made).await?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const TEXT: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {server: 'https://a:443', certificate-authority-data: Q0E=}\ncontexts:\n- name: c\n  context: {cluster: c, user: u}\nusers:\n- name: u\n  user: {token: hidden}\n";
-
-    #[test]
-    fn cluster_info_tells_where_and_whom_to_trust_and_no_secret() {
-        let text = cluster_info(TEXT).unwrap();
-        let read: Value = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(read["clusters"][0]["cluster"]["server"], "https://a:443");
-        assert_eq!(
-            read["clusters"][0]["cluster"]["certificate-authority-data"],
-            "Q0E="
-        );
-        assert!(!text.contains("hidden"));
-        assert_eq!(cluster_info("nonsense: ["), None);
-    }
 
     #[test]
     fn the_ca_is_written_when_it_is_missing_or_another() {

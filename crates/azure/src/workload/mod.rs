@@ -1,6 +1,7 @@
 //! What an AKS cluster's own Kubernetes needs from us and tells us: kubeconfig Secrets and their tokens, what foreign
 //! nodes need to join, and the nodes of its pools.
 
+pub mod cluster_info;
 pub mod joining;
 pub mod kubeconfig;
 pub mod nodes;

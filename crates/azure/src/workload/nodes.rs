@@ -17,7 +17,7 @@ use slipway_runtime::{
     workload::{Clients, Connector, Reachable, WorkloadCluster, WorkloadClusters},
 };
 
-use super::joining;
+use super::cluster_info::{ClusterInfo, Publication};
 use crate::{Arm, ArmError, Priority, ResourceId, reconcile::Error};
 
 /// Names a node's pool in AKS.
@@ -49,6 +49,7 @@ struct Watched {
     version: Option<String>,
     nodes: Informer<Node>,
     interest: Interest,
+    cluster_info: Publication,
 }
 
 /// Which nodes are asked for, and for whom.
@@ -214,6 +215,7 @@ impl Nodes {
             let watched = Watched {
                 nodes: connected.informers.get_pruned(Scope::all(), PRUNING),
                 interest: Interest::default(),
+                cluster_info: Publication::over(connected.client.clone(), kubeconfig),
                 cluster: Arc::clone(&connected),
                 version: None,
             };
@@ -222,10 +224,10 @@ impl Nodes {
                     connected.watch_health(),
                     watched.nodes.clone(),
                     Arc::clone(&watched.interest),
+                    watched.cluster_info.clone(),
                     trigger,
                 ));
             }
-            tokio::spawn(publish(Arc::clone(&connected), kubeconfig.to_owned()));
             all.insert(cluster.clone(), watched);
         }
         let Some(watched) = all.get_mut(cluster) else {
@@ -233,6 +235,28 @@ impl Nodes {
         };
         watched.version = version;
         watched.list(request)
+    }
+
+    /// What `cluster-info` is in a cluster that answers. One object sees to it, the first of the cluster's pools.
+    pub async fn cluster_info(&self, cluster: &ObjectKey, object: &ObjectKey) -> ClusterInfo {
+        let publication = {
+            let all = self.watched.lock();
+            let watched = all.get(cluster).filter(|watched| {
+                watched.interest.lock().values().next() == Some(object)
+                    && matches!(watched.cluster.health().reachable, Reachable::Yes)
+            });
+            watched.map(|watched| watched.cluster_info.clone())
+        };
+        match publication {
+            Some(publication) => publication.read().await,
+            None => ClusterInfo::Unknown,
+        }
+    }
+
+    /// What writes `cluster-info` over the connection that there is.
+    pub fn publication(&self, cluster: &ObjectKey) -> Option<Publication> {
+        let all = self.watched.lock();
+        all.get(cluster).map(|watched| watched.cluster_info.clone())
     }
 
     /// A pool is gone; with the last one of a cluster the connection goes too.
@@ -256,38 +280,12 @@ impl Nodes {
     }
 }
 
-/// Tells nodes of others how to join, once the cluster answers. What it refuses is tried again when it comes back.
-async fn publish(cluster: Arc<WorkloadCluster>, kubeconfig: String) {
-    let mut health = cluster.watch_health();
-    let client = cluster.client.clone();
-    let key = cluster.key.clone();
-    // The connection must be free to go.
-    drop(cluster);
-    loop {
-        let reachable = matches!(health.borrow_and_update().reachable, Reachable::Yes);
-        if reachable {
-            match joining::publish(client.clone(), &kubeconfig).await {
-                Ok(()) => return,
-                Err(error) => tracing::debug!(cluster = %key, %error, "cluster-info cannot be written"),
-            }
-        }
-        let before = std::mem::discriminant(&health.borrow().reachable);
-        loop {
-            if health.changed().await.is_err() {
-                return;
-            }
-            if std::mem::discriminant(&health.borrow().reachable) != before {
-                break;
-            }
-        }
-    }
-}
-
 /// Requeues pools when their nodes change, and all of them when the cluster comes or goes. Ends with the connection.
 async fn requeue(
     mut health: tokio::sync::watch::Receiver<slipway_runtime::workload::Health>,
     nodes: Informer<Node>,
     interest: Interest,
+    cluster_info: Publication,
     trigger: Trigger,
 ) {
     let all = |interest: &Interest| {
@@ -307,6 +305,7 @@ async fn requeue(
                 let state = std::mem::discriminant(&health.borrow_and_update().reachable);
                 if known != Some(state) {
                     known = Some(state);
+                    cluster_info.ask_again();
                     all(&interest);
                 }
             }
