@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, Kinds};
 use slipway_k3s::{
     bootstrap,
-    control_plane::controller::{self, ControlPlanes},
+    control_plane::{self, ControlPlanes},
 };
 use slipway_kit::{
     core::{
@@ -95,10 +95,7 @@ impl World {
             ))))
         }));
         let mut controllers = JoinSet::new();
-        for registration in [
-            bootstrap::controller::registration(),
-            controller::registration_of(nobody),
-        ] {
+        for registration in [bootstrap::registration(), control_plane::registration_of(nobody)] {
             controllers.spawn((registration.run)(context.clone()));
         }
         Self {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use slipway_capi::names::condition as names;
 use slipway_runtime::{
     Package, PackageKind, Provider, Rule,
     admission::{Admission, Handler, Operation, Phase, Request, Verdict, field::Path},
@@ -74,7 +75,7 @@ fn bootstrap_package() -> Package {
         Rule::new("", &["secrets", "configmaps"], Rule::ALL),
         Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
     ];
-    package.controllers = vec![bootstrap::controller::registration()];
+    package.controllers = vec![bootstrap::registration()];
     package.conditions = describe(
         "KThreesConfig",
         &[
@@ -146,8 +147,13 @@ fn control_plane_package() -> Package {
         Rule::new("", &["secrets"], Rule::ALL),
         Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
     ];
-    package.controllers = vec![control_plane::controller::registration()];
-    package.conditions = describe(
+    package.controllers = vec![control_plane::registration()];
+    package.conditions = control_plane_conditions();
+    package
+}
+
+fn control_plane_conditions() -> Vec<ConditionType> {
+    let mut all = describe(
         "KThreesControlPlane",
         &[
             (conditions::READY, "everything below that is known is True"),
@@ -167,6 +173,21 @@ fn control_plane_package() -> Package {
             ),
             (conditions::RESIZED, "there are as many Machines as asked for"),
             (
+                names::ROLLING_OUT,
+                "Machines are out of date and are replaced or updated one after the other",
+            ),
+            (names::MACHINES_UP_TO_DATE, "no Machine is out of date"),
+            (names::SCALING_UP, "there are fewer Machines than asked for"),
+            (names::SCALING_DOWN, "there are more Machines than asked for"),
+            (
+                names::REMEDIATING,
+                "a health check failed, and a Machine is to be replaced",
+            ),
+            (
+                names::DELETING,
+                "it is being deleted; the message says what is waited for",
+            ),
+            (
                 conditions::MACHINES_OWNED,
                 "every control-plane Machine of the Cluster is its own",
             ),
@@ -181,7 +202,7 @@ fn control_plane_package() -> Package {
             ),
         ],
     );
-    package.conditions.extend(describe(
+    all.extend(describe(
         "Machine",
         &[
             (conditions::AGENT_HEALTHY, "k3s runs on the node"),
@@ -189,9 +210,14 @@ fn control_plane_package() -> Package {
                 conditions::ETCD_MEMBER_HEALTHY,
                 "its member of etcd votes and answers",
             ),
+            (names::UP_TO_DATE, "it is as the control plane asks for"),
+            (
+                names::OWNER_REMEDIATED,
+                "never: False says why it is not replaced, and it is absent otherwise",
+            ),
         ],
     ));
-    package
+    all
 }
 
 /// `kubectl scale` goes past the object's own validation: the count is checked here too.

@@ -316,7 +316,7 @@ async fn a_config_hears_of_its_secret_where_the_manager_may_look() {
         ..Settings::default()
     });
     let shutdown = context.shutdown.clone();
-    let running = tokio::spawn((bootstrap::controller::registration().run)(context));
+    let running = tokio::spawn((bootstrap::registration().run)(context));
 
     let status = async || driver.configs().get("worker").await.expect("it").status;
     driver.pass(Duration::from_secs(20)).await;
@@ -349,7 +349,7 @@ async fn a_config_hears_of_its_secret_where_the_manager_may_look() {
         .create(&PostParams::default(), &license)
         .await
         .expect("it is created");
-    // Long before everything is looked at again.
+    // Long before everything is reconciled again.
     driver.pass(Duration::from_secs(20)).await;
     let done = status().await.expect("a status");
     assert_eq!(done.data_secret_name.as_deref(), Some("worker"), "{done:?}");

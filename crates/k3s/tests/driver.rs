@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_k3s::{
     api::KThreesControlPlaneStatus,
-    bootstrap::controller::ConfigReconciler,
-    control_plane::controller::{ControlPlaneReconciler, ControlPlanes},
+    bootstrap::ConfigReconciler,
+    control_plane::{ControlPlaneReconciler, ControlPlanes},
 };
 use slipway_runtime::{
     Clock,

@@ -15,7 +15,7 @@ use super::{
     world::World,
 };
 
-/// S-42: nothing of the proxy is looked at: nodes and the member list are all there is in what is observed.
+/// S-42: nothing of the proxy is read: nodes and the member list are all there is in what is observed.
 #[test]
 fn operations_need_no_etcd_proxy() {
     let mut world = World::settled(3);

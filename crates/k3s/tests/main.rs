@@ -25,4 +25,5 @@ mod sweep;
 mod truth;
 mod unkind;
 mod userdata;
+mod words;
 mod world;

@@ -152,6 +152,12 @@ pub trait Kind: Send + Sync + 'static {
         context: &Context,
     ) -> impl Future<Output = Result<Outcome, Self::Error>> + Send;
 
+    /// What an action made, if the plan could not name it: its event does.
+    fn made(observed: &Self::Observed, action: &Self::Action) -> Option<String> {
+        let _ = (observed, action);
+        None
+    }
+
     /// What follows from what the actions came to, e.g. a record of what was sent.
     fn follow_up(observed: &Self::Observed, progress: &ProgressOf<Self>) -> Plan<Self::Action> {
         let _ = (observed, progress);

@@ -18,6 +18,8 @@ pub enum What<A> {
     BlockMove,
     /// Let `clusterctl move` go on.
     UnblockMove,
+    /// Nothing is done but to record an event of this reason: something began, or came to its end.
+    Report(&'static str),
     /// Nothing is done for now.
     Wait(Wait),
 }
@@ -201,6 +203,11 @@ impl<A> Plan<A> {
         self.push(What::Do(action), why, None)
     }
 
+    /// Something began or came to its end, which an event of this reason says. Nobody waits for it.
+    pub fn report(&mut self, reason: &'static str, why: impl Into<String>) -> &mut Entry<A> {
+        self.push(What::Report(reason), why, None).announced(reason)
+    }
+
     /// Something has to come first: everything planned after it waits.
     pub fn wait(&mut self, reason: impl Into<String>, message: impl Into<String>) -> &mut Entry<A> {
         self.push_wait(reason, message, None)
@@ -288,6 +295,7 @@ impl<A: fmt::Display> fmt::Display for What<A> {
             Self::ReleaseFinalizer => formatter.write_str("release finalizer"),
             Self::BlockMove => formatter.write_str("block move"),
             Self::UnblockMove => formatter.write_str("unblock move"),
+            Self::Report(reason) => write!(formatter, "report {reason}"),
             Self::Wait(Wait {
                 reason,
                 until: None,
@@ -311,7 +319,7 @@ impl<A: fmt::Display> Entry<A> {
     /// What an event of the entry says.
     pub(super) fn note(&self) -> String {
         let mut note = match &self.what {
-            What::Wait(_) => self.why.clone(),
+            What::Wait(_) | What::Report(_) => self.why.clone(),
             what => format!("{what}: {}", self.why),
         };
         for (index, difference) in self.differences.iter().enumerate() {
@@ -379,6 +387,7 @@ mod tests {
         plan.wait("WaitingForPool", "no pool yet")
             .until(Timestamp::UNIX_EPOCH);
         plan.blocked("InvalidSpec", "the size is unknown", Class::Terminal);
+        plan.report("Upgraded", "1.31 runs");
         plan.release_finalizer("everything is gone");
         plan.revisit(Duration::from_secs(90), "AKS tells nobody");
         plan.revisit(Duration::from_secs(100), "later");
@@ -390,6 +399,7 @@ mod tests {
              -  write endpoint: AKS has named it\n\
              3. wait WaitingForPool until 1970-01-01T00:00:00Z: no pool yet\n\
              4. blocked InvalidSpec (terminal): the size is unknown\n\
+             -  report Upgraded: 1.31 runs\n\
              5. release finalizer: everything is gone\n\
              again in 90s: AKS tells nobody\n"
         );

@@ -154,7 +154,7 @@ impl<K: Kind> Frame<K> {
                     .await
                     .map_err(Failure::Kind),
                 What::Wait(_) => {
-                    announce(entry, subject.object.as_ref(), context);
+                    announce(entry, None, subject.object.as_ref(), context);
                     progress.note(index, Attempt::Waiting);
                     continue;
                 }
@@ -167,7 +167,8 @@ impl<K: Kind> Frame<K> {
             }
             // What a request limit held back was not done.
             if matches!(result, Ok(Outcome::Done | Outcome::InProgress(_))) {
-                announce(entry, subject.object.as_ref(), context);
+                let made = entry.action().and_then(|action| K::made(observed, action));
+                announce(entry, made, subject.object.as_ref(), context);
             }
             progress.note(index, result.map_or_else(Attempt::Failed, Attempt::Came));
         }
@@ -222,13 +223,20 @@ async fn cluster<E>(
     Ok(found.map_err(Failure::Frame)?.map(Arc::new))
 }
 
-/// Records the event of an entry, if it has one.
-fn announce<A: fmt::Display, O: Resource<DynamicType = ()>>(entry: &Entry<A>, object: &O, context: &Context) {
+/// Records the event of an entry, if it has one, with the name of what it made.
+fn announce<A: fmt::Display, O: Resource<DynamicType = ()>>(
+    entry: &Entry<A>,
+    made: Option<String>,
+    object: &O,
+    context: &Context,
+) {
     if let Some(Announcement { reason, warning }) = entry.event {
         let regarding = object.object_ref(&());
+        let made = made.map_or_else(String::new, |made| format!(" ({made})"));
+        let note = format!("{}{made}", entry.note());
         context
             .events
-            .record(regarding, warning, reason, "Reconcile", entry.note());
+            .record(regarding, warning, reason, "Reconcile", note);
     }
 }
 
@@ -347,7 +355,7 @@ async fn write<K: Kind>(
                 stored.map_err(Error::api(format!("{doing} the move of {}", name())))?;
             }
         }
-        What::Do(_) | What::Wait(_) => {}
+        What::Do(_) | What::Report(_) | What::Wait(_) => {}
     }
     Ok(Outcome::Done)
 }
@@ -379,7 +387,13 @@ async fn write_status<K: Kind>(
 }
 
 fn is_ready<K: Kind>(mut status: StatusOf<K>) -> bool {
-    let ready = K::conditions(&mut status).and_then(|all| condition::find(all, names::condition::READY));
+    K::conditions(&mut status).is_some_and(|conditions| says_ready(conditions))
+}
+
+/// Control planes may say `Available` where others say `Ready`.
+pub(super) fn says_ready(conditions: &[condition::Condition]) -> bool {
+    let find = |type_: &str| condition::find(conditions, type_);
+    let ready = find(names::condition::READY).or_else(|| find(names::condition::AVAILABLE));
     ready.is_some_and(|ready| ready.status == "True")
 }
 

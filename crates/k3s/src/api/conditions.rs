@@ -77,7 +77,6 @@ pub mod reason {
     pub const WAITING_FOR_CLUSTER_INFRASTRUCTURE: &str = "WaitingForClusterInfrastructure";
     pub const WAITING_FOR_CONTROL_PLANE_AVAILABLE: &str = "WaitingForControlPlaneAvailable";
     pub const DATA_SECRET_GENERATION_FAILED: &str = "DataSecretGenerationFailed";
-    pub const CERTIFICATES_GENERATION_FAILED: &str = "CertificatesGenerationFailed";
     pub const CERTIFICATES_CORRUPTED: &str = "CertificatesCorrupted";
     pub const WAITING_FOR_KTHREES_SERVER: &str = "WaitingForKthreesServer";
     pub const ROLLING_UPDATE_IN_PROGRESS: &str = "RollingUpdateInProgress";
@@ -86,14 +85,9 @@ pub mod reason {
     pub const DELETING: &str = "Deleting";
     pub const COMPONENTS_UNHEALTHY: &str = "ControlPlaneComponentsUnhealthy";
     pub const COMPONENTS_UNKNOWN: &str = "ControlPlaneComponentsUnknown";
-    pub const COMPONENTS_INSPECTION_FAILED: &str = "ControlPlaneComponentsInspectionFailed";
-    pub const POD_MISSING: &str = "PodMissing";
     pub const POD_FAILED: &str = "PodFailed";
-    pub const POD_INSPECTION_FAILED: &str = "PodInspectionFailed";
-    pub const ETCD_CLUSTER_INSPECTION_FAILED: &str = "EtcdClusterInspectionFailed";
     pub const ETCD_CLUSTER_UNKNOWN: &str = "EtcdClusterUnknown";
     pub const ETCD_CLUSTER_UNHEALTHY: &str = "EtcdClusterUnhealthy";
-    pub const ETCD_MEMBER_INSPECTION_FAILED: &str = "MemberInspectionFailed";
     pub const ETCD_MEMBER_UNHEALTHY: &str = "EtcdMemberUnhealthy";
     pub const TOKEN_GENERATION_FAILED: &str = "TokenGenerationFailed";
 }

@@ -7,20 +7,21 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::{CustomResourceExt, core::crd::merge_crds};
 
-use super::{VERSION, config, control_plane, v1beta1};
+use super::{VERSION, v1beta1};
+use crate::{bootstrap::api as config, control_plane::api as control_plane};
 
 fn merged(
     v1beta2: CustomResourceDefinition,
-    older: Option<CustomResourceDefinition>,
+    v1beta1: Option<CustomResourceDefinition>,
 ) -> CustomResourceDefinition {
-    let speaks_older = older.is_some();
+    let speaks_v1beta1 = v1beta1.is_some();
     let mut crds = vec![v1beta2];
-    crds.extend(older);
+    crds.extend(v1beta1);
     let mut crd = merge_crds(crds, VERSION).expect("the versions agree on group, kind and scope");
     let labels = crd.metadata.labels.get_or_insert_default();
     // One contract to a version, although v1beta2 carries the fields of both: the topology controller asks which contract
     // a version speaks, and of two it would take one today and the other tomorrow.
-    if speaks_older {
+    if speaks_v1beta1 {
         labels.insert("cluster.x-k8s.io/v1beta1".into(), "v1beta1".into());
     }
     labels.insert("cluster.x-k8s.io/v1beta2".into(), VERSION.into());

@@ -2,16 +2,14 @@
 //! plus what the Cluster API v1beta2 contract asks for.
 
 pub mod conditions;
-pub mod config;
-pub mod control_plane;
 pub mod crd;
 pub mod v1beta1;
 
-pub use config::{
+pub use crate::bootstrap::api::{
     AgentConfig, AgentToken, Datastore, File, FileSource, KThreesConfig, KThreesConfigSpec,
     KThreesConfigStatus, KThreesConfigTemplate, KThreesConfigTemplateSpec, SecretKey, ServerConfig,
 };
-pub use control_plane::{
+pub use crate::control_plane::api::{
     KThreesControlPlane, KThreesControlPlaneSpec, KThreesControlPlaneStatus, KThreesControlPlaneTemplate,
     KThreesControlPlaneTemplateSpec, MachineTemplate, RolloutStrategy, RolloutStrategyType,
 };

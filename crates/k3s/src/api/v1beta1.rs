@@ -9,10 +9,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    conditions::Condition,
-    config::File,
-    control_plane::{LastRemediation, RemediationStrategy, TemplateMetadata},
+use super::conditions::Condition;
+use crate::{
+    bootstrap::api::File,
+    control_plane::api::{LastRemediation, RemediationStrategy, TemplateMetadata},
 };
 
 /// KThreesConfigSpec defines the desired state of KThreesConfig.

@@ -9,7 +9,8 @@ use regex::Regex;
 
 use super::{etcd_proxy, k3s_config, rejoin, yaml};
 use crate::{
-    api::{File, KThreesConfigSpec, config::Encoding},
+    api::{File, KThreesConfigSpec},
+    bootstrap::api::Encoding,
     version::Version,
 };
 

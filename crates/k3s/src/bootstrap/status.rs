@@ -20,8 +20,8 @@ use crate::{
     api::{
         KThreesConfigStatus,
         conditions::{self, V1Beta2Status, reason},
-        config::ConfigInitialization,
     },
+    bootstrap::api::ConfigInitialization,
     error::Error,
 };
 
@@ -122,14 +122,14 @@ impl Writer {
 
     fn set_both(&mut self, report: &Report, severity: Severity) {
         condition::set(v1beta2(&mut self.status), report, self.generation, self.now);
-        let mut older = conditions::to_legacy(self.status.conditions.as_deref().unwrap_or_default());
-        let told = if report.status == Status::True {
+        let mut v1beta1 = conditions::to_legacy(self.status.conditions.as_deref().unwrap_or_default());
+        let report = if report.status == Status::True {
             LegacyReport::good(&report.type_)
         } else {
             LegacyReport::bad(&report.type_, severity, &report.reason, report.message.clone())
         };
-        legacy::set(&mut older, &told, self.now);
-        self.status.conditions = Some(conditions::from_legacy(&older));
+        legacy::set(&mut v1beta1, &report, self.now);
+        self.status.conditions = Some(conditions::from_legacy(&v1beta1));
     }
 
     /// `Ready` says what `DataSecretAvailable` says.

@@ -6,11 +6,11 @@ use slipway_runtime::admission::{
     field::{FieldError, Path},
 };
 
+use super::api::{KThreesControlPlaneTemplateResourceSpec, RemediationStrategy, RolloutBefore};
 use crate::{
     api::{
         AgentToken, KThreesControlPlane, KThreesControlPlaneSpec, KThreesControlPlaneStatus,
         KThreesControlPlaneTemplate, MachineTemplate, RolloutStrategy, RolloutStrategyType,
-        control_plane::{KThreesControlPlaneTemplateResourceSpec, RemediationStrategy, RolloutBefore},
     },
     bootstrap::admit::{config_spec_errors, default_config_spec, only_new},
     duration,

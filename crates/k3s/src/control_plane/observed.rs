@@ -86,6 +86,16 @@ pub struct ClusterFacts {
     pub upgrade_step: Option<String>,
 }
 
+impl ClusterFacts {
+    pub fn of_one_that_is_gone() -> Self {
+        Self {
+            deleting: true,
+            gone: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// One control-plane machine of ours, with what belongs to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {

@@ -137,10 +137,11 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Option<Result<(Action, Str
             member: name.clone(),
             address: member.address.clone(),
         };
-        return Some(Ok((
-            action,
-            "no machine, no node and no host can be its owner".to_owned(),
-        )));
+        let why = format!(
+            "no machine, no node and no host can be its owner; it is removed in {} s unless its server gets a node or a machine",
+            ORPHAN_GRACE.as_secs()
+        );
+        return Some(Ok((action, why)));
     }
     if age(since, now) < ORPHAN_GRACE {
         return Some(Err(format!(

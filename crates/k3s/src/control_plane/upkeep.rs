@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 use slipway_capi::{
+    condition,
     names::{condition as names, reason},
     secret::Purpose,
     view::Machine,
@@ -44,12 +45,48 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
             set_conditions(&snapshot.observed, server, machine, now, &mut plan);
         }
     }
+    report_rollout(snapshot, &mut plan);
     if status::answers(&snapshot.observed)
         && !snapshot.object.annotations().contains_key(INITIALIZED_ANNOTATION)
     {
         plan.regardless(Action::MarkInitialized, "the first server has answered");
     }
     plan.finish()
+}
+
+/// Says once when a rollout begins, with what differs, and once when no server is out of date any more.
+fn report_rollout(snapshot: &Snapshot, plan: &mut Draft) {
+    let observed = &snapshot.observed;
+    if observed.deleting || observed.servers.is_empty() {
+        return;
+    }
+    let v1beta2 = snapshot
+        .object
+        .status
+        .as_ref()
+        .and_then(|status| status.v1beta2.as_ref());
+    let conditions = v1beta2.and_then(|v1beta2| v1beta2.conditions.as_deref());
+    let Some(before) = condition::find(conditions.unwrap_or_default(), names::ROLLING_OUT) else {
+        return;
+    };
+    let outdated: Vec<String> = observed.servers.iter().filter_map(outdated).collect();
+    match (before.status == "True", outdated.is_empty()) {
+        (false, false) => plan.report("RolloutStarted", outdated.join("; ")),
+        (true, true) => {
+            let version = &snapshot.object.spec.version;
+            plan.report(
+                "RolloutFinished",
+                format!("no server is out of date any more: {version}"),
+            );
+        }
+        _ => {}
+    }
+}
+
+/// What is out of date of a server.
+fn outdated(server: &Server) -> Option<String> {
+    let why: Vec<String> = server.outdated.iter().map(ToString::to_string).collect();
+    (!why.is_empty()).then(|| format!("machine {}: {}", server.name, why.join(", ")))
 }
 
 /// The ranges of the Cluster, kept before the first server exists; a cluster another provider initialised has none.

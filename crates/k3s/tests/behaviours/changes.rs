@@ -39,6 +39,41 @@ async fn a_rollout_asked_for_replaces_older_machines_once() {
     }
 }
 
+/// An upgrade says when it begins and ends, and each server that comes or goes says why.
+#[tokio::test(start_paused = true)]
+async fn events_say_why_servers_come_and_go_and_when_an_upgrade_begins_and_ends() {
+    let mut driver = Driver::standing(3, OLD).await;
+    driver.change_plane(json!({"version": NEW})).await;
+    driver.until_settled(3, NEW).await;
+    driver.rounds(4).await;
+    let recorded = driver.context.events.recorded();
+    let notes = |reason: &str| -> Vec<&str> {
+        let events = recorded.iter().filter(|event| event.reason == reason);
+        events.map(|event| event.note.as_str()).collect()
+    };
+    let started = notes("RolloutStarted");
+    assert_eq!(started.len(), 1, "{started:?}");
+    assert!(
+        started[0].contains(OLD) && started[0].contains(NEW),
+        "{started:?}"
+    );
+    assert_eq!(
+        notes("RolloutFinished"),
+        [format!("no server is out of date any more: {NEW}")]
+    );
+    let (created, deleted) = (notes("ServerCreated"), notes("Rollout"));
+    assert_eq!((created.len(), deleted.len()), (6, 3), "{created:?} {deleted:?}");
+    for note in created {
+        assert!(note.contains(": ") && note.contains("(Machine edge-"), "{note}");
+    }
+    for note in deleted {
+        assert!(
+            note.starts_with("delete Machine edge-") && note.contains(NEW),
+            "{note}"
+        );
+    }
+}
+
 /// S-32: a server whose certificates end soon is replaced where that is asked for; the others stay.
 #[tokio::test(start_paused = true)]
 async fn a_server_whose_certificates_end_is_replaced() {

@@ -10,7 +10,7 @@ use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_k3s::{
     api::KThreesControlPlane,
     bootstrap,
-    control_plane::controller::{self, ControlPlanes},
+    control_plane::{self, ControlPlanes},
 };
 use slipway_k3s_sim::Model;
 use slipway_kit::{
@@ -108,8 +108,8 @@ impl Fleet {
         });
         let mut tasks = JoinSet::new();
         for registration in [
-            bootstrap::controller::registration(),
-            controller::registration_of(ControlPlanes::connecting_by(connector)),
+            bootstrap::registration(),
+            control_plane::registration_of(ControlPlanes::connecting_by(connector)),
         ] {
             let running = (registration.run)(context.clone());
             tasks.spawn(async move { running.await.expect("a controller runs") });

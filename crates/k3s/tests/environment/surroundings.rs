@@ -14,7 +14,7 @@ use slipway_apiserver_sim::{
 use slipway_capi::hook::HookClient;
 use slipway_k3s::{
     bootstrap,
-    control_plane::controller::{self, ControlPlanes},
+    control_plane::{self, ControlPlanes},
 };
 use slipway_kit::journey::Surroundings;
 use slipway_runtime::{Clock, controller::Registration};
@@ -60,8 +60,10 @@ impl Surroundings for Environment {
     fn controllers(self: &Arc<Self>, faults: &Faults) -> Vec<Registration> {
         let connector = self.connector(faults);
         vec![
-            bootstrap::controller::registration(),
-            controller::registration_of(ControlPlanes::connecting_by(connector).asking_by(extension(faults))),
+            bootstrap::registration(),
+            control_plane::registration_of(
+                ControlPlanes::connecting_by(connector).asking_by(extension(faults)),
+            ),
         ]
     }
 

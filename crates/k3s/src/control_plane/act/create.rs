@@ -1,4 +1,4 @@
-//! Making a server: its configuration, its host and its machine. All three are applied by the manager of specs, which
+//! Making a server: its KThreesConfig, its InfraMachine and its Machine. All three are applied by the manager of specs, which
 //! then lets go of labels and annotations: those belong to the manager that keeps them in step (`sync`).
 
 use std::collections::BTreeMap;
@@ -97,19 +97,19 @@ impl Executor<'_> {
         }
     }
 
-    /// Configuration, host, machine: the same writes again if they were interrupted.
+    /// Configuration, InfraMachine, Machine: the same writes again if they were interrupted. Gives the Machine's name.
     pub(super) async fn create_server(
         &self,
         failure_domain: Option<&str>,
         remediation_for: Option<&RemediationRecord>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<String>, Error> {
         let client = &self.context.client;
         let namespace = self.namespace();
         // First, so that nothing is left of a server that cannot be made.
         let source = self.template().await?;
         let name = self.next_name().await?;
         let Some(controller) = owner::controller_reference(self.object) else {
-            return Ok(());
+            return Ok(None);
         };
         // The machine becomes the controller of both; until then they are ours, without the flag.
         let mut plain = controller.clone();
@@ -130,7 +130,7 @@ impl Executor<'_> {
         )
         .await?;
 
-        let host = template::clone(
+        let infra_machine = template::clone(
             &source,
             &template::NewObject {
                 name: name.clone(),
@@ -141,10 +141,10 @@ impl Executor<'_> {
                 annotations: self.snapshot.server_annotations(),
             },
         )?;
-        let group = owner::group_of(host["apiVersion"].as_str().unwrap_or_default()).to_owned();
-        let kind = host["kind"].as_str().unwrap_or_default().to_owned();
+        let group = owner::group_of(infra_machine["apiVersion"].as_str().unwrap_or_default()).to_owned();
+        let kind = infra_machine["kind"].as_str().unwrap_or_default().to_owned();
         let (resource, _) = reference::resolve_kind(client, &group, &kind).await?;
-        apply::create(client, &resource, MANAGERS, &host).await?;
+        apply::create(client, &resource, MANAGERS, &infra_machine).await?;
 
         let machine = self.machine(
             &name,
@@ -154,13 +154,7 @@ impl Executor<'_> {
             &controller,
         );
         apply::create(client, &ApiResource::erase::<Machine>(&()), MANAGERS, &machine).await?;
-        self.context.events.normal(
-            self.object,
-            "ServerCreated",
-            "Create",
-            format!("Created Machine {name}"),
-        );
-        Ok(())
+        Ok(Some(name))
     }
 
     fn machine(
@@ -239,9 +233,9 @@ fn deletion(machines: &MachineTemplate) -> Option<Value> {
         .as_ref()
         .and_then(|spec| spec.deletion.clone())
         .unwrap_or_default();
-    let seconds = |v1beta2: Option<i32>, older: &Option<String>| {
+    let seconds = |v1beta2: Option<i32>, v1beta1: &Option<String>| {
         v1beta2.or_else(|| {
-            older
+            v1beta1
                 .as_deref()
                 .and_then(duration::parse)
                 .and_then(|parsed| i32::try_from(parsed.as_secs()).ok())

@@ -91,12 +91,6 @@ impl Executor<'_> {
             &writes,
         )
         .await?;
-        self.context.events.normal(
-            self.object,
-            "SuccessfulStartInPlaceUpdate",
-            "Update",
-            format!("Machine {machine} starts in-place update"),
-        );
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use slipway_runtime::controller::Context;
 
 use super::{
     observe::Snapshot,
-    plan::{Action, Why},
+    plan::{Action, MachineCondition, Why},
     workload::Connection,
 };
 use crate::{
@@ -127,8 +127,10 @@ impl Executor<'_> {
                 remediation_for,
                 ..
             } => {
-                self.create_server(failure_domain.as_deref(), remediation_for.as_ref())
+                let made = self
+                    .create_server(failure_domain.as_deref(), remediation_for.as_ref())
                     .await?;
+                self.snapshot.created = made;
                 if remediation_for.is_some() {
                     self.annotate_self(REMEDIATION_IN_PROGRESS_ANNOTATION, None)
                         .await?;
@@ -144,26 +146,9 @@ impl Executor<'_> {
                 self.note_removal(machine.as_deref(), member).await?;
                 self.connection()?.remove_member(node).await
             }
-            Action::WithdrawRemoval { node, member } => {
-                self.context.events.normal(
-                    self.object,
-                    "RemovalWithdrawn",
-                    "Withdraw",
-                    format!("Etcd member {member} stays: its removal no longer holds"),
-                );
-                self.connection()?.withdraw_removal(node).await
-            }
-            Action::AnnounceOrphan { member, address } => {
-                self.context.events.warning(
-                    self.object,
-                    "OrphanedEtcdMember",
-                    "Announce",
-                    format!(
-                        "Etcd member {member} at {address} belongs to no machine and no node and is removed in {} s; \
-                         give its server a node or a machine to keep it",
-                        super::orphan::ORPHAN_GRACE.as_secs()
-                    ),
-                );
+            Action::WithdrawRemoval { node, .. } => self.connection()?.withdraw_removal(node).await,
+            Action::AnnounceOrphan { member, .. } => {
+                // The event of the plan says it.
                 self.connection()?.announced(member);
                 Ok(())
             }
@@ -196,22 +181,30 @@ impl Executor<'_> {
             Action::WriteKubeconfig { .. } => self.write_kubeconfig().await,
             Action::Sync { machine, part } => self.sync(machine, *part).await,
             Action::SetMachineConditions { machine, conditions } => {
-                let conditions: Vec<Value> = conditions
-                    .iter()
-                    .map(|condition| {
-                        json!({
-                            "type": condition.type_,
-                            "status": condition.status,
-                            "reason": condition.reason,
-                            "message": condition.message,
-                            "lastTransitionTime": self.since(machine, condition.type_, condition.status),
-                        })
-                    })
-                    .collect();
-                self.apply_conditions(machine, "capi-kthreescontrolplane-health", &conditions)
-                    .await
+                self.set_machine_conditions(machine, conditions).await
             }
         }
+    }
+
+    async fn set_machine_conditions(
+        &self,
+        machine: &str,
+        conditions: &[MachineCondition],
+    ) -> Result<(), Error> {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|condition| {
+                json!({
+                    "type": condition.type_,
+                    "status": condition.status,
+                    "reason": condition.reason,
+                    "message": condition.message,
+                    "lastTransitionTime": self.since(machine, condition.type_, condition.status),
+                })
+            })
+            .collect();
+        self.apply_conditions(machine, "capi-kthreescontrolplane-health", &conditions)
+            .await
     }
 
     async fn adopt(&self, machine: &str) -> Result<(), Error> {
@@ -342,17 +335,6 @@ impl Executor<'_> {
             }),
             ..DeleteParams::default()
         };
-        let reason = match why {
-            Why::ScaleDown => "ScaleDown",
-            Why::Rollout => "Rollout",
-            Why::Remediation(_) => "Remediation",
-        };
-        self.context.events.normal(
-            self.object,
-            reason,
-            "Delete",
-            format!("Deleting Machine {machine}"),
-        );
         match self.machines().delete(machine, &parameters).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             other => other

@@ -60,6 +60,8 @@ pub struct Snapshot {
     pub is_confirmed: bool,
     /// What the watches were held against.
     pub last_read: Option<LastRead>,
+    /// The Machine that this reconcile made.
+    pub created: Option<String>,
 }
 
 /// Where the objects of the servers are taken from.
@@ -78,6 +80,88 @@ pub struct Known<'known> {
     /// Of the update extension.
     pub answers: &'known BTreeMap<String, InPlaceAnswer>,
     pub question: Option<&'known Question>,
+}
+
+/// The servers of a cluster, by whose they are.
+struct Owned {
+    /// Ours, by name.
+    machines: BTreeMap<String, Machine>,
+    adoptable: Vec<Adoptable>,
+    foreign: Vec<String>,
+}
+
+impl Owned {
+    fn of(servers: Vec<Machine>, object: &KThreesControlPlane) -> Self {
+        let mut owned = Self {
+            machines: BTreeMap::new(),
+            adoptable: Vec::new(),
+            foreign: Vec::new(),
+        };
+        for machine in servers {
+            let name = machine.metadata.name.clone().unwrap_or_default();
+            match owner::controller_of(&machine.metadata) {
+                Some(_) if owner::is_controlled_by(&machine.metadata, &object.metadata) => {
+                    owned.machines.insert(name, machine);
+                }
+                Some(_) => owned.foreign.push(name),
+                None => owned.adoptable.push(Adoptable {
+                    name,
+                    version: Some(machine.spec.version.clone()).filter(|version| !version.is_empty()),
+                    is_k3s: machine
+                        .spec
+                        .bootstrap
+                        .config_ref
+                        .as_ref()
+                        .is_some_and(|reference| reference.kind == "KThreesConfig"),
+                }),
+            }
+        }
+        owned
+    }
+}
+
+/// The KThreesConfigs and InfraMachines of the machines, by the machines' names.
+struct Parts {
+    configs: BTreeMap<String, KThreesConfig>,
+    infra_machines: BTreeMap<String, (ApiResource, DynamicObject)>,
+}
+
+impl Parts {
+    async fn of(
+        machines: &BTreeMap<String, Machine>,
+        source: Source<'_>,
+        namespace: &str,
+        reads: &Reads,
+        context: &Context,
+    ) -> Result<Self, Error> {
+        let (mut configs, mut infra_machines) = (BTreeMap::new(), BTreeMap::new());
+        for (name, machine) in machines {
+            let (config, infra_machine) = match source {
+                Source::Apiserver => (
+                    config_of(machine, namespace, context).await?,
+                    infra_machine_of(machine, namespace, reads, context).await,
+                ),
+                Source::Watches(last_read) => (
+                    shown_config(machine, namespace, context),
+                    last_read.infra_machine(name),
+                ),
+            };
+            configs.extend(config.map(|config| (name.clone(), config)));
+            infra_machines.extend(infra_machine.map(|infra_machine| (name.clone(), infra_machine)));
+        }
+        Ok(Self {
+            configs,
+            infra_machines,
+        })
+    }
+}
+
+async fn listed_machines(namespace: &str, selector: &str, context: &Context) -> Result<Vec<Machine>, Error> {
+    let listed = Api::<Machine>::namespaced(context.client.clone(), namespace)
+        .list(&ListParams::default().labels(selector))
+        .await;
+    let listed = listed.map_err(Error::api(format!("listing the machines of {selector}")))?;
+    Ok(listed.items)
 }
 
 /// Nothing, if the watches do not show what was last read.
@@ -100,13 +184,7 @@ pub async fn observe(
     let now = context.clock.now();
     let selector = format!("{}={cluster_name}", label::CLUSTER_NAME);
     let all = match source {
-        Source::Apiserver => {
-            Api::<Machine>::namespaced(context.client.clone(), &namespace)
-                .list(&ListParams::default().labels(&selector))
-                .await
-                .map_err(Error::api(format!("listing the machines of {selector}")))?
-                .items
-        }
+        Source::Apiserver => listed_machines(&namespace, &selector, context).await?,
         Source::Watches(_) => shown_machines(&namespace, &cluster_name, context),
     };
     // Only one that goes has to wait for them.
@@ -118,42 +196,15 @@ pub async fn observe(
         all.into_iter().partition(Machine::is_control_plane);
     let config = desired_config(object);
     let template = template_reference(object);
-    let mut machines = BTreeMap::new();
-    let (mut adoptable, mut foreign) = (Vec::new(), Vec::new());
-    for machine in servers {
-        let name = machine.metadata.name.clone().unwrap_or_default();
-        match owner::controller_of(&machine.metadata) {
-            Some(_) if owner::is_controlled_by(&machine.metadata, &object.metadata) => {
-                machines.insert(name, machine);
-            }
-            Some(_) => foreign.push(name),
-            None => adoptable.push(Adoptable {
-                name,
-                version: Some(machine.spec.version.clone()).filter(|version| !version.is_empty()),
-                is_k3s: machine
-                    .spec
-                    .bootstrap
-                    .config_ref
-                    .as_ref()
-                    .is_some_and(|reference| reference.kind == "KThreesConfig"),
-            }),
-        }
-    }
-    let (mut configs, mut infra_machines) = (BTreeMap::new(), BTreeMap::new());
-    for (name, machine) in &machines {
-        let (config, infra_machine) = match source {
-            Source::Apiserver => (
-                config_of(machine, &namespace, context).await?,
-                infra_machine_of(machine, &namespace, reads, context).await,
-            ),
-            Source::Watches(last_read) => (
-                shown_config(machine, &namespace, context),
-                last_read.infra_machine(name),
-            ),
-        };
-        configs.extend(config.map(|config| (name.clone(), config)));
-        infra_machines.extend(infra_machine.map(|infra_machine| (name.clone(), infra_machine)));
-    }
+    let Owned {
+        machines,
+        adoptable,
+        foreign,
+    } = Owned::of(servers, object);
+    let Parts {
+        configs,
+        infra_machines,
+    } = Parts::of(&machines, source, &namespace, reads, context).await?;
     if let Source::Watches(last_read) = source
         && !last_read.is_shown(&machines, &configs)
     {
@@ -181,25 +232,12 @@ pub async fn observe(
     let connection = secrets
         .access()
         .and_then(|access| connect(object, &access, workloads, context));
-    let workload = match &connection {
-        None => Workload::Unknown,
-        Some(connection) => {
-            let nodes = connection.watched_nodes(&facts);
-            workload_of(connection, nodes, &facts, embedded_etcd, now).await
-        }
-    };
+    let workload = watched_workload(connection.as_deref(), &facts, embedded_etcd, now).await;
     let deleting = object.metadata.deletion_timestamp.is_some();
     Ok(Some(Snapshot {
         observed: Observed {
             desired: desired(object),
-            cluster: cluster.map_or(
-                ClusterFacts {
-                    deleting: true,
-                    gone: true,
-                    ..ClusterFacts::default()
-                },
-                cluster_facts,
-            ),
+            cluster: cluster.map_or_else(ClusterFacts::of_one_that_is_gone, cluster_facts),
             deleting,
             initialized,
             missing_secrets,
@@ -226,7 +264,22 @@ pub async fn observe(
         is_fresh: matches!(source, Source::Apiserver),
         is_confirmed: false,
         last_read: None,
+        created: None,
     }))
+}
+
+/// The workload cluster as its watches show it.
+async fn watched_workload(
+    connection: Option<&Connection>,
+    servers: &[Server],
+    embedded_etcd: bool,
+    now: Timestamp,
+) -> Workload {
+    let Some(connection) = connection else {
+        return Workload::Unknown;
+    };
+    let nodes = connection.watched_nodes(servers);
+    workload_of(connection, nodes, servers, embedded_etcd, now).await
 }
 
 /// Nodes first, to know which members have a machine; then the members with that knowledge.

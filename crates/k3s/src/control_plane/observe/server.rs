@@ -11,7 +11,7 @@ use slipway_capi::{
 
 use super::super::{
     liveness::Probe,
-    observed::{HealthCheck, Hooks, InPlace, RemediationRecord, Server},
+    observed::{HealthCheck, Hooks, InPlace, Outdated, RemediationRecord, Server},
     rollout::{self, Desired, Made},
 };
 use crate::api::{
@@ -28,20 +28,21 @@ pub(super) struct Objects<'objects> {
     pub infra_machine: Option<&'objects DynamicObject>,
 }
 
-pub(super) fn server(
+fn created_at(machine: &Machine) -> Timestamp {
+    let created = machine.metadata.creation_timestamp.as_ref();
+    created.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+/// How a server differs from what is desired.
+fn outdated(
     machine: &Machine,
     made: &Objects<'_>,
     object: &KThreesControlPlane,
     desired: &KThreesConfigSpec,
     template: &ObjectReference,
     now: Timestamp,
-) -> Server {
-    let metadata = &machine.metadata;
-    let annotations = metadata.annotations.clone().unwrap_or_default();
-    let created_at = metadata
-        .creation_timestamp
-        .as_ref()
-        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+) -> Vec<Outdated> {
+    let created_at = created_at(machine);
     let cloned = made.infra_machine.and_then(|object| {
         let annotations = object.metadata.annotations.as_ref()?;
         Some((
@@ -50,8 +51,9 @@ pub(super) fn server(
         ))
     });
     let group_kind = template::group_kind(&format!("{}/v1", template.api_group), &template.kind);
+    let annotations = machine.metadata.annotations.as_ref();
     let expiry = annotations
-        .get(annotation::CERTIFICATES_EXPIRY)
+        .and_then(|annotations| annotations.get(annotation::CERTIFICATES_EXPIRY))
         .and_then(|text| text.parse().ok())
         .or(machine
             .status
@@ -59,7 +61,7 @@ pub(super) fn server(
             .as_ref()
             .map(|time| time.0))
         .or_else(|| created_at.checked_add(LEAF_LIFETIME).ok());
-    let outdated = rollout::differences(
+    rollout::differences(
         &Made {
             created_at,
             version: Some(machine.spec.version.as_str()).filter(|version| !version.is_empty()),
@@ -79,7 +81,21 @@ pub(super) fn server(
                 .and_then(|before| before.certificates_expiry_days),
         },
         now,
-    );
+    )
+}
+
+pub(super) fn server(
+    machine: &Machine,
+    made: &Objects<'_>,
+    object: &KThreesControlPlane,
+    desired: &KThreesConfigSpec,
+    template: &ObjectReference,
+    now: Timestamp,
+) -> Server {
+    let metadata = &machine.metadata;
+    let annotations = metadata.annotations.clone().unwrap_or_default();
+    let created_at = created_at(machine);
+    let outdated = outdated(machine, made, object, desired, template, now);
     let is = |type_: &str, status: &str| {
         machine
             .condition(type_)

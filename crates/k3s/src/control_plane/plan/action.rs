@@ -202,6 +202,23 @@ impl fmt::Display for Action {
 }
 
 impl Action {
+    /// The event that says that it was done, and whether it is a warning.
+    pub(super) fn event(&self) -> Option<(&'static str, bool)> {
+        let reason = match self {
+            Self::CreateServer { .. } => "ServerCreated",
+            Self::DeleteServer { why, .. } => match why {
+                Why::ScaleDown => "ScaleDown",
+                Why::Rollout => "Rollout",
+                Why::Remediation(_) => "Remediation",
+            },
+            Self::WithdrawRemoval { .. } => "RemovalWithdrawn",
+            Self::AnnounceOrphan { .. } => "OrphanedEtcdMember",
+            Self::UpdateInPlace { .. } => "SuccessfulStartInPlaceUpdate",
+            _ => return None,
+        };
+        Some((reason, matches!(self, Self::AnnounceOrphan { .. })))
+    }
+
     /// Whether the action changes the servers or the members of etcd: of those there is at most one at a time.
     pub fn is_operation(&self) -> bool {
         matches!(

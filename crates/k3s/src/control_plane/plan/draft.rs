@@ -33,7 +33,18 @@ impl Draft {
                 "nobody tells when an infrastructure template that is missing comes",
             );
         }
-        self.plan.then(action, why)
+        let event = action.event();
+        let entry = self.plan.then(action, why);
+        match event {
+            Some((reason, true)) => entry.warned(reason),
+            Some((reason, false)) => entry.announced(reason),
+            None => entry,
+        }
+    }
+
+    /// Something began, or came to its end.
+    pub(in crate::control_plane) fn report(&mut self, reason: &'static str, why: impl Into<String>) {
+        self.plan.report(reason, why);
     }
 
     pub(in crate::control_plane) fn wait(mut self, reason: &'static str, why: impl Into<String>) -> Self {

@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::conditions::{Condition, V1Beta2Status};
+use crate::api::conditions::{Condition, V1Beta2Status};
 
 /// KThreesConfigSpec defines the desired state of KThreesConfig.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -315,7 +315,7 @@ pub struct KThreesConfigTemplateSpec {
 pub struct KThreesConfigTemplateResource {
     /// Labels and annotations of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::control_plane::TemplateMetadata>,
+    pub metadata: Option<crate::control_plane::api::TemplateMetadata>,
     /// Spec of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<KThreesConfigSpec>,

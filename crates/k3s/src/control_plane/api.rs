@@ -13,9 +13,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    conditions::{Condition, V1Beta2Status},
-    config::KThreesConfigSpec,
+use crate::{
+    api::conditions::{Condition, V1Beta2Status},
+    bootstrap::api::KThreesConfigSpec,
 };
 
 /// KThreesControlPlaneSpec defines the desired state of KThreesControlPlane.
