@@ -68,7 +68,7 @@ pub async fn built(upstream: Upstream, parts: &Parts) -> Result<BuiltUpstream, P
 
 impl Cluster {
     /// Installs its definitions and webhooks, starts it and waits until it is ready. It may do everything in the
-    /// cluster: its rights are not what is looked at. `arguments` are added to its own.
+    /// cluster: its rights are not what is tested. `arguments` are added to its own.
     pub async fn start_upstream(
         &self,
         built: &BuiltUpstream,

@@ -83,6 +83,10 @@ const PHRASES: &[(&str, &str)] = &[
         "enqueue, requeue",
     ),
     (r"\b(next|last|first|every|each) look\b", "reconcile, read, poll"),
+    (
+        r"\b(is|are|was|were|been|be) looked at again\b",
+        "reconciled again, read again",
+    ),
     (r"\bghost members?\b", "orphaned member"),
     (r"slipway-memory", "slipway-apiserver-sim"),
     (r"slipway-race", "slipway-bench-runtime"),

@@ -76,7 +76,7 @@ fn reaching(azure: &Server, setup: Setup) -> Result<Setup> {
         format!("--azure-resource-manager-endpoint={endpoint}"),
         format!("--azure-authority-host={endpoint}"),
         format!("--azure-certificate-authorities={}", ca.display()),
-        // The simulated Azure is sixty times as fast as the recorded one, so it is looked at as much sooner, and as often.
+        // The simulated Azure is sixty times as fast as the recorded one, so it is read as much sooner, and as often.
         "--reconciler-requeue=500ms".into(),
         "--azure-request-budget=60".into(),
     ]))

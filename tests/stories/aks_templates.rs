@@ -133,7 +133,7 @@ pub async fn topology(world: &World) -> Result<()> {
     fleet.back(&plane)?;
     until_all_ready(&fleet, 2).await?;
 
-    // A template that changed rolls out when the cluster is looked at again.
+    // A template that changed rolls out when the cluster is reconciled again.
     let templates = fleet.of(AZURE, "AzureManagedMachinePoolTemplate");
     let mode = json!({"spec": {"template": {"spec": {"scaleDownMode": "Deallocate"}}}});
     fleet.merge(&templates, "aks-user", mode).await?;

@@ -275,7 +275,7 @@ impl Story {
         until(&fleets, "north", "be paused", |fleet| is_true(fleet, "Paused")).await?;
         let changed = merge(&fleets, "north", json!({"spec": {"vessels": 3}})).await?;
         // The condition of the new generation shows that the change was seen.
-        until(&fleets, "north", "have been looked at", |fleet| {
+        until(&fleets, "north", "have been reconciled", |fleet| {
             fleet.data["status"]["conditions"]
                 .as_array()
                 .into_iter()

@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Workers of each.
     #[arg(long, default_value_t = 3)]
     workers: usize,
-    /// How long a side is watched at rest: by default, as long as it takes until every object has been looked at again.
+    /// How long a side is watched at rest: by default, as long as it takes until every object has been reconciled again.
     #[arg(long, default_value_t = 660)]
     rest_seconds: u64,
     /// A side that gets no further for so long is measured as it is then.

@@ -83,9 +83,9 @@ fn status(buoy: &Buoy, context: &Context) -> BuoyStatus {
     }
 }
 
-fn provider(packed: bool) -> Provider {
+fn provider(compressed: bool) -> Provider {
     let mut controller = Controller::new("buoy", Buoys).owns::<ConfigMap>();
-    if packed {
+    if compressed {
         controller = controller.keeps_as_text::<Buoy>().keeps_as_text::<ConfigMap>();
     }
     let mut package = Package::new(PackageKind::HelmOnly, "race");
@@ -93,16 +93,16 @@ fn provider(packed: bool) -> Provider {
     package.controllers = vec![controller.into_registration()];
     let mut provider = Provider::new("race");
     provider.packages = vec![package];
-    provider.flags = vec![switch(PACKED, "Keep the caches as text")];
+    provider.flags = vec![switch(COMPRESSED, "Keep the caches as text")];
     provider
 }
 
-const PACKED: &str = "packed";
+const COMPRESSED: &str = "compressed";
 
 fn main() -> ExitCode {
     // What is watched is decided before the flags are read.
-    let packed = std::env::args().any(|argument| argument == "--packed");
-    let providers = vec![provider(packed)];
+    let compressed = std::env::args().any(|argument| argument == "--compressed");
+    let providers = vec![provider(compressed)];
     let matches = command(&providers).get_matches_from(normalize(std::env::args_os()));
     let run = || -> Result<(), String> {
         let manager = Manager::from_matches(providers, &matches).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The knobs: how often Azure is looked at, how old a read may be, how many requests are allowed, and the flags that
+//! The knobs: how often Azure is read, how old a read may be, how many requests are allowed, and the flags that
 //! set them. CAPZ's tuning flags are accepted under their own names.
 
 use std::time::Duration;

@@ -22,7 +22,7 @@ use rustls::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often the folder is looked at. Watching it by inotify breaks on the symbolic links of secret volumes.
+/// How often the folder is read. Watching it by inotify breaks on the symbolic links of secret volumes.
 const POLL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]

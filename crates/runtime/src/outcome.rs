@@ -1,5 +1,5 @@
 //! The only words for how work ended: what one action came to ([`Outcome`]), what kind of failure an error is
-//! ([`Class`]), and when an object is looked at again ([`Next`]).
+//! ([`Class`]), and when an object is reconciled again ([`Next`]).
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Outcome {
         self == Self::Done
     }
 
-    /// When the object must be looked at again because of this outcome.
+    /// When the object must be reconciled again because of this outcome.
     pub fn next(self) -> Next {
         match self {
             Self::Done => Next::OnChange,
@@ -81,7 +81,7 @@ impl Classified for kube::Error {
     }
 }
 
-/// When an object is looked at again, if nothing changes before.
+/// When an object is reconciled again, if nothing changes before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Only when something it depends on changes (and at the resync).

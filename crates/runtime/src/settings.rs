@@ -18,7 +18,7 @@ pub struct Settings {
     pub namespace: Option<String>,
     /// Only objects whose label `cluster.x-k8s.io/watch-filter` has this value (`--watch-filter`).
     pub watch_filter: Option<String>,
-    /// Every object is looked at again at least this often (`--sync-period`).
+    /// Every object is reconciled again at least this often (`--sync-period`).
     pub sync_period: Duration,
     /// By controller name (`--<controller>-concurrency`).
     pub concurrency: BTreeMap<String, usize>,

@@ -266,6 +266,7 @@ impl State {
         }
         drop_nulls(&mut candidate.object["metadata"]);
         let mut errors = Vec::new();
+        errors.extend(annotations_error(&candidate.object));
         if candidate.kind.custom {
             schema.errors(&candidate.object, "", true, &mut errors);
         }
@@ -586,6 +587,15 @@ fn bump_generation(kind: &Kind, before: &Value, object: &mut Value) {
 }
 
 /// Typed metadata has no nulls and no empty maps or lists.
+/// Keys and values of all annotations together are limited.
+fn annotations_error(object: &Value) -> Option<String> {
+    const LIMIT: usize = 256 * 1024;
+    let annotations = object["metadata"]["annotations"].as_object()?;
+    let length = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
+    let total: usize = annotations.iter().map(length).sum();
+    (total > LIMIT).then(|| format!("metadata.annotations: Too long: may not be more than {LIMIT} bytes"))
+}
+
 fn drop_nulls(metadata: &mut Value) {
     if let Some(map) = metadata.as_object_mut() {
         map.retain(|_, value| match value {

@@ -44,10 +44,10 @@ use crate::{
 /// How many hosts are worked on at a time.
 const CONCURRENCY: usize = 16;
 
-/// After a failed call, the host is looked at again.
+/// After a failed call, the host is reconciled again.
 const AFTER_ERROR: Duration = Duration::from_millis(200);
 
-/// What is to be looked at.
+/// What is to be reconciled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Cluster(String),

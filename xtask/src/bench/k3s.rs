@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::package::static_build;
 
-const PEER: &str = "cluster-api-k3s";
+const UPSTREAM: &str = "cluster-api-k3s";
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -26,7 +26,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 300)]
     timeout_seconds: u64,
     /// What it is measured beside.
-    #[arg(long, value_parser = [PEER, "nothing"], default_value = PEER)]
+    #[arg(long, value_parser = [UPSTREAM, "nothing"], default_value = UPSTREAM)]
     against: String,
     /// Measure what it is measured beside, alone.
     #[arg(long)]
@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
     if !arguments.only_peer {
         command.arg("--slipway").arg(builder.build("slipway", "slipway")?);
     }
-    if arguments.against == PEER {
+    if arguments.against == UPSTREAM {
         command.arg("--upstream");
     }
     let output = command

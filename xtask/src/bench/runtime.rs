@@ -29,7 +29,7 @@ pub struct Arguments {
     idle_seconds: u32,
     /// Our manager keeps its caches as text.
     #[arg(long)]
-    packed: bool,
+    compressed: bool,
     /// What it is measured beside.
     #[arg(long, value_parser = ["controller-runtime", "nothing"], default_value = "controller-runtime")]
     against: String,
@@ -47,8 +47,8 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         .args(["--repeat", &arguments.repeat.to_string()])
         .args(["--updates-seconds", &arguments.updates_seconds.to_string()])
         .args(["--idle-seconds", &arguments.idle_seconds.to_string()]);
-    if arguments.packed {
-        command.arg("--packed");
+    if arguments.compressed {
+        command.arg("--compressed");
     }
     if arguments.against == "controller-runtime" {
         let theirs: OsString = upstream::build("runtime")?.into();

@@ -37,7 +37,7 @@ pub struct Arguments {
     idle_seconds: u32,
     /// Our manager keeps its caches as text.
     #[arg(long)]
-    packed: bool,
+    compressed: bool,
     /// Our manager.
     #[arg(long)]
     slipway: PathBuf,

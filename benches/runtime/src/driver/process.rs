@@ -20,7 +20,7 @@ impl Manager {
         program: &Path,
         kubeconfig: &Path,
         concurrency: usize,
-        packed: bool,
+        compressed: bool,
         log: &Path,
     ) -> Result<Self> {
         let mut command = Command::new(program);
@@ -35,8 +35,8 @@ impl Manager {
             ]),
             Side::ControllerRuntime => command.arg(format!("--concurrency={concurrency}")),
         };
-        if packed && side == Side::Slipway {
-            command.arg("--packed");
+        if compressed && side == Side::Slipway {
+            command.arg("--compressed");
         }
         let log = fs::File::create(log).context("making a log file")?;
         let child = command

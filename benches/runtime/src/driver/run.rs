@@ -101,7 +101,7 @@ async fn measure(
         program,
         kubeconfig,
         arguments.concurrency,
-        arguments.packed,
+        arguments.compressed,
         log,
     )?;
     tokio::select! {

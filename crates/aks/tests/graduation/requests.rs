@@ -76,7 +76,7 @@ fn page() -> String {
         (
             "before a change",
             "GET of the resource".to_owned(),
-            "one: what is changed was looked at just before".to_owned(),
+            "one: what is changed was read just before".to_owned(),
         ),
         (
             "a change",

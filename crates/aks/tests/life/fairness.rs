@@ -15,7 +15,7 @@ use super::{
 };
 
 const POOLS: usize = 120;
-/// How often is looked at first, and once everybody has been told.
+/// How often pools are read at first, and once all of them have a condition.
 const STEP: Duration = Duration::from_millis(250);
 const LATER: Duration = Duration::from_secs(5);
 

@@ -249,3 +249,58 @@ async fn events_tell_of_creation_upgrade_and_deletion_once_each_and_in_their_own
         }
     }
 }
+
+/// Labels whose record cannot be compressed enough to fit into an annotation.
+fn incompressible_labels() -> Value {
+    let mut seed: u64 = 7;
+    let mut letter = || {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        char::from(b"abcdefghijklmnopqrstuvwxyz0123456789"[(seed >> 33) as usize % 36])
+    };
+    (0..6000)
+        .map(|number| {
+            let value: String = (0..63).map(|_| letter()).collect();
+            (format!("k{number}"), json!(value))
+        })
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_does_not_fit_an_annotation_is_a_condition_until_it_does() {
+    let world = standing().await;
+    let labelled = |labels: Value| json!({"spec": {"nodeLabels": labels}});
+    let pool = |world: &World| world.object("AzureManagedMachinePool", "work").expect("a pool");
+    merge(
+        &world.server,
+        "AzureManagedMachinePool",
+        "work",
+        labelled(incompressible_labels()),
+    )
+    .await;
+    world
+        .until("told", |world| {
+            condition(&pool(world), "AgentPoolsReady")["reason"] == "KubernetesError"
+        })
+        .await;
+    let said = message(&pool(&world), "Ready");
+    assert!(said.contains("metadata.annotations: Too long"), "{said}");
+    let puts = world.count("PUT", "/agentPools/work");
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert!(
+        world.count("PUT", "/agentPools/work") <= puts + 1,
+        "Azure is not written to over and over"
+    );
+    let few = json!({"spec": {"nodeLabels": null}});
+    merge(&world.server, "AzureManagedMachinePool", "work", few).await;
+    merge(
+        &world.server,
+        "AzureManagedMachinePool",
+        "work",
+        labelled(json!({"team": "blue"})),
+    )
+    .await;
+    world.until_ready(&["system", "work"]).await;
+}

@@ -27,7 +27,7 @@ pub enum Found {
     List(Listing),
 }
 
-/// A resource as a list or a read of its own showed it. Thousands of bodies rest here and few are looked at, so they are
+/// A resource as a list or a read of its own showed it. Thousands of bodies rest here and few are read, so they are
 /// kept as text: a tree of values takes many times the room.
 #[derive(Debug)]
 pub struct Shown {
@@ -81,7 +81,7 @@ impl Entry {
     }
 }
 
-/// How soon a resource that is on its way somewhere is looked at again.
+/// How soon a resource that is on its way somewhere is read again.
 const MOVING: Duration = Duration::from_secs(15);
 /// How long a list that was refused is not tried again.
 const REFUSED: Duration = Duration::from_hours(1);
