@@ -51,6 +51,10 @@ const WRITERS: &[(&str, &str)] = &[
         "crates/capi/src/frame/reconcile.rs",
         "the frame: finalizer, move, status",
     ),
+    (
+        "crates/capi/src/hook/client.rs",
+        "runtime extensions are asked by POST",
+    ),
     ("crates/capi/src/hook/prepare.rs", "a dry run"),
     ("crates/capi/src/in_place/mod.rs", "starts an update in place"),
     ("crates/capi/src/secret/store.rs", "Secrets"),
