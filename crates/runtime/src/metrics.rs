@@ -528,7 +528,7 @@ mod tests {
             more.count_held("more", || 2);
             added.0.send(())
         });
-        let guard = std::time::Duration::from_secs(60);
+        let guard = std::time::Duration::from_mins(1);
         added
             .1
             .recv_timeout(guard)
