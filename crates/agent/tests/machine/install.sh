@@ -8,7 +8,7 @@ apt="-q -o DPkg::Lock::Timeout=120 -o Acquire::http::Timeout=20 -o Acquire::Retr
 programs="qemu-system-x86 qemu-utils seabios grub-common grub-pc-bin e2fsprogs binutils mtools dosfstools ovmf u-boot-qemu
   u-boot-tools systemd-boot-efi"
 # Programs that the agent agrees with, or is measured beside, and what disturbs it.
-programs="$programs minisign cgpt libubootenv-tool systemd-boot casync fuse3 strace"
+programs="$programs minisign cgpt libubootenv-tool systemd-boot casync fuse3 strace openssh-server"
 # The guest: a kernel, systemd and the libraries that it and the agent are linked with.
 guest="busybox-static e2fsck-static mount util-linux systemd libsystemd-shared libsystemd0 libc6 libgcc-s1 libmount1 libblkid1
   libselinux1 libpcre2-8-0 libseccomp2 libssl3 libacl1 libcap2 libkmod2 libip4tc2 libgcrypt20 libgpg-error0 liblz4-1
