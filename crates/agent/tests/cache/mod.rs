@@ -3,6 +3,7 @@
 mod bundles;
 mod downloads;
 mod killed;
+mod network;
 pub mod real_registry;
 mod room;
 mod trouble;

@@ -1,6 +1,6 @@
 //! Fetching over a bad network: every read completes without help, or fails with one clear reason.
 
-mod proxy;
+pub mod proxy;
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! A web server on loopback that serves one file and misbehaves as it is told, one answer after the other.
+//! A web server on loopback that serves files and misbehaves as it is told, one answer after the other.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{Arc, Mutex},
@@ -38,8 +38,28 @@ pub struct Log {
     pub authorizations: Vec<String>,
 }
 
+/// What is served.
+enum Files {
+    /// This file, whatever is asked for.
+    One(Vec<u8>),
+    /// By the last word of the path; what is not there is empty.
+    Named(BTreeMap<String, Vec<u8>>),
+}
+
+impl Files {
+    fn at(&self, path: &str) -> Vec<u8> {
+        match self {
+            Self::One(file) => file.clone(),
+            Self::Named(files) => {
+                let name = path.rsplit('/').next().unwrap_or_default();
+                files.get(name).cloned().unwrap_or_default()
+            }
+        }
+    }
+}
+
 struct State {
-    file: Vec<u8>,
+    files: Files,
     version: u32,
     faults: VecDeque<Fault>,
     log: Log,
@@ -52,10 +72,19 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn new(file: Vec<u8>, faults: impl IntoIterator<Item = Fault>) -> Self {
+        Self::start(Files::One(file), faults)
+    }
+
+    /// A registry, as far as pulling goes: manifests and blobs by their digests.
+    pub fn registry(files: BTreeMap<String, Vec<u8>>, faults: impl IntoIterator<Item = Fault>) -> Self {
+        Self::start(Files::Named(files), faults)
+    }
+
+    fn start(files: Files, faults: impl IntoIterator<Item = Fault>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = format!("http://{}/images", listener.local_addr().expect("an address"));
         let state = Arc::new(Mutex::new(State {
-            file,
+            files,
             version: 1,
             faults: faults.into_iter().collect(),
             log: Log::default(),
@@ -112,6 +141,7 @@ fn answer(mut stream: &TcpStream, head: &str, state: &Mutex<State>) -> bool {
         let range = header(head, "range").unwrap_or_default().to_owned();
         state.log.ranges.push(range);
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let file = state.files.at(&path);
         state.log.paths.push(path);
         if let Some(authorization) = header(head, "authorization") {
             let authorization = authorization.to_owned();
@@ -121,7 +151,7 @@ fn answer(mut stream: &TcpStream, head: &str, state: &Mutex<State>) -> bool {
         if let Some(Fault::Change) = fault {
             state.version += 1;
         }
-        (fault, state.file.clone(), state.version)
+        (fault, file, state.version)
     };
     let etag = format!("\"version-{version}\"");
     let whole = file.len();
@@ -129,7 +159,13 @@ fn answer(mut stream: &TcpStream, head: &str, state: &Mutex<State>) -> bool {
     let asked = header(head, "range")
         .and_then(|range| range.strip_prefix("bytes="))
         .and_then(|range| range.split_once('-'))
-        .and_then(|(first, last)| Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?)))
+        .and_then(|(first, last)| {
+            let last = match last {
+                "" => whole.saturating_sub(1),
+                last => last.parse::<usize>().ok()?,
+            };
+            Some((first.parse::<usize>().ok()?, last))
+        })
         .filter(|_| same && !matches!(fault, Some(Fault::IgnoreRange)));
     let (status, first, end) = match asked {
         Some((first, last)) => ("206 Partial Content", first, (last + 1).min(whole)),

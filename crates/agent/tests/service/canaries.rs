@@ -2,13 +2,14 @@
 
 use std::{
     io::Write,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
 use slipway_agent_api::proto::{self, start_request::Verb};
+use slipway_hosts_sim::{FLEET, SimulatedHost};
 
-use super::{complete, one};
+use super::{complete, fleet, one};
 
 const SECRETS: [&str; 4] = [
     "canary-environment",
@@ -52,6 +53,60 @@ fn search(folder: &Path, found: &mut Vec<String>, files: &mut usize) {
             if contains(&bytes, secret) {
                 found.push(format!("{secret} in {}", path.display()));
             }
+        }
+    }
+}
+
+/// What a host joins with and what it gets: the token's secret is nowhere afterwards, its key in one file.
+#[tokio::test]
+async fn a_join_token_and_a_hosts_key_are_in_no_log_and_no_message() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let (fleet, options) = fleet().await;
+    let token = fleet.token("box-1");
+    let text = token.reveal();
+    let secret = text.split('.').nth(2).unwrap().to_owned();
+    assert!(secret.len() > 40, "{} characters", secret.len());
+    let install = |name: &str| {
+        SimulatedHost::install(fleet.folder(), name, FLEET, &fleet.manager, options.clone()).unwrap()
+    };
+    let host = install("box-1");
+    host.join(&token).await.unwrap();
+    host.start().await.unwrap();
+    // Used, and meant for another: both are told, without it.
+    let mut shown = vec![format!("{token:?}")];
+    for name in ["box-2", "box-3"] {
+        shown.push(format!("{:?}", install(name).join(&token).await.unwrap_err()));
+    }
+    let identity = std::fs::read_to_string(host.state().join("identity.json")).unwrap();
+    let identity: serde_json::Value = serde_json::from_str(&identity).unwrap();
+    let key = identity["key"].as_str().unwrap();
+    let bytes = log.0.lock().unwrap().clone();
+    assert!(!bytes.is_empty(), "the log was kept");
+    for (what, secret) in [("the token's secret", secret.as_str()), ("the host's key", key)] {
+        assert!(!contains(&bytes, secret), "{what} is in the log");
+        assert!(!shown.join(" ").contains(secret), "{what} is shown: {shown:?}");
+    }
+    let mut holding = Vec::new();
+    holders(fleet.folder(), &[&secret, key], &mut holding);
+    assert_eq!(holding, [host.state().join("identity.json")]);
+}
+
+/// Files below the folder that have one of these texts.
+fn holders(folder: &Path, texts: &[&str], found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            holders(&path, texts, found);
+        } else if let Ok(bytes) = std::fs::read(&path)
+            && texts.iter().any(|text| contains(&bytes, text))
+        {
+            found.push(path);
         }
     }
 }
