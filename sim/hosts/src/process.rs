@@ -138,6 +138,11 @@ impl AgentProcess {
         }
     }
 
+    /// Where it listens now.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     pub fn process_id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }

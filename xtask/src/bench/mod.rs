@@ -2,6 +2,7 @@
 //! one JSON object; progress goes to standard error.
 
 mod aks;
+mod cache;
 mod k3s;
 mod packing;
 mod runtime;
@@ -23,6 +24,8 @@ pub struct Arguments {
 enum Bench {
     /// AKS clusters by the hundred: time until ready, processor, memory and requests, against Cluster API Provider Azure.
     Aks(aks::Arguments),
+    /// An image for many hosts: time and bytes from upstream, with and without the hosts beside them, and an agent's memory.
+    Cache(cache::Arguments),
     /// Many K3s clusters: time until all are ready, processor time, memory and requests, against cluster-api-k3s.
     K3s(k3s::Arguments),
     /// Pods placed a second, nodes, cost and memory, against Karpenter's own scheduler.
@@ -36,6 +39,7 @@ enum Bench {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     match &arguments.bench {
         Bench::Aks(bench) => aks::run(bench, arguments.json)?,
+        Bench::Cache(bench) => cache::run(bench, arguments.json)?,
         Bench::K3s(bench) => k3s::run(bench, arguments.json)?,
         Bench::Packing(bench) => packing::run(bench, arguments.json)?,
         Bench::Runtime(bench) => runtime::run(bench, arguments.json)?,
