@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         .with_target(false)
         .init();
     match cli::run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

@@ -14,10 +14,14 @@ use super::{
 use crate::bench::upstream::root;
 
 /// Files of `crates/agent/package` and where they go.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     (
         "slipway-agent.service",
         "usr/lib/systemd/system/slipway-agent.service",
+    ),
+    (
+        "slipway-agent-serve.service",
+        "usr/lib/systemd/system/slipway-agent-serve.service",
     ),
     ("config.yaml", "usr/share/doc/slipway-agent/config.yaml"),
     ("grub.cfg", "usr/share/doc/slipway-agent/grub.cfg"),
@@ -220,6 +224,7 @@ mod tests {
             [
                 "./usr/bin/slipway-agent",
                 "./usr/lib/systemd/system/slipway-agent.service",
+                "./usr/lib/systemd/system/slipway-agent-serve.service",
                 "./usr/share/doc/slipway-agent/config.yaml",
                 "./usr/share/doc/slipway-agent/grub.cfg",
                 "./usr/share/doc/slipway-agent/copyright",
@@ -315,6 +320,7 @@ mod tests {
             "--recursive-errors=no",
             "verify",
             "slipway-agent.service",
+            "slipway-agent-serve.service",
         ]);
         let verified = verified.expect("it ran before");
         let problems = String::from_utf8_lossy(&verified.stderr).into_owned();

@@ -147,7 +147,12 @@ impl Config {
         Ok(self.store(node.as_ref())?.install(&BootState::installed(slot))?)
     }
 
-    fn node(&self) -> Result<Option<RemoteNode>> {
+    /// Slots and commands are another machine's.
+    pub fn is_of_a_node(&self) -> bool {
+        self.node.is_some()
+    }
+
+    pub fn node(&self) -> Result<Option<RemoteNode>> {
         self.node.as_ref().map(NodeConfig::open).transpose()
     }
 

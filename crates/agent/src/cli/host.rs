@@ -5,7 +5,6 @@ use std::{
     collections::BTreeMap,
     fs::{File, OpenOptions},
     io::Write,
-    os::unix::net::UnixDatagram,
     path::Path,
     time::Duration,
 };
@@ -26,6 +25,7 @@ use slipway_slots::{
 use super::{
     bundle::{Bundle, SIGNED_MANIFEST},
     config::Config,
+    service_manager::ServiceManager,
 };
 
 /// Held while the slots are worked on.
@@ -59,17 +59,14 @@ impl Lock {
 
 /// The service: settles what the last run left, decides about a slot on trial, then keeps the watchdog quiet.
 pub fn run(config: &Config, once: bool) -> Result<()> {
-    let watchdog = Watchdog::new();
-    let boot = BootId::current().context("reading the boot identity")?;
-    if let Some(command) = Running::settle(&config.state_directory, &boot).unwrap_or_default() {
-        tracing::info!(operation = command.operation, command = ?command.argv, "the command {}", command.outcome);
-    }
-    watchdog.tell("READY=1");
+    let manager = ServiceManager::find();
+    tell_interrupted(config)?;
+    manager.ready();
     // The health policy may take its time, and the watchdog must not bite a host that is being looked at.
     let petting = std::thread::spawn(move || {
         loop {
-            std::thread::sleep(watchdog.interval);
-            watchdog.tell("WATCHDOG=1");
+            std::thread::sleep(manager.interval);
+            manager.alive();
         }
     });
     let rest = {
@@ -93,8 +90,23 @@ pub fn run(config: &Config, once: bool) -> Result<()> {
     Ok(())
 }
 
+/// How a command ended that nobody lived to see the end of. Its arguments may be secret.
+pub fn tell_interrupted(config: &Config) -> Result<()> {
+    let boot = BootId::current().context("reading the boot identity")?;
+    if let Some(command) = Running::settle(&config.state_directory, &boot).unwrap_or_default() {
+        let program = command.argv.first().map_or("", String::as_str);
+        tracing::info!(
+            operation = command.operation,
+            program,
+            "the command {}",
+            command.outcome
+        );
+    }
+    Ok(())
+}
+
 /// A version that was launched on trial keeps itself.
-fn confirm_own_version(config: &Config) {
+pub fn confirm_own_version(config: &Config) {
     let launched = std::env::var(LAUNCHED).ok().and_then(|text| text.parse().ok());
     if let Some(digest) = launched
         && let Err(error) = config.own_versions().confirm(digest)
@@ -144,35 +156,6 @@ fn report(engine: &mut Engine) {
             tracing::info!(booted = ?status.booted, "{}", status.standing);
         }
         Err(error) => tracing::error!("{error}"),
-    }
-}
-
-/// systemd's notifications and watchdog, without which the same goes on.
-struct Watchdog {
-    socket: Option<UnixDatagram>,
-    interval: Duration,
-}
-
-impl Watchdog {
-    fn new() -> Self {
-        let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|path| {
-            let socket = UnixDatagram::unbound().ok()?;
-            socket.connect(path).ok()?;
-            Some(socket)
-        });
-        let period = std::env::var("WATCHDOG_USEC")
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok());
-        Self {
-            socket,
-            interval: period.map_or(Duration::from_mins(1), |micros| Duration::from_micros(micros / 3)),
-        }
-    }
-
-    fn tell(&self, what: &str) {
-        if let Some(socket) = &self.socket {
-            let _ = socket.send(what.as_bytes());
-        }
     }
 }
 

@@ -2,16 +2,19 @@
 
 mod bundle;
 mod config;
+mod exec;
 mod host;
 mod image;
 mod keys;
 mod node;
 mod serve;
+mod service_manager;
 mod store;
 
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    process::ExitCode,
 };
 
 use anyhow::{Context, Result};
@@ -102,6 +105,8 @@ enum Command {
     /// The keys whose signatures count.
     #[command(subcommand)]
     Keys(keys::Keys),
+    /// Run a command within limits, on this host or on the node of the configuration.
+    Exec(exec::Exec),
     /// Join a fleet with a token from its manager.
     Join {
         /// This host's name in the fleet.
@@ -141,9 +146,10 @@ enum SlotCommand {
     Serve { path: PathBuf },
 }
 
-pub fn run(arguments: Arguments) -> Result<()> {
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let config = || Config::read(&arguments.config);
-    match arguments.command {
+    let done = match arguments.command {
+        Command::Exec(exec) => return exec::run(&config()?, exec),
         Command::Run { once } => host::run(&config()?, once),
         Command::Update { from, id, stage } => host::update(&config()?, &from, id.as_deref(), stage),
         Command::Activate { id } => host::activate(&config()?, &id),
@@ -160,7 +166,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
                 config.own_versions().launch(&words);
             }
             words.insert(0, "slipway-agent".into());
-            run(Arguments::parse_from(words))
+            return run(Arguments::parse_from(words));
         }
         Command::SelfUpdate { from, tries } => host::self_update(&config()?, &from, tries),
         Command::Keys(command) => keys::run(&config()?, command),
@@ -172,7 +178,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Maintenance(MaintenanceCommand::Off) => serve::maintenance(&config()?, false, ""),
         Command::Image(image) => image::run(image),
         Command::Slot(SlotCommand::Serve { path }) => serve_over_ssh(&path),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 fn serve_over_ssh(path: &Path) -> Result<()> {

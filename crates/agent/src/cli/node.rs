@@ -6,7 +6,7 @@ use std::{fs, io, path::PathBuf, time::Duration};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use slipway_agent::{
-    command::{Command, Event, Outcome},
+    command::{Command, Event, Events, Outcome},
     engine::{HealthCheck, HealthPolicy, MachineTime, Probe, Rebooter, Soak, SystemProbe},
     ssh::{Node, RemoteDevice, RemoteDirectory, RemoteTarget},
 };
@@ -90,6 +90,11 @@ impl RemoteNode {
             );
         }
         Ok(output)
+    }
+
+    /// Runs a command there; output is handed on as it comes.
+    pub async fn command(&self, command: &Command, events: Events) -> Outcome {
+        self.node.run(command, events).await
     }
 
     /// Runs a command there; what it wrote is for whoever knows it.

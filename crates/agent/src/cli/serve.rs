@@ -14,7 +14,7 @@ use serde::Deserialize;
 use slipway_agent::{
     cache::{Cache, Limits, RegistrySettings, Settings, Waits, architecture},
     deliver::{Containerd, Deliveries, K3sFolder},
-    engine::Unhindered,
+    engine::{Engine, Unhindered},
     enrol,
     service::{
         Host, Parts, Serving, Slots, WipePlan,
@@ -30,7 +30,11 @@ use slipway_agent_api::{
 };
 use tokio::net::TcpListener;
 
-use super::config::Config;
+use super::{
+    config::Config,
+    host::{confirm_own_version, tell_interrupted},
+    service_manager::ServiceManager,
+};
 
 /// The first and the longest wait before the manager is connected to again.
 const CONNECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -291,6 +295,13 @@ pub fn run(config: &Config) -> Result<()> {
 
 async fn serve_fleet(config: &Config) -> Result<()> {
     let service = service(config)?;
+    if config.is_of_a_node() {
+        bail!(
+            "the configuration names a `node`: a service here would run its orders on this host and not there; install the agent on \
+             the node and let it join, or use `update`, `run --once` and `exec`"
+        );
+    }
+    tell_interrupted(config)?;
     let state = config.state_directory.clone();
     let material = enrol::read(&state)?
         .context("this host has not joined a fleet: `slipway-agent join` with a token from its manager")?;
@@ -298,7 +309,8 @@ async fn serve_fleet(config: &Config) -> Result<()> {
     let tls = CurrentTls::new(&material, Callers::WithCertificate)?;
     let cache = Cache::open(&state.join("cache"), service.cache(config)?, Arc::new(Unhindered))?;
     let machine: Arc<dyn Machine> = Arc::new(LocalMachine);
-    let slots = Slots::start(config.open()?, cache.clone());
+    let slots = behind_others(config.open()?, cache.clone())?;
+    let settled = slots.clone();
     let default = Serving::default();
     let host = Host::open(Parts {
         name: name.clone(),
@@ -344,15 +356,45 @@ async fn serve_fleet(config: &Config) -> Result<()> {
             tokio::time::sleep(Duration::from_mins(5)).await;
         }
     });
+    let manager = ServiceManager::find();
+    tokio::spawn(async move {
+        manager.ready();
+        // A runtime that hangs keeps this from being said.
+        loop {
+            tokio::time::sleep(manager.interval).await;
+            manager.alive();
+        }
+    });
+    let own = async {
+        settled.settled().await;
+        // It came this far, so it is no worse than the version before it.
+        confirm_own_version(config);
+        std::future::pending::<()>().await;
+    };
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
         .context("listening for the service manager's word")?;
     tokio::select! {
         served = reach(service, &fleet, tls, &host) => served,
+        () = own => Ok(()),
         _ = terminate.recv() => {
             tracing::info!("ending: what runs is settled by the next start");
             host.stop();
             Ok(())
         }
+    }
+}
+
+/// The slots' engine in its thread, behind all others at the disk: threads inherit that from the one that starts them.
+fn behind_others(engine: Engine, cache: Arc<Cache>) -> Result<Slots> {
+    let starting = std::thread::spawn(move || {
+        if let Err(error) = slipway_agent::io_priority::give_way() {
+            tracing::warn!("writing to slots does not give way at the disk: {error}");
+        }
+        Slots::start(engine, cache)
+    });
+    match starting.join() {
+        Ok(slots) => Ok(slots),
+        Err(_) => bail!("the slots' engine does not start; its message is above"),
     }
 }
 

@@ -1,13 +1,16 @@
 //! Verbs on images: had, delivered, taken out and brought in as bundles.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use oci_client::{Reference, secrets::RegistryAuth};
+use parking_lot::Mutex;
 use slipway_agent_api::proto::{self, Delivery, Ensure};
 use slipway_agent_api::{Class, Problem};
 use slipway_slots::Digest;
 
 use super::Host;
+use super::speed::Speed;
 use super::verbs::{Done, NotDone, about, digest, said, seconds};
 use crate::cache::{self, BlobSource, PeerSource, TagPolicy};
 
@@ -46,11 +49,13 @@ impl Host {
             verify: ensure.verify,
         };
         let mut again = true;
+        let speed = Mutex::new(Speed::default());
         loop {
             let image = self
                 .cache
                 .ensure(request.clone(), |progress| {
-                    self.operations.report(id, "downloading", Some(progress.into()));
+                    let progress = speed.lock().of(progress.into(), Instant::now());
+                    self.operations.report(id, "downloading", Some(progress));
                 })
                 .await
                 .map_err(|error| error.problem())?;

@@ -12,6 +12,7 @@ pub mod maintenance;
 pub mod operations;
 mod programs;
 mod slots;
+mod speed;
 mod verbs;
 
 use std::collections::BTreeMap;

@@ -468,6 +468,7 @@ impl From<crate::cache::Progress> for proto::Progress {
             bytes_total: progress.total,
             bytes_upstream: progress.upstream,
             bytes_peers: progress.peers,
+            ..Self::default()
         }
     }
 }

@@ -92,6 +92,12 @@ impl Slots {
         slots
     }
 
+    /// Waits until what the last start left is settled: a slot on trial is decided about.
+    pub async fn settled(&self) {
+        // An engine that is gone has nothing left to settle.
+        let _ = self.call(|_| Ok(())).await;
+    }
+
     /// As of the last change.
     pub fn status(&self) -> Option<Status> {
         self.status.lock().clone()

@@ -106,6 +106,8 @@ impl Host {
                             self.operations.report(id, "writing", Some(proto::Progress {
                                 bytes_done: progress.bytes_done,
                                 bytes_total: progress.bytes_total,
+                                bytes_per_second: progress.rate,
+                                seconds_left: progress.eta_seconds.unwrap_or_default(),
                                 ..Default::default()
                             }));
                         }

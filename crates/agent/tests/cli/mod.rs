@@ -509,6 +509,62 @@ fn e45_a_node_that_is_not_the_one_configured_is_refused_with_what_to_do() {
     }
 }
 
+/// The same command on this host and on a node over a real sshd.
+#[test]
+fn e45_a_command_runs_here_and_on_a_node_within_its_limits() {
+    let sshd = Sshd::start();
+    let node = sshd.as_ref().map(|sshd| sshd.configuration("host.pub", "user"));
+    for (more, absent) in [(Some(String::new()), 125), (node, 127)] {
+        let Some(more) = more else { continue };
+        let bench = Bench::new();
+        bench.host_of(&empty_store(&bench, Kind::Records), &more);
+        let exec = |arguments: &[&str]| bench.agent(&[&["exec"], arguments].concat());
+        let output = exec(&["--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert_eq!(
+            (output.stdout.as_slice(), output.stderr.as_slice()),
+            (&b"out\n"[..], &b"err\n"[..])
+        );
+        let output = exec(&["--time-limit", "1", "--", "sh", "-c", "sleep 60 & sleep 60"]);
+        assert_eq!(output.status.code(), Some(124), "{}", said(&output));
+        assert!(
+            said(&output).contains("was ended with all its processes"),
+            "{}",
+            said(&output)
+        );
+        let output = exec(&["--output-limit", "4", "--", "echo", "hello"]);
+        assert_eq!(output.stdout, b"hell", "{}", said(&output));
+        assert!(said(&output).contains("left out"), "{}", said(&output));
+        let output = exec(&["--", "sh", "-c", "kill -KILL $$"]);
+        assert_eq!(output.status.code(), Some(125), "{}", said(&output));
+        assert!(said(&output).contains("signal KILL"), "{}", said(&output));
+        let output = exec(&["--", "/no/such/program"]);
+        assert_eq!(output.status.code(), Some(absent), "{}", said(&output));
+    }
+}
+
+/// E-46: what nobody lived to see the end of is told by the next start; its arguments, which may be secret, are not.
+#[test]
+fn e46_a_command_whose_agent_was_killed_is_told_of_by_the_next_start() {
+    let bench = Bench::new();
+    bench.host();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_slipway-agent"))
+        .env("SLIPWAY_AGENT_CONFIG", bench.path("config.yaml"))
+        .args(["exec", "--", "sh", "-c", "echo runs; sleep 2; : canary-argument"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut line = [0; 5];
+    std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut line).expect("it says a line");
+    child.kill().expect("killed");
+    child.wait().expect("it ended");
+    let told = bench.good(&["run", "--once"]);
+    assert!(told.contains("the agent ended while it ran"), "{told}");
+    assert!(!told.contains("canary-argument"), "{told}");
+    let told = bench.good(&["run", "--once"]);
+    assert!(!told.contains("while it ran"), "it is told once: {told}");
+}
+
 #[test]
 fn mistakes_are_told_in_one_line() {
     let bench = Bench::new();

@@ -1,9 +1,17 @@
 //! `slipway-agent serve` as a process: joined with a token, held by the same suite, and killed again and again.
 
-use std::{path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::net::UnixDatagram,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
+use slipway_agent::self_update::LAUNCHED;
 use slipway_agent_api::proto::{self, OperationState, start_request::Verb};
 use slipway_hosts_sim::{AgentProcess, Fleet, NodeImage, Options};
+use slipway_slots::Digest;
 
 use super::suite::{Target, hold, reader, real_addresses};
 use super::{ended, fleet, import, order};
@@ -69,5 +77,74 @@ async fn the_real_binary_is_killed_while_it_works_and_finishes() {
     }
     println!(
         "report: of {rounds} imports of the real agent {cut_off} were cut off by SIGKILL, and all ended well"
+    );
+}
+
+/// As systemd starts it: it says when it is ready and that it lives, keeps a version of itself that was on trial, and its
+/// slots' engine is behind all others at the disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_a_unit_it_reports_and_keeps_its_own_version_and_gives_way() {
+    let (fleet, options) = fleet().await;
+    let mut agent = join(&fleet, &options);
+    agent.kill();
+    let versions = agent.state().join("agent");
+    fs::create_dir_all(&versions).unwrap();
+    let digest = Digest::of(b"a version");
+    fs::write(versions.join(digest.to_string().replace(':', "-")), b"a version").unwrap();
+    let state =
+        serde_json::json!({"epoch": 0, "trial": {"digest": digest, "left": 2, "epoch": 1}}).to_string();
+    let state = format!("{:08x} {state}\n", crc32fast::hash(state.as_bytes()));
+    fs::write(versions.join("state"), state).unwrap();
+
+    let place = agent.state().join("notify");
+    let socket = UnixDatagram::bind(&place).unwrap();
+    socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    let mut child = agent
+        .command()
+        .arg("serve")
+        .env("NOTIFY_SOCKET", &place)
+        .env("WATCHDOG_USEC", "300000")
+        .env(LAUNCHED, digest.to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let hear = || {
+        let mut word = [0; 64];
+        let length = socket.recv(&mut word).expect("it reports in time");
+        String::from_utf8_lossy(&word[..length]).into_owned()
+    };
+    assert_eq!(hear(), "READY=1");
+    let kept = (0..100).any(|_| {
+        assert_eq!(hear(), "WATCHDOG=1");
+        let state = fs::read_to_string(versions.join("state")).unwrap();
+        state.contains(&format!("\"current\":\"{digest}\"")) && state.contains("\"trial\":null")
+    });
+    let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let priorities: Vec<_> = tasks
+        .flatten()
+        .filter_map(|task| {
+            let output = Command::new("ionice")
+                .arg("-p")
+                .arg(task.file_name())
+                .output()
+                .ok()?;
+            Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        })
+        .collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(kept, "the version on trial is not kept");
+    if priorities.is_empty() {
+        println!("report: skipped: reading the I/O priority needs ionice (Debian: util-linux)");
+        return;
+    }
+    assert!(
+        priorities.iter().any(|priority| priority == "idle"),
+        "{priorities:?}"
+    );
+    assert!(
+        priorities.iter().any(|priority| priority != "idle"),
+        "{priorities:?}"
     );
 }
