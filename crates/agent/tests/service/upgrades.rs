@@ -73,7 +73,11 @@ async fn a_slot_that_is_not_healthy_or_never_boots_is_left_again() {
             .await
             .unwrap();
         let after = until(&client, "the old slot", |seen| {
-            seen.booted_slot == "A" && seen.slots[1].boot == "unbootable" && host.machine.boots() > 1
+            // The order to arm goes on over the reboots, and ends after them.
+            seen.booted_slot == "A"
+                && seen.slots[1].boot == "unbootable"
+                && host.machine.boots() > 1
+                && seen.running_operations.is_empty()
         })
         .await;
         assert_eq!(after.slots[0].boot, "good");
