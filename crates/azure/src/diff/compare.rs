@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde_json::Value;
+use slipway_capi::frame::without_credentials;
 
 use super::{
     element_key,
@@ -42,7 +43,7 @@ impl fmt::Display for Difference {
         };
         write!(formatter, "{word} {}", self.path)?;
         if !self.explanation.is_empty() {
-            write!(formatter, " ({})", self.explanation)?;
+            write!(formatter, " ({})", without_credentials(&self.explanation))?;
         }
         Ok(())
     }
@@ -446,4 +447,24 @@ fn autoscaled(desired: &Value, observed: Option<&Value>) -> bool {
     observed.get("enableAutoScaling") == Some(&Value::Bool(true))
         && number(desired, "minCount").is_none_or(|minimum| count >= minimum)
         && number(desired, "maxCount").is_none_or(|maximum| count <= maximum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxys_password_is_printed_nowhere() {
+        let difference = Difference {
+            path: "properties.httpProxyConfig.httpProxy".to_owned(),
+            change: Edit::Update,
+            explanation: "http://ann:s3cret@proxy:3128 -> http://ann:s4cret@proxy:3128".to_owned(),
+        };
+        let text = difference.to_string();
+        assert!(
+            text.contains("http://…@proxy:3128 -> http://…@proxy:3128"),
+            "{text}"
+        );
+        assert!(!text.contains("cret"), "{text}");
+    }
 }

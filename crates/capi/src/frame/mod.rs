@@ -16,7 +16,7 @@ use serde::Serialize;
 use slipway_runtime::{Classified, Context, ObjectKey, Outcome, controller::Writable, informer};
 
 pub use self::{
-    plan::{Announcement, Difference, Entry, Plan, Wait, What},
+    plan::{Announcement, Difference, Entry, Plan, Wait, What, without_credentials},
     progress::{Attempt, Failure, Progress},
     reconcile::Frame,
 };

@@ -1,7 +1,7 @@
 //! What a reconcile is about to do: a list of entries, each an action or a wait, with its reason and, for a change, the
 //! difference. Pure data that prints itself; what the entries came to is [`super::Progress`].
 
-use std::{fmt, time::Duration};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use jiff::Timestamp;
 use slipway_runtime::Class;
@@ -35,7 +35,8 @@ pub struct Wait {
     pub class: Option<Class>,
 }
 
-/// One field that an action changes, as text. Values that are secret are never given.
+/// One field that an action changes, as text. Values that are secret are never given, and credentials in URLs are left out
+/// when it is printed: proxies are written so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub path: String,
@@ -45,8 +46,33 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {} -> {}", self.path, self.from, self.to)
+        let (from, to) = (without_credentials(&self.from), without_credentials(&self.to));
+        write!(formatter, "{}: {from} -> {to}", self.path)
     }
+}
+
+/// A text without the user and the password of the URLs in it.
+pub fn without_credentials(text: &str) -> Cow<'_, str> {
+    const AUTHORITY: &str = "://";
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(AUTHORITY) {
+        let (before, after) = rest.split_at(at + AUTHORITY.len());
+        let ends =
+            |letter: char| matches!(letter, '/' | '?' | '#' | '"' | '\'' | ',') || letter.is_whitespace();
+        let authority = &after[..after.find(ends).unwrap_or(after.len())];
+        let host = authority.rfind('@').map_or(0, |at| at + 1);
+        shown.push_str(before);
+        if host > 0 {
+            shown.push_str("…@");
+        }
+        rest = &after[host..];
+    }
+    if shown.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    shown.push_str(rest);
+    Cow::Owned(shown)
 }
 
 /// One entry of a plan.
@@ -374,6 +400,33 @@ impl<A: fmt::Display> Plan<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_in_urls_are_printed_nowhere() {
+        let mut plan = Plan::new();
+        plan.then("update cluster", "the proxy differs").changing(
+            "properties.httpProxyConfig",
+            r#"{"httpProxy":"http://ann:s3cret@proxy:3128/","noProxy":["https://a"]}"#,
+            "http://ann:pass%40word@other:3128, socks5://bob@third",
+        );
+        let entry = &plan.entries[0];
+        for text in [plan.to_string(), entry.note()] {
+            for secret in ["ann", "s3cret", "word", "bob"] {
+                assert!(!text.contains(secret), "{text}");
+            }
+            for kept in [
+                "http://…@proxy:3128/",
+                "https://a\"",
+                "http://…@other:3128",
+                "socks5://…@third",
+            ] {
+                assert!(text.contains(kept), "{kept}: {text}");
+            }
+        }
+        for text in ["3", "a@b", "https://a/b@c", "://"] {
+            assert_eq!(without_credentials(text), text);
+        }
+    }
 
     #[test]
     fn a_plan_prints_what_why_and_the_difference() {
