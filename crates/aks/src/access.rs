@@ -68,6 +68,11 @@ impl Access {
         }
     }
 
+    /// Signs in through sessions that other providers use too.
+    pub fn sharing(sessions: Sessions) -> Self {
+        Self { sessions }
+    }
+
     /// The control plane is gone: what was held for it goes too.
     pub fn forget(&self, plane: &ObjectKey) {
         self.sessions.forget(plane);

@@ -2,13 +2,17 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use slipway_azure::reconcile::{ResourceKind, StepStatus};
+pub use slipway_azure::reconcile::planning::{LAST_SYSTEM_POOL, VANISHED};
+use slipway_azure::reconcile::{
+    ResourceKind, StepStatus,
+    planning::{OWNED_BY_ANOTHER, RECREATE},
+};
 use slipway_capi::condition::{
     self, Report, Status,
     legacy::{self, LegacyCondition, LegacyReport, Severity},
 };
 
-use crate::{control_plane::plan::RECREATE, planning::Waiting};
+use crate::planning::Waiting;
 
 /// The v1beta1 condition a kind of resource reports in, as dashboards know it.
 pub fn condition_of(kind: ResourceKind) -> &'static str {
@@ -26,31 +30,13 @@ pub fn condition_of(kind: ResourceKind) -> &'static str {
 
 /// Status, severity, reason and message of a step.
 pub(crate) fn words(step: &StepStatus) -> (bool, Severity, &str, &str) {
-    match step {
-        StepStatus::Done => (true, Severity::None, "Succeeded", ""),
-        StepStatus::Creating(progress) => (false, Severity::Info, "Creating", progress),
-        StepStatus::Updating(progress) => (false, Severity::Info, "Updating", progress),
-        StepStatus::Deleting(progress) => (false, Severity::Info, "Deleting", progress),
-        StepStatus::Deleted => (false, Severity::Info, "Deleted", ""),
-        StepStatus::Failed {
-            code,
-            message,
-            terminal,
-        } => {
-            let severity = if *terminal {
-                Severity::Error
-            } else {
-                Severity::Warning
-            };
-            (
-                false,
-                severity,
-                if code.is_empty() { "Failed" } else { code },
-                message,
-            )
-        }
-        StepStatus::Waiting { reason, message } => (false, Severity::Info, reason, message),
-    }
+    let severity = match step {
+        StepStatus::Done => Severity::None,
+        StepStatus::Failed { terminal: true, .. } => Severity::Error,
+        StepStatus::Failed { .. } => Severity::Warning,
+        _ => Severity::Info,
+    };
+    (*step == StepStatus::Done, severity, step.reason(), step.message())
 }
 
 /// Since when something is under way: the condition said so first then.
@@ -126,30 +112,13 @@ pub(crate) fn set_ready(
 
 /// The worst step with its condition, the first of them in the order in which the resources are made.
 pub(crate) fn worst<'a>(kinds: &[(&'a str, &'a StepStatus)]) -> Option<(&'a str, &'a StepStatus)> {
-    kinds.iter().copied().min_by_key(|(_, step)| rank(step))
-}
-
-/// How bad a step is; the least is the worst.
-fn rank(step: &StepStatus) -> u8 {
-    match step {
-        StepStatus::Failed { terminal: true, .. } => 0,
-        StepStatus::Failed { .. } => 1,
-        StepStatus::Deleted => 3,
-        StepStatus::Done => 4,
-        _ => 2,
-    }
+    kinds.iter().copied().min_by_key(|(_, step)| step.rank())
 }
 
 /// The worse of two steps of one kind.
 pub fn worse(left: StepStatus, right: StepStatus) -> StepStatus {
-    if rank(&right) < rank(&left) { right } else { left }
+    if right.rank() < left.rank() { right } else { left }
 }
-
-/// The reason of a resource that was there and is gone.
-pub const VANISHED: &str = "Vanished";
-
-/// The reason of a pool that cannot go.
-pub const LAST_SYSTEM_POOL: &str = "LastSystemPool";
 
 /// What is said of a resource that vanished and is made again.
 pub fn vanished(id: &str) -> StepStatus {
@@ -186,9 +155,8 @@ pub fn waiting(waiting: &Waiting) -> StepStatus {
             "AKS Cluster must have at least one system pool: this one goes when another is there, or with the Cluster"
                 .to_owned(),
         ),
-        Waiting::ForAzure { id } => ("WaitingForAzure", format!("Azure has not answered yet about {id}")),
         Waiting::OwnedByAnother { id, foreign } => (
-            "OwnedByAnother",
+            OWNED_BY_ANOTHER,
             format!("nothing is written to {id}: {foreign}"),
         ),
         Waiting::Vanished { id } => (

@@ -14,7 +14,7 @@ use slipway_runtime::{Context, Metrics, ObjectKey, SecretFacts};
 use crate::{
     Arm, Azure, Clouds, Identity,
     arm::Tokens,
-    credential::{Namespace, Permission, Principal, SecretName},
+    credential::{Namespace, Permission, Principal, SecretName, from_aso_secret},
     reconcile::Error,
 };
 
@@ -26,7 +26,14 @@ type Credential = BTreeMap<String, ByteString>;
 pub struct Sessions {
     clouds: Clouds,
     secrets: SecretFacts<Credential>,
-    users: Arc<Mutex<HashMap<ObjectKey, Arm>>>,
+    users: Arc<Mutex<HashMap<User, Arm>>>,
+}
+
+/// An object that signs in, and with which Secret where it may have several.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct User {
+    object: ObjectKey,
+    secret: String,
 }
 
 /// Who signs in, and where to.
@@ -38,6 +45,18 @@ pub struct SignIn<'a> {
     /// The name of the cloud, as an object's `azureEnvironment` gives it; empty: the public one.
     pub environment: &'a str,
     pub subscription: &'a str,
+    /// Whose share of the request budget is used.
+    pub cluster: &'a str,
+}
+
+/// Who signs in with a credential Secret in the form of Azure Service Operator: it also names the subscription.
+#[derive(Clone, Copy, Debug)]
+pub struct SecretSignIn<'a> {
+    pub secret: &'a SecretName,
+    /// The object that signs in, by a name that no object of another kind has.
+    pub object: &'a ObjectKey,
+    /// Secrets of this namespace serve every namespace.
+    pub operator_namespace: &'a str,
     /// Whose share of the request budget is used.
     pub cluster: &'a str,
 }
@@ -97,15 +116,22 @@ impl Sessions {
     pub fn forget(&self, object: &ObjectKey) {
         self.secrets.forget(object);
         let mut users = self.users.lock();
-        let Some(arm) = users.remove(object) else {
-            return;
-        };
-        arm.forget_resources();
-        if !users.values().any(|other| other.shares_view(&arm)) {
-            arm.forget_view();
-        }
-        if !users.values().any(|other| other.shares_credential(&arm)) {
-            arm.forget_credential();
+        let of_object: Vec<User> = users
+            .keys()
+            .filter(|user| user.object == *object)
+            .cloned()
+            .collect();
+        for user in of_object {
+            let Some(arm) = users.remove(&user) else {
+                continue;
+            };
+            arm.forget_resources();
+            if !users.values().any(|other| other.shares_view(&arm)) {
+                arm.forget_view();
+            }
+            if !users.values().any(|other| other.shares_credential(&arm)) {
+                arm.forget_credential();
+            }
         }
     }
 
@@ -120,19 +146,61 @@ impl Sessions {
             None => None,
         };
         let principal = identity.principal(secret.as_deref(), None)?;
-        let azure = self.clouds.engine(
-            sign_in.environment,
-            &context.settings,
-            context.clock,
-            &context.metrics,
-        )?;
-        let arm = azure.arm(
-            &permission,
-            principal.clone(),
-            sign_in.subscription,
-            sign_in.cluster,
-        )?;
-        let arm = self.used(sign_in.object, arm).in_slot(context.slot());
+        let user = User {
+            object: sign_in.object.clone(),
+            secret: String::new(),
+        };
+        let environment = sign_in.environment;
+        let place = (environment, sign_in.subscription, sign_in.cluster);
+        self.session(user, permission, principal, place, context)
+    }
+
+    /// Who signs in with a credential Secret, and to which subscription; `None` if there is no such Secret.
+    pub async fn credential(
+        &self,
+        secret: &SecretName,
+        object: &ObjectKey,
+        context: &Context,
+    ) -> Result<Option<(Principal, String)>, Error> {
+        let data = self.secret(secret, object, context).await?;
+        Ok(data.map(|data| from_aso_secret(secret, &data)).transpose()?)
+    }
+
+    /// Signs in with a credential Secret; `None` if there is no such Secret.
+    pub async fn open_secret(
+        &self,
+        sign_in: &SecretSignIn<'_>,
+        context: &Context,
+    ) -> Result<Option<Session>, Error> {
+        let namespace = sign_in.object.namespace().unwrap_or_default();
+        let permission = Permission::for_secret(sign_in.secret, namespace, sign_in.operator_namespace)?;
+        let found = self.credential(sign_in.secret, sign_in.object, context).await?;
+        let Some((principal, subscription)) = found else {
+            return Ok(None);
+        };
+        let user = User {
+            object: sign_in.object.clone(),
+            secret: sign_in.secret.to_string(),
+        };
+        let place = ("", subscription.as_str(), sign_in.cluster);
+        self.session(user, permission, principal, place, context)
+            .map(Some)
+    }
+
+    /// A session in a cloud, a subscription and a cluster's share of the budget.
+    fn session(
+        &self,
+        user: User,
+        permission: Permission,
+        principal: Principal,
+        (environment, subscription, cluster): (&str, &str, &str),
+        context: &Context,
+    ) -> Result<Session, Error> {
+        let azure = self
+            .clouds
+            .engine(environment, &context.settings, context.clock, &context.metrics)?;
+        let arm = azure.arm(&permission, principal.clone(), subscription, cluster)?;
+        let arm = self.used(user, arm).in_slot(context.slot());
         Ok(Session {
             arm,
             azure,
@@ -144,10 +212,10 @@ impl Sessions {
 
 impl Sessions {
     /// Notes who uses a handle. One that signs in with something else no longer uses what it used before.
-    fn used(&self, object: &ObjectKey, arm: Arm) -> Arm {
+    fn used(&self, user: User, arm: Arm) -> Arm {
         let mut users = self.users.lock();
-        let Some(before) = users.remove(object) else {
-            users.insert(object.clone(), arm.clone());
+        let Some(before) = users.remove(&user) else {
+            users.insert(user, arm.clone());
             return arm;
         };
         let (same_view, same_credential) = (before.shares_view(&arm), before.shares_credential(&arm));
@@ -157,7 +225,7 @@ impl Sessions {
             before.forget_resources();
             arm
         };
-        users.insert(object.clone(), arm.clone());
+        users.insert(user, arm.clone());
         if !same_view && !users.values().any(|other| other.shares_view(&before)) {
             before.forget_view();
         }

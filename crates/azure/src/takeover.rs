@@ -2,7 +2,11 @@
 //! told to leave Azure alone, what they say of who made a resource is kept, and then they go. Nothing is asked of Azure
 //! before the last of them is detached: there are never two writers for one resource.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -70,6 +74,43 @@ pub enum Progress {
     Free,
     /// So many objects are still there.
     Detaching(usize),
+}
+
+/// A resource that an object of the operator stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatedResource {
+    group: String,
+    kind: String,
+    object: ObjectKey,
+    /// In lower case, once the operator has noted it.
+    id: Option<String>,
+}
+
+impl OperatedResource {
+    fn of(resource: &ApiResource, object: &DynamicObject) -> Self {
+        let noted = object.annotations().get(RESOURCE_ID).map(String::as_str);
+        let id = noted.or_else(|| object.data.pointer("/status/id").and_then(Value::as_str));
+        Self {
+            group: resource.group.clone(),
+            kind: resource.kind.clone(),
+            object: key(&object.metadata),
+            id: id.map(str::to_lowercase),
+        }
+    }
+
+    /// Whether it is the resource with this id; before the operator has noted one, the one of this name.
+    pub fn is(&self, group: &str, kind: &str, object: &ObjectKey, id: Option<&str>) -> bool {
+        match (&self.id, id) {
+            (Some(own), Some(id)) => own.eq_ignore_ascii_case(id),
+            _ => self.group == group && self.kind == kind && self.object == *object,
+        }
+    }
+}
+
+impl std::fmt::Display for OperatedResource {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {}", self.kind, self.object)
+    }
 }
 
 /// The version to ask with for what may be taken away alone; the rest is known by its tags.
@@ -203,6 +244,35 @@ impl Takeover {
         Ok(Progress::Detaching(left.len()))
     }
 
+    /// The operator's objects of these kinds that it writes resources for, wherever this manager looks.
+    pub async fn living(
+        &self,
+        kinds: &BTreeSet<&str>,
+        context: &Context,
+    ) -> Result<Vec<OperatedResource>, Error> {
+        let mut found = Vec::new();
+        for resource in self.served(context).await? {
+            if !kinds.contains(resource.kind.as_str()) {
+                continue;
+            }
+            let api: Api<DynamicObject> = match &context.settings.namespace {
+                Some(namespace) => Api::namespaced_with(context.client.clone(), namespace, &resource),
+                None => Api::all_with(context.client.clone(), &resource),
+            };
+            let doing = format!("listing {} of Azure Service Operator", resource.kind);
+            let listed = api
+                .list(&ListParams::default())
+                .await
+                .map_err(Error::api(doing))?;
+            let living = listed.items.iter().filter(|object| {
+                let policy = object.annotations().get(POLICY);
+                policy.map(String::as_str) != Some(SKIP)
+            });
+            found.extend(living.map(|object| OperatedResource::of(&resource, object)));
+        }
+        Ok(found)
+    }
+
     /// The kinds of the operator that are installed, at the version they are stored in.
     async fn served(&self, context: &Context) -> Result<Vec<ApiResource>, Error> {
         if let Some((at, served)) = &self.0.lock().served
@@ -286,6 +356,23 @@ mod tests {
             "metadata": metadata, "status": {"id": "/subscriptions/s/resourceGroups/g"},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_resource_is_known_by_its_id_and_before_that_by_its_name() {
+        let kind = GroupVersionKind::gvk("containerservice.azure.com", "v1", "ManagedCluster");
+        let resource = ApiResource::from_gvk(&kind);
+        let named = ObjectKey::namespaced("team", "a");
+        let is = |one: &OperatedResource, name: &str, id: Option<&str>| {
+            let object = ObjectKey::namespaced("team", name);
+            one.is("containerservice.azure.com", "ManagedCluster", &object, id)
+        };
+        let mut known = OperatedResource::of(&resource, &object(&json!({"name": "a", "namespace": "team"})));
+        assert_eq!(known.to_string(), format!("ManagedCluster {named}"));
+        assert!(is(&known, "other", Some("/subscriptions/S/resourceGroups/g")));
+        assert!(!is(&known, "a", Some("/subscriptions/s/resourceGroups/h")));
+        known.id = None;
+        assert!(is(&known, "a", Some("/subscriptions/s/resourceGroups/h")) && !is(&known, "b", None));
     }
 
     #[test]

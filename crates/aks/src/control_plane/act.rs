@@ -11,11 +11,11 @@ use slipway_azure::{
     takeover::{Progress, Takeover},
     workload::{
         joining,
-        kubeconfig::{self, KubeconfigKind},
+        kubeconfig::{self, KubeconfigKind, SecretEntry},
         stored::StoredSecret,
     },
 };
-use slipway_capi::{finalizer, owner};
+use slipway_capi::{finalizer, owner, secret::VALUE_KEY};
 use slipway_runtime::{Context, ObjectKey, Outcome};
 
 use super::{observe::ReconcileContext, plan::Action};
@@ -254,11 +254,15 @@ async fn fetch(
     let api_version = reconcile.api_versions.get(&id.to_lowercase());
     let api_version = api_version.map_or("", String::as_str);
     let fetched = kubeconfig::fetch(session, &id, api_version, kind, with_token).await?;
+    let place = SecretEntry {
+        namespace: &observed.plane.namespace().unwrap_or_default(),
+        cluster: &observed.cluster_name,
+        secret: &kind.secret_name(&observed.cluster_name),
+        key: VALUE_KEY,
+    };
     let made = owner::controller_reference(&observed.plane).and_then(|controller| {
         kubeconfig::make(
-            &observed.plane.namespace().unwrap_or_default(),
-            &observed.cluster_name,
-            kind,
+            &place,
             controller,
             &format!("{host}:{port}"),
             &fetched.text,

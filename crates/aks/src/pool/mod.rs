@@ -16,7 +16,7 @@ use kube::api::ApiResource;
 use slipway_azure::{
     reconcile::{Error, step::read_age},
     takeover::Takeover,
-    workload::nodes::Nodes,
+    workload::{machines::Machines, nodes::Nodes},
 };
 use slipway_capi::{
     condition::Condition,
@@ -30,7 +30,7 @@ use slipway_runtime::{
 };
 
 use self::{
-    observe::{Machines, ReconcileContext, Sources},
+    observe::{ReconcileContext, Sources},
     plan::Action,
 };
 use crate::{
@@ -63,11 +63,7 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
         machines: Machines::default(),
         takeover: Takeover::default(),
     };
-    let (nodes, machines, takeover) = (
-        kind.nodes.clone(),
-        Arc::clone(&kind.machines),
-        kind.takeover.clone(),
-    );
+    let (nodes, machines, takeover) = (kind.nodes.clone(), kind.machines.clone(), kind.takeover.clone());
     let [clusters, planes] = [(); 2].map(|()| caches.clone());
     let keys = |pools: Vec<Arc<AzureManagedMachinePool>>| {
         pools
@@ -101,9 +97,9 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
         .watches_metadata(ApiResource::erase::<Secret>(&()), |_, _| Vec::new())
         .into_registration();
     prepared(inner, caches, move |metrics| {
-        nodes.count_held(metrics);
-        let (machines, takeover) = (Arc::clone(&machines), takeover.clone());
-        metrics.count_held("aks_pool_machines", move || machines.lock().len());
+        nodes.count_held("aks_nodes", metrics);
+        let (machines, takeover) = (machines.clone(), takeover.clone());
+        metrics.count_held("aks_pool_machines", move || machines.len());
         metrics.count_held("aks_pool_takeovers", move || takeover.len());
     })
 }
@@ -197,7 +193,7 @@ impl Kind for Pools {
     }
 
     fn forget(&self, key: &ObjectKey, _: &Context) {
-        self.machines.lock().remove(key);
+        self.machines.forget(key);
         self.nodes.forget(key);
         self.takeover.forget(key);
     }

@@ -1,39 +1,26 @@
 //! Every read of the pool controller.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_azure::{
     Urgency, ownership,
     reconcile::{
-        Absence, Error, Observations, Records, ResourceState, StepStatus,
+        Absence, Error, Observations, Records, StepStatus,
         records::Entry,
         step::{self, read_age},
     },
     session::Session,
     takeover::Takeover,
-    workload::nodes::{NodeListing, Nodes, PoolNodes, from_scale_sets},
+    workload::{
+        machines::{self, Machines},
+        nodes::Nodes,
+    },
 };
-use slipway_capi::{
-    frame::Subject,
-    secret::{Purpose, VALUE_KEY},
-    view::MachinePool,
-};
-use slipway_runtime::{
-    Context, ObjectKey,
-    secret_facts::{Watched, watched_version},
-};
-use tokio::time::Instant;
+use slipway_capi::{frame::Subject, view::MachinePool};
+use slipway_runtime::{Context, ObjectKey};
 
-use super::plan::{Observed, scales};
+use super::plan::Observed;
 use crate::{
     access::{Access, subscription},
     api::{AzureManagedControlPlane, AzureManagedMachinePool},
@@ -229,133 +216,27 @@ async fn ask(
     Ok(())
 }
 
-/// The provider ids of the pool's nodes, where they can be told: by the workload cluster, or by Azure where it is not
-/// reached and the pool may have other machines than before.
+/// The provider ids of the pool's nodes, where they can be told.
 async fn provider_ids(
     reconcile: &ReconcileContext,
     sources: &Sources<'_>,
     context: &Context,
 ) -> Result<Option<Vec<String>>, Error> {
-    let pool = &reconcile.observed.pool;
-    let key = ObjectKey::of(pool);
-    match listed(reconcile, sources, &key, context).await? {
-        NodeListing::Nodes(ids) => return Ok(Some(ids)),
-        NodeListing::Pending => return Ok(None),
-        NodeListing::Unreachable => {}
-    }
-    let (Some(session), Some(group)) = (&reconcile.session, &reconcile.node_group) else {
-        return Ok(None);
-    };
-    // While AKS still works on the pool its machines come and go: they are listed when it is done.
-    if reconcile.observed.state.provisioning_state() != Some("Succeeded") {
-        return Ok(None);
-    }
-    let state = machines_key(&reconcile.observed.state);
-    let scaled = scales(&reconcile.observed.state);
-    let known = sources.machines.lock().get(&key).cloned();
-    // A list that is no longer ours was emptied, or the pool is another of the same name.
-    let current = known.is_some_and(|listing| {
-        Some(listing.state) == state
-            && listing.written == hash(&pool.spec.provider_id_list)
-            && (!scaled || listing.at.elapsed() < RELIST_SCALED)
-    });
-    if current {
-        return Ok(None);
-    }
-    let ids = from_scale_sets(&session.arm, group, pool.azure_name()).await?;
-    if let Some(state) = state {
-        let listing = Listing {
-            state,
-            written: hash(&ids),
-            at: Instant::now(),
-        };
-        sources.machines.lock().insert(key, listing);
-    }
-    Ok(Some(ids))
-}
-
-/// What the workload cluster says of the pool's nodes. The kubeconfig is read only where it is another than that of the
-/// connection.
-async fn listed(
-    reconcile: &ReconcileContext,
-    sources: &Sources<'_>,
-    key: &ObjectKey,
-    context: &Context,
-) -> Result<NodeListing, Error> {
     let observed = &reconcile.observed;
-    let namespace = observed.pool.namespace().unwrap_or_default();
-    let name = Purpose::Kubeconfig.secret_name(&observed.cluster_name);
-    let cluster = workload_key(observed);
-    let request = PoolNodes {
-        pool: observed.pool.azure_name(),
+    let pool = machines::Pool {
+        object: &ObjectKey::of(&observed.pool),
+        cluster: &observed.cluster_name,
+        name: observed.pool.azure_name(),
         group: reconcile.node_group.as_deref(),
-        object: key,
+        state: &observed.state,
+        written: &observed.pool.spec.provider_id_list,
     };
-    match watched_version(&ObjectKey::namespaced(&namespace, &name), context) {
-        Watched::Absent => return Ok(NodeListing::Unreachable),
-        Watched::Version(version) => {
-            if let Some(listing) = sources.nodes.of_connected_pool(&cluster, &version, &request) {
-                return Ok(listing);
-            }
-        }
-        Watched::Unknown => {}
-    }
-    let secret = Api::<Secret>::namespaced(context.client.clone(), &namespace)
-        .get_opt(&name)
-        .await
-        .map_err(Error::api(format!("reading Secret {name}")))?;
-    let text = secret
-        .as_ref()
-        .and_then(|secret| secret.data.as_ref()?.get(VALUE_KEY))
-        .and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
-    let Some(text) = text else {
-        return Ok(NodeListing::Unreachable);
-    };
-    let version = secret.as_ref().and_then(ResourceExt::resource_version);
-    Ok(sources.nodes.of_pool(&cluster, text, version, &request, context))
-}
-
-/// How the machines of a pool that AKS scales are listed again where its nodes cannot be watched: a machine that went and
-/// another that came leave no trace in the pool.
-const RELIST_SCALED: Duration = Duration::from_hours(1);
-
-/// A listing of a pool's machines.
-#[derive(Clone, Debug)]
-pub struct Listing {
-    /// What the pool was like.
-    state: String,
-    /// The hash of the provider ids that were listed.
-    written: u64,
-    at: Instant,
-}
-
-/// The last listing of each pool's machines.
-pub type Machines = Arc<Mutex<HashMap<ObjectKey, Listing>>>;
-
-fn hash(ids: &[String]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    ids.hash(&mut hasher);
-    hasher.finish()
+    let arm = reconcile.session.as_ref().map(|session| &session.arm);
+    let found = sources.machines.provider_ids(&pool, sources.nodes, arm, context);
+    found.await
 }
 
 /// A profile in a cluster's body, in the form of a resource of its own.
 fn as_resource(profile: &Value) -> Value {
     json!({"name": profile["name"], "properties": profile})
-}
-
-/// What of a pool decides which machines it has: while it stays, its machines do too.
-fn machines_key(state: &ResourceState) -> Option<String> {
-    let properties = state.body()?.get("properties")?;
-    let kind = |name: &str| properties.get(name).map(Value::to_string).unwrap_or_default();
-    Some(
-        [
-            "count",
-            "nodeImageVersion",
-            "currentOrchestratorVersion",
-            "powerState",
-            "eTag",
-        ]
-        .map(kind)
-        .join("|"),
-    )
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde_json::Value;
+pub use slipway_azure::workload::machines::{count, scales};
 use slipway_azure::{
     diff::Record,
     ownership::Foreign,
@@ -111,20 +112,6 @@ pub struct Observed {
     pub nodes_problem: Option<Problem>,
     /// Where nodes that are not AKS's own find the API server, in the workload cluster.
     pub cluster_info: ClusterInfo,
-}
-
-/// How many nodes AKS says the pool has.
-pub fn count(state: &ResourceState) -> Option<i32> {
-    let count = state.body()?.pointer("/properties/count")?.as_i64()?;
-    i32::try_from(count).ok()
-}
-
-/// Whether AKS scales the pool.
-pub fn scales(state: &ResourceState) -> bool {
-    state
-        .body()
-        .and_then(|body| body.pointer("/properties/enableAutoScaling"))
-        .is_some_and(|value| value == true)
 }
 
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {

@@ -7,7 +7,7 @@ use slipway_aks::{
 };
 use slipway_azure::{
     ownership::Foreign,
-    reconcile::{ResourceKind, StepStatus},
+    reconcile::{ResourceKind, StepStatus, planning::WAITING_FOR_AZURE},
 };
 
 const PAGE: &str = include_str!("../../../../docs/aks/troubleshooting.md");
@@ -51,7 +51,6 @@ fn every_condition_and_reason_is_on_the_page() {
         Waiting::ForReferencedPool { pool },
         Waiting::ForControlPlane,
         Waiting::ForAnotherSystemPool,
-        Waiting::ForAzure { id: String::new() },
         Waiting::OwnedByAnother {
             id: String::new(),
             foreign: Foreign::Marked {
@@ -70,7 +69,7 @@ fn every_condition_and_reason_is_on_the_page() {
         include_str!("../../../azure/src/reconcile/error.rs"),
         "pub fn code(&self)",
     ));
-    words.extend(["IdentityNotFound", "NoSubscription"].map(str::to_owned));
+    words.extend([WAITING_FOR_AZURE, "IdentityNotFound", "NoSubscription"].map(str::to_owned));
     words.extend(quoted(
         include_str!("../../../azure/src/credential/error.rs"),
         "pub fn code(&self)",
@@ -107,6 +106,7 @@ fn every_condition_and_reason_is_on_the_page() {
 fn every_event_is_on_the_page() {
     let sources = [
         include_str!("../../src/planning.rs"),
+        include_str!("../../../azure/src/reconcile/planning.rs"),
         include_str!("../../src/control_plane/plan/mod.rs"),
         include_str!("../../src/control_plane/plan/delete.rs"),
         include_str!("../../src/pool/plan.rs"),

@@ -41,6 +41,9 @@ pub struct Entry {
     pub since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Record>,
+    /// What its provider notes beside it, for when the spec no longer says so.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notes: BTreeMap<String, String>,
 }
 
 impl Entry {
@@ -172,6 +175,21 @@ impl Records {
                 ..Entry::default()
             });
         api_version.clone_into(&mut entry.api_version);
+    }
+
+    /// Notes something beside a resource that is recorded.
+    pub fn note(&mut self, id: &str, notes: BTreeMap<String, String>) {
+        if let Some(entry) = self.current.entries.get_mut(&id.to_lowercase()) {
+            entry.notes = notes;
+        }
+    }
+
+    /// Everything that is recorded, by id in lower case.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.current
+            .entries
+            .iter()
+            .map(|(id, entry)| (id.as_str(), entry))
     }
 
     /// The mark by which this object owns what it writes.

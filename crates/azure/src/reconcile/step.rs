@@ -14,7 +14,6 @@ use super::{
 };
 use crate::{
     Arm, ArmError, Desired, Ensured, ResourceId, Tuning,
-    diff::{Difference, Record},
     resource::{AsoObject, Put, Reference, Resolver, to_arm},
     tuning::READ_AGE_ANNOTATION,
 };
@@ -39,6 +38,41 @@ pub enum StepStatus {
         reason: Cow<'static, str>,
         message: String,
     },
+}
+
+impl StepStatus {
+    /// One word for it, as in a condition's reason.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Done => "Succeeded",
+            Self::Creating(_) => "Creating",
+            Self::Updating(_) => "Updating",
+            Self::Deleting(_) => "Deleting",
+            Self::Deleted => "Deleted",
+            Self::Failed { code, .. } if code.is_empty() => "Failed",
+            Self::Failed { code, .. } => code,
+            Self::Waiting { reason, .. } => reason,
+        }
+    }
+
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Done | Self::Deleted => "",
+            Self::Creating(text) | Self::Updating(text) | Self::Deleting(text) => text,
+            Self::Failed { message, .. } | Self::Waiting { message, .. } => message,
+        }
+    }
+
+    /// How bad it is; the least is the worst.
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::Failed { terminal: true, .. } => 0,
+            Self::Failed { .. } => 1,
+            Self::Deleted => 3,
+            Self::Done => 4,
+            _ => 2,
+        }
+    }
 }
 
 /// What a step came to, for the status and for the queue.
@@ -133,7 +167,7 @@ const EMPTY_WORDS: &[&str] = &[
 ];
 
 /// `Azure is creating managedClusters/fleet: ProvisioningControlPlane`.
-fn under_way(verb: &str, id: &str, word: &str) -> String {
+pub fn under_way(verb: &str, id: &str, word: &str) -> String {
     let mut parts = id.rsplit('/');
     let name = parts.next().unwrap_or_default();
     let kind = parts.next().unwrap_or_default();
@@ -163,33 +197,6 @@ pub fn put(manifest: &Value, subscription: &str) -> Result<Put, Error> {
     Ok(to_arm(&AsoObject::parse(manifest)?, &Ids(subscription))?)
 }
 
-/// What of a resource differs from its manifest, as far as that can be told from what was observed. A manifest that cannot
-/// be sent differs in nothing; sending it tells why.
-pub fn differences(
-    manifest: &Value,
-    subscription: &str,
-    observed: &ResourceState,
-    record: Option<&Record>,
-) -> Vec<Difference> {
-    match (put(manifest, subscription), observed.body()) {
-        (Ok(put), Some(body)) => Desired::new(&put, record).differences(body),
-        _ => Vec::new(),
-    }
-}
-
-/// Whether a resource is as its manifest says, and that was noted.
-pub fn is_at_rest(
-    manifest: &Value,
-    subscription: &str,
-    observed: &ResourceState,
-    record: Option<&Record>,
-) -> bool {
-    match (put(manifest, subscription), observed.body()) {
-        (Ok(put), Some(body)) => Desired::new(&put, record).is_at_rest(body),
-        _ => false,
-    }
-}
-
 /// The version of Azure's API a manifest speaks.
 pub fn api_version(manifest: &Value) -> Result<String, Error> {
     Ok(AsoObject::parse(manifest)?.mapping.api_version)
@@ -208,11 +215,24 @@ pub fn requeue(metadata: &ObjectMeta) -> Next {
     read_age(metadata).map_or(Next::OnChange, |age| Next::After(age.max(MOST_OFTEN)))
 }
 
-/// One step towards a resource's desired state.
+/// One step towards the state that a manifest describes.
 pub async fn ensure(
     arm: &Arm,
     id: &str,
     manifest: &Value,
+    observations: &mut Observations,
+    records: &mut Records,
+    max_age: Option<Duration>,
+) -> StepResult {
+    let put = put(manifest, arm.subscription());
+    ensure_put(arm, id, put, observations, records, max_age).await
+}
+
+/// One step towards the state that a request describes. Why there is none is told once nothing else is under way.
+pub async fn ensure_put(
+    arm: &Arm,
+    id: &str,
+    put: Result<Put, Error>,
     observations: &mut Observations,
     records: &mut Records,
     max_age: Option<Duration>,
@@ -225,7 +245,7 @@ pub async fn ensure(
         Some(OperationStatus::Failed(error)) => return StepResult::failed(error),
         None => {}
     }
-    let put = match put(manifest, arm.subscription()) {
+    let put = match put {
         Ok(put) => put,
         Err(error) => return StepResult::failed(error),
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use k8s_openapi::{
+    ByteString,
     api::core::v1::Secret,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
@@ -13,7 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use slipway_capi::{
     names::label,
-    secret::{self, Purpose, VALUE_KEY, certificate},
+    secret::{self, Purpose, certificate},
 };
 
 use super::stored::{MISSING, StoredSecret, UNLABELLED, Verdict};
@@ -91,11 +92,19 @@ pub struct Token {
     expires: Timestamp,
 }
 
+/// Where a kubeconfig is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecretEntry<'a> {
+    pub namespace: &'a str,
+    /// The name of the Cluster it is of.
+    pub cluster: &'a str,
+    pub secret: &'a str,
+    pub key: &'a str,
+}
+
 /// The Secret for what AKS handed out, with a token in place of the sign-in where there is one.
 pub fn make(
-    namespace: &str,
-    cluster: &str,
-    kind: KubeconfigKind,
+    place: &SecretEntry<'_>,
     controller: OwnerReference,
     endpoint: &str,
     text: &str,
@@ -108,13 +117,8 @@ pub fn make(
             (signed_in(text, token)?, now.checked_add(half).ok())
         }
     };
-    let mut made = secret::cluster_secret(
-        namespace,
-        cluster,
-        &kind.secret_name(cluster),
-        Some(controller),
-        [(VALUE_KEY, text.into_bytes())],
-    );
+    let mut made = secret::cluster_secret(place.namespace, place.cluster, place.secret, Some(controller), []);
+    made.data = Some([(place.key.to_owned(), ByteString(text.into_bytes()))].into());
     let mut annotations = vec![(ENDPOINT.to_owned(), endpoint.to_owned())];
     annotations.extend(renew.map(|renew| (RENEW.to_owned(), renew.to_string())));
     made.metadata.annotations = Some(annotations.into_iter().collect());
@@ -152,26 +156,41 @@ pub async fn fetch(
     } else {
         "listClusterUserCredential"
     };
-    let id = ResourceId::parse(cluster).map_err(ArmError::from)?;
-    let answer = match session.arm.client().post(&id, action, api_version, None).await? {
-        Answer::Done(answer) => answer,
-        Answer::Throttled(after) | Answer::Busy { after, .. } | Answer::Accepted { after, .. } => {
-            return Err(ArmError::Budget {
-                doing: "asking",
-                target: cluster.to_owned(),
-                after,
-            }
-            .into());
-        }
-        Answer::NotFound => return Err(Error::NoKubeconfig { action }),
-    };
-    let text = from_answer(&answer, action)?;
+    let text = list(session, cluster, api_version, action).await?;
     let token = if with_token {
         Some(whole_token(session).await?)
     } else {
         None
     };
     Ok(Fetched { text, token })
+}
+
+/// The kubeconfig that an action of a resource answers with.
+pub async fn list(
+    session: &Session,
+    id: &str,
+    api_version: &str,
+    action: &'static str,
+) -> Result<String, Error> {
+    let parsed = ResourceId::parse(id).map_err(ArmError::from)?;
+    let answer = match session
+        .arm
+        .client()
+        .post(&parsed, action, api_version, None)
+        .await?
+    {
+        Answer::Done(answer) => answer,
+        Answer::Throttled(after) | Answer::Busy { after, .. } | Answer::Accepted { after, .. } => {
+            return Err(ArmError::Budget {
+                doing: "asking",
+                target: id.to_owned(),
+                after,
+            }
+            .into());
+        }
+        Answer::NotFound => return Err(Error::NoKubeconfig { action }),
+    };
+    from_answer(&answer, action)
 }
 
 /// A token that has its whole life before it.
@@ -227,16 +246,13 @@ mod tests {
             controller: Some(true),
             ..OwnerReference::default()
         };
-        make(
-            "team",
-            "fleet",
-            KubeconfigKind::Administrator,
-            controller,
-            "a:443",
-            TEXT,
-            token,
-        )
-        .unwrap()
+        let place = SecretEntry {
+            namespace: "team",
+            cluster: "fleet",
+            secret: &KubeconfigKind::Administrator.secret_name("fleet"),
+            key: "value",
+        };
+        make(&place, controller, "a:443", TEXT, token).unwrap()
     }
 
     fn judged(secret: &Secret, endpoint: &str, now: &str) -> Verdict {

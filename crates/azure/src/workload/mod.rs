@@ -4,5 +4,6 @@
 pub mod cluster_info;
 pub mod joining;
 pub mod kubeconfig;
+pub mod machines;
 pub mod nodes;
 pub mod stored;

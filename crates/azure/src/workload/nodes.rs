@@ -158,10 +158,10 @@ impl Nodes {
         })
     }
 
-    /// Counts the workload clusters whose nodes are watched.
-    pub fn count_held(&self, metrics: &Metrics) {
+    /// Counts the workload clusters whose nodes are watched, under the name of their provider.
+    pub fn count_held(&self, name: &str, metrics: &Metrics) {
         let (watched, refused) = (Arc::clone(&self.watched), Arc::clone(&self.refused));
-        metrics.count_held("aks_nodes", move || watched.lock().len() + refused.lock().len());
+        metrics.count_held(name, move || watched.lock().len() + refused.lock().len());
     }
 
     /// The same as [`Nodes::of_pool`] over the connection that there is, if its kubeconfig is of this version.

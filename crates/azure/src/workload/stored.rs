@@ -49,6 +49,14 @@ impl StoredSecret {
         }
     }
 
+    /// A Secret with a kubeconfig under a key of the user's choice.
+    pub fn kubeconfig_under(secret: &Secret, key: &str) -> Self {
+        let mut plain = secret.clone();
+        let found = secret.data.as_ref().and_then(|data| data.get(key)).cloned();
+        plain.data = found.map(|value| [(VALUE_KEY.to_owned(), value)].into());
+        Self::kubeconfig(&plain)
+    }
+
     /// A Secret with a CA.
     pub fn ca(secret: &Secret) -> Self {
         Self {

@@ -24,6 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(crate) use self::connect::configuration;
 use self::diagnostics::{Diagnostics, Gatekeeper};
 pub use self::{
+    connect::own_namespace,
     options::{Options, TlsVersion, command, duration_flag, normalize, switch},
     selection::{lease_name, select},
 };

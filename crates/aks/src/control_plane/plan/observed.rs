@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+pub use slipway_azure::reconcile::planning::RECREATE;
 use slipway_azure::{
     ownership::Foreign,
     reconcile::{Records, ResourceKind, ResourceState, records::Entry as RecordEntry, state_of},
@@ -17,8 +18,6 @@ use crate::{
     status::{VANISHED, condition_of},
 };
 
-/// Lets a vanished AKS cluster be created again.
-pub const RECREATE: &str = "slipway.dev/recreate";
 /// Where every AKS API server answers.
 const PORT: i32 = 443;
 
