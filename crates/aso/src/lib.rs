@@ -1,14 +1,20 @@
 //! AKS clusters as inline Azure resources: AzureASOManagedCluster, AzureASOManagedControlPlane, AzureASOManagedMachinePool
-//! and their templates. What stands is the API and the pure parts: what inline resources are, in which order they are made
-//! and deleted, and what Cluster API sets in them. The controllers are being built, and nothing of this is in the manager
-//! yet (docs/aso.md).
+//! and their templates. `inline` says what resources are, `mutators` what Cluster API decides in them, `resources` what all
+//! kinds do with them; each kind has its folder (docs/aso.md).
 
+pub mod access;
 pub mod api;
+pub mod caches;
 pub mod cluster;
 pub mod cluster_template;
+pub mod conditions;
 pub mod control_plane;
 pub mod control_plane_template;
 pub mod inline;
 pub mod mutators;
 pub mod pool;
 pub mod pool_template;
+pub mod provider;
+pub mod resources;
+pub mod shared;
+mod status;

@@ -1,0 +1,129 @@
+//! The registration: what this provider brings to the manager and to its manifests.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use slipway_azure::workload::nodes::Nodes;
+use slipway_runtime::{
+    Context, Package, PackageKind, Provider, Rule,
+    controller::Registration,
+    provider::{Gate, Stage},
+};
+
+use crate::{
+    access::Access,
+    api::{GROUP, crd::crds},
+    cluster, conditions, control_plane, pool,
+};
+
+/// Switches this API off.
+pub const GATE: &str = "ASOAPI";
+
+const PATCH: &[&str] = &["list", "watch", "patch"];
+const LIST: &[&str] = &["list"];
+
+const RBAC: &[Rule] = &[
+    Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
+    // Where something else scales a pool, its MachinePool carries its count.
+    Rule::new("cluster.x-k8s.io", &["machinepools"], PATCH),
+    Rule::new(
+        GROUP,
+        &[
+            "azureasomanagedclusters",
+            "azureasomanagedcontrolplanes",
+            "azureasomanagedmachinepools",
+        ],
+        PATCH,
+    ),
+    Rule::new(
+        GROUP,
+        &[
+            "azureasomanagedclusters/status",
+            "azureasomanagedcontrolplanes/status",
+            "azureasomanagedmachinepools/status",
+        ],
+        &["patch"],
+    ),
+    // Credentials are read, kubeconfigs and other values are written.
+    Rule::new(
+        "",
+        &["secrets"],
+        &["get", "list", "watch", "create", "patch", "delete"],
+    ),
+    Rule::new("", &["configmaps"], &["get", "create", "patch"]),
+    // Nothing is written to what a running Azure Service Operator writes.
+    Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
+    Rule::new(
+        "containerservice.azure.com",
+        &["managedclusters", "managedclustersagentpools", "fleetsmembers"],
+        LIST,
+    ),
+    Rule::new("kubernetesconfiguration.azure.com", &["extensions"], LIST),
+    Rule::new(
+        "network.azure.com",
+        &["privateendpoints", "virtualnetworks", "virtualnetworkssubnets"],
+        LIST,
+    ),
+    Rule::new("resources.azure.com", &["resourcegroups"], LIST),
+    Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
+];
+
+/// What `clusterctl generate cluster` offers.
+const TEMPLATES: &[(&str, &str)] = &[(
+    "cluster-template-aks-aso.yaml",
+    include_str!("../templates/cluster-template-aks-aso.yaml"),
+)];
+
+/// Inline Azure resources. Adds to the package `infrastructure-azure`.
+pub fn provider() -> Provider {
+    with(&Access::default(), &Nodes::default())
+}
+
+/// The controllers alone, with clients of one's own for Azure and for workload clusters.
+pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
+    vec![
+        cluster::registration(access.clone()),
+        control_plane::registration(access.clone()),
+        pool::registration(access.clone(), nodes.clone()),
+    ]
+}
+
+/// Runs a controller only where the gate is on.
+fn gated(inner: Registration) -> Registration {
+    Registration {
+        name: inner.name,
+        run: Arc::new(move |context: Context| {
+            let run = Arc::clone(&inner.run);
+            async move {
+                if context.settings.gates.enabled(GATE) {
+                    return run(context).await;
+                }
+                context.shutdown.cancelled().await;
+                Ok(())
+            }
+            .boxed()
+        }),
+    }
+}
+
+/// The same with clients of one's own for Azure and for workload clusters.
+pub fn with(access: &Access, nodes: &Nodes) -> Provider {
+    let mut package = Package::new(PackageKind::Infrastructure, "azure");
+    package.name_prefix = Some("capz");
+    package.cluster_role = Some("slipway");
+    package.crds = crds();
+    package.rbac = RBAC.to_vec();
+    package.conditions = conditions::described();
+    package.controllers = controllers(access, nodes).into_iter().map(gated).collect();
+    package.arguments = vec![format!("--feature-gates={GATE}=${{EXP_ASO_API:=true}}")];
+    package.templates = TEMPLATES.to_vec();
+    let mut provider = Provider::new("aso");
+    provider.packages = vec![package];
+    provider.gates = vec![Gate {
+        name: GATE,
+        stage: Stage::Beta,
+        enabled_by_default: true,
+        help: "AzureASOManagedCluster, AzureASOManagedControlPlane and AzureASOManagedMachinePool",
+    }];
+    provider
+}

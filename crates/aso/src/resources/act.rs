@@ -1,0 +1,270 @@
+//! The actions for inline resources: each is one idempotent call, or none where nothing differs.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use slipway_azure::{
+    ResourceId,
+    reconcile::{
+        Error, Observations, StepResult, StepStatus,
+        planning::{SOON, VANISHED},
+        step,
+    },
+    session::Session,
+    workload::kubeconfig::{self, SecretEntry},
+};
+use slipway_capi::owner;
+use slipway_runtime::{Context, Outcome, controller::Writable};
+
+use super::{
+    Action, Desired, Held, StoredExport,
+    export::{Kubeconfig, Values},
+};
+use crate::inline::{Credential, Store};
+
+/// What a reconcile asks Azure with.
+#[derive(Default)]
+pub struct Engine {
+    pub observations: Observations,
+    /// By the Secret that signs in.
+    pub sessions: BTreeMap<String, Session>,
+    /// The Secret that a resource is asked for with, by id in lower case.
+    pub secrets: BTreeMap<String, String>,
+    /// How the steps in Azure went in this reconcile, by id in lower case.
+    pub steps: BTreeMap<String, StepStatus>,
+    pub max_age: Option<Duration>,
+}
+
+impl Engine {
+    /// The session that a resource is asked for with.
+    pub fn session(&self, id: &ResourceId) -> Option<&Session> {
+        self.sessions.get(self.secrets.get(id.key())?)
+    }
+}
+
+/// Takes an action for the resources of an object, which is patched where what was applied is stored on it.
+pub async fn act<K: Writable>(
+    action: &Action,
+    object: &mut K,
+    held: &mut Held,
+    engine: &mut Engine,
+    context: &Context,
+) -> Result<Outcome, Error> {
+    match action {
+        Action::Record(recordings) => {
+            held.records.ensure_mark(|| context.random.uuid());
+            for recording in recordings {
+                let state = engine.observations.state_of(recording.id.key());
+                let (id, now) = (recording.id.key(), context.clock.now());
+                held.records.intend(id, &recording.api_version, state, now);
+                held.records.note(id, recording.notes.clone());
+            }
+            store(object, held, context).await?;
+        }
+        Action::StoreRecords => store(object, held, context).await?,
+        Action::AcceptVanished { id, .. } => {
+            held.records.vanished(id.key());
+            let status = StepStatus::Waiting {
+                reason: VANISHED.into(),
+                message: format!("{id} is gone, and nothing here deleted it: it is made again"),
+            };
+            let result = StepResult::waiting(status, Outcome::InProgress(SOON));
+            return settle(id, result, held, engine);
+        }
+        Action::Ensure(desired) => {
+            let result = ensure(desired, held, engine).await;
+            return settle(&desired.id, result, held, engine);
+        }
+        Action::Delete { id, api_version, .. } => {
+            let result = delete(id, api_version, held, engine).await;
+            return settle(id, result, held, engine);
+        }
+        Action::LetGo { id, .. } => held.records.forget(id.key()),
+        Action::Export(values) => export(values, object, held, context).await?,
+        Action::WriteKubeconfig(kubeconfig) => {
+            write_kubeconfig(kubeconfig, object, held, engine, context).await?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// What a step came to: its words for the status, its outcome for the queue.
+fn settle(
+    id: &ResourceId,
+    result: StepResult,
+    held: &mut Held,
+    engine: &mut Engine,
+) -> Result<Outcome, Error> {
+    engine.steps.insert(id.key().to_owned(), result.status);
+    held.states = engine.observations.states.clone();
+    result.error.map_or(Ok(result.outcome), Err)
+}
+
+async fn ensure(desired: &Desired, held: &mut Held, engine: &mut Engine) -> StepResult {
+    let Some(arm) = engine.session(&desired.id).map(|session| session.arm.clone()) else {
+        return StepResult::done(StepStatus::Done);
+    };
+    step::ensure_put(
+        &arm,
+        desired.id.as_str(),
+        Ok(desired.put.clone()),
+        &mut engine.observations,
+        &mut held.records,
+        engine.max_age,
+    )
+    .await
+}
+
+async fn delete(id: &ResourceId, api_version: &str, held: &mut Held, engine: &mut Engine) -> StepResult {
+    let Some(arm) = engine.session(id).map(|session| session.arm.clone()) else {
+        return StepResult::done(StepStatus::Deleted);
+    };
+    step::delete(
+        &arm,
+        id.as_str(),
+        api_version,
+        &mut engine.observations,
+        &mut held.records,
+    )
+    .await
+}
+
+/// Stores what is recorded on the object, if it is not stored as it is.
+pub async fn store<K: Writable>(object: &mut K, held: &mut Held, context: &Context) -> Result<(), Error> {
+    if let Some(patch) = held.records.patch() {
+        let stored = context.patch(object, &patch).await;
+        *object = stored.map_err(Error::api("storing what was applied to Azure"))?;
+        held.records.stored();
+    }
+    Ok(())
+}
+
+async fn export<K: Writable>(
+    values: &Values,
+    object: &K,
+    held: &mut Held,
+    context: &Context,
+) -> Result<(), Error> {
+    let mut made = json!({
+        "metadata": {"name": values.name, "namespace": object.namespace()},
+    });
+    made["metadata"]["ownerReferences"] = json!(owner::controller_reference(object).as_slice());
+    let key = (values.store, values.name.clone());
+    let stored = match values.store {
+        Store::Secret => {
+            let encoded = |text: String| ByteString(text.into_bytes());
+            let plain = values.plain().into_iter();
+            let data: BTreeMap<String, ByteString> = plain.map(|(key, text)| (key, encoded(text))).collect();
+            made["data"] = json!(data);
+            let patch = json!({"data": data});
+            StoredExport::of_secret(&write::<Secret>(made, &patch, values.is_new, context).await?)
+        }
+        Store::ConfigMap => {
+            made["data"] = json!(values.plain());
+            let patch = json!({"data": values.plain()});
+            StoredExport::of_config_map(&write::<ConfigMap>(made, &patch, values.is_new, context).await?)
+        }
+    };
+    held.stored.insert(key, stored);
+    Ok(())
+}
+
+/// Creates an object, or patches the one that is there.
+async fn write<K>(made: Value, patch: &Value, is_new: bool, context: &Context) -> Result<K, Error>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + std::fmt::Debug,
+{
+    let name = made["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let namespace = made["metadata"]["namespace"].as_str().unwrap_or_default();
+    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let doing = format!("writing {} {name}", K::kind(&()));
+    let stored = if is_new {
+        let made = serde_json::from_value(made).map_err(kube::Error::SerdeError);
+        match made {
+            Ok(made) => api.create(&PostParams::default(), &made).await,
+            Err(error) => Err(error),
+        }
+    } else {
+        let parameters = PatchParams::default();
+        api.patch(&name, &parameters, &Patch::Merge(patch)).await
+    };
+    let stored = stored.map_err(Error::api(doing))?;
+    context.writes().saw(&stored);
+    Ok(stored)
+}
+
+async fn write_kubeconfig<K: Writable>(
+    wanted: &Kubeconfig,
+    object: &K,
+    held: &mut Held,
+    engine: &Engine,
+    context: &Context,
+) -> Result<(), Error> {
+    let Some(session) = engine.session(&wanted.id) else {
+        return Ok(());
+    };
+    let (id, version) = (wanted.id.as_str(), wanted.api_version.as_str());
+    let fetched = if wanted.credential == Credential::Fleet {
+        let text = kubeconfig::list(session, id, version, wanted.credential.action()).await?;
+        kubeconfig::Fetched { text, token: None }
+    } else {
+        kubeconfig::fetch(session, id, version, wanted.kind(), wanted.with_token).await?
+    };
+    let place = SecretEntry {
+        namespace: &object.namespace().unwrap_or_default(),
+        cluster: &held.cluster_name,
+        secret: &wanted.name,
+        key: &wanted.key,
+    };
+    let now = context.clock.now();
+    let made = owner::controller_reference(object).and_then(|controller| {
+        let token = fetched.token.as_ref().map(|token| (token, now));
+        kubeconfig::make(&place, controller, &wanted.endpoint, &fetched.text, token)
+    });
+    let made = made.ok_or(Error::NoKubeconfig {
+        action: wanted.credential.action(),
+    })?;
+    let key = (Store::Secret, wanted.name.clone());
+    if wanted.replace
+        && let Some(found) = held.stored.get(&key)
+    {
+        remove(found, place.namespace, context).await?;
+    }
+    let is_new = wanted.is_new || wanted.replace;
+    let patch = kubeconfig::patch(&made, &held.cluster_name);
+    let stored = write::<Secret>(json!(made), &patch, is_new, context).await?;
+    held.stored.insert(key, StoredExport::of_secret(&stored));
+    Ok(())
+}
+
+/// Deletes this very Secret; already gone is fine.
+async fn remove(found: &StoredExport, namespace: &str, context: &Context) -> Result<(), Error> {
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    let same = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: found.metadata.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    match api.delete(name, &same).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other
+            .map(|_| ())
+            .map_err(Error::api(format!("replacing Secret {name}"))),
+    }
+}

@@ -1,0 +1,375 @@
+//! What of inline resources goes to Secrets and ConfigMaps now. A destination that another controls is left alone, and told.
+//! Pure.
+
+use std::{collections::BTreeMap, fmt};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
+use slipway_azure::{
+    ResourceId,
+    reconcile::planning::{OWNER_CHECK, later},
+    workload::{
+        kubeconfig::{self, KubeconfigKind},
+        stored::{StoredSecret, Verdict},
+    },
+};
+use slipway_capi::{frame::Plan, owner};
+
+use super::{Action, Held, Resource};
+use crate::inline::{Credential, Destination, Source, Store};
+
+/// The reason of Azure Service Operator for values that cannot be written.
+pub const NOT_WRITTEN: &str = "FailedWritingAdditionalKubernetesObjects";
+
+/// A Secret or ConfigMap that values go to, as it is stored: enough to judge it, and nothing of what is in it.
+#[derive(Clone, Debug, Default)]
+pub struct StoredExport {
+    pub metadata: ObjectMeta,
+    digests: BTreeMap<String, [u8; 32]>,
+    /// The kubeconfigs in it, by key.
+    kubeconfigs: BTreeMap<String, StoredSecret>,
+}
+
+fn digest(value: &[u8]) -> [u8; 32] {
+    Sha256::digest(value).into()
+}
+
+fn about(metadata: &ObjectMeta) -> ObjectMeta {
+    ObjectMeta {
+        managed_fields: None,
+        ..metadata.clone()
+    }
+}
+
+impl StoredExport {
+    pub fn of_secret(secret: &Secret) -> Self {
+        let data = secret.data.iter().flatten();
+        Self {
+            metadata: about(&secret.metadata),
+            digests: data
+                .clone()
+                .map(|(key, value)| (key.clone(), digest(&value.0)))
+                .collect(),
+            kubeconfigs: data
+                .map(|(key, _)| (key.clone(), StoredSecret::kubeconfig_under(secret, key)))
+                .collect(),
+        }
+    }
+
+    pub fn of_config_map(map: &ConfigMap) -> Self {
+        let data = map.data.iter().flatten();
+        Self {
+            metadata: about(&map.metadata),
+            digests: data
+                .map(|(key, value)| (key.clone(), digest(value.as_bytes())))
+                .collect(),
+            kubeconfigs: BTreeMap::new(),
+        }
+    }
+
+    fn has(&self, key: &str, value: &str) -> bool {
+        self.digests.get(key) == Some(&digest(value.as_bytes()))
+    }
+
+    /// The kubeconfig under a key; a key that is not there holds none that can be read.
+    pub fn kubeconfig(&self, key: &str) -> StoredSecret {
+        self.kubeconfigs
+            .get(key)
+            .cloned()
+            .unwrap_or_else(|| StoredSecret {
+                metadata: self.metadata.clone(),
+                type_: self.kubeconfigs.values().next().and_then(|one| one.type_.clone()),
+                ..StoredSecret::default()
+            })
+    }
+}
+
+/// Values for one Secret or ConfigMap.
+#[derive(Clone)]
+pub struct Values {
+    pub store: Store,
+    pub name: String,
+    pub values: BTreeMap<String, SecretString>,
+    /// Whether there is none yet.
+    pub is_new: bool,
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl fmt::Display for Values {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&str> = self.values.keys().map(String::as_str).collect();
+        let store = self.store.kind();
+        write!(formatter, "write {} to {store} {}", keys.join(", "), self.name)
+    }
+}
+
+/// A kubeconfig for one key of one Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kubeconfig {
+    /// The resource that hands it out.
+    pub id: ResourceId,
+    pub api_version: String,
+    pub credential: Credential,
+    /// With a token in place of what signs in, because nobody signs in without Entra.
+    pub with_token: bool,
+    /// The API server it is for.
+    pub endpoint: String,
+    pub name: String,
+    pub key: String,
+    /// What is stored cannot be changed: it is deleted and created.
+    pub replace: bool,
+    /// Whether there is none yet.
+    pub is_new: bool,
+}
+
+impl Kubeconfig {
+    /// Which kubeconfig of an AKS cluster it is.
+    pub fn kind(&self) -> KubeconfigKind {
+        match self.credential {
+            Credential::Administrator => KubeconfigKind::Administrator,
+            Credential::User | Credential::Fleet if self.with_token => KubeconfigKind::Administrator,
+            Credential::User | Credential::Fleet => KubeconfigKind::User,
+        }
+    }
+}
+
+impl fmt::Display for Kubeconfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.replace { "replace" } else { "write" };
+        write!(
+            formatter,
+            "{verb} the kubeconfig in key {} of Secret {}",
+            self.key, self.name
+        )
+    }
+}
+
+/// What is to be done about one destination.
+pub enum Outgoing {
+    Values(Values, String),
+    Kubeconfig(Kubeconfig, &'static str),
+    /// The token in it is renewed then.
+    Renews(Timestamp),
+    /// Another controls it.
+    Taken {
+        store: Store,
+        name: String,
+    },
+}
+
+impl Held {
+    fn is_controlled(&self, stored: &StoredExport) -> bool {
+        owner::is_controlled_by(&stored.metadata, &self.metadata)
+    }
+
+    /// The values that resources show now, by where they go.
+    fn values(&self) -> BTreeMap<(Store, String), BTreeMap<String, String>> {
+        let mut all: BTreeMap<(Store, String), BTreeMap<String, String>> = BTreeMap::new();
+        for resource in self.resources.iter().filter(|one| one.operated_by.is_none()) {
+            let Some(id) = &resource.id else { continue };
+            let Some(body) = self.state(id).body() else {
+                continue;
+            };
+            for export in &resource.exports {
+                let value = match export.source {
+                    Source::PrimaryAddress => {
+                        let key = (id.key().to_owned(), export.name.clone());
+                        self.values.get(&key).cloned()
+                    }
+                    source => source.in_body(body),
+                };
+                if let Some(value) = value {
+                    let place = (export.to.store, export.to.name.clone());
+                    all.entry(place).or_default().insert(export.to.key.clone(), value);
+                }
+            }
+        }
+        all
+    }
+
+    /// What is to be written to Secrets and ConfigMaps, kubeconfigs aside.
+    pub fn outgoing_values(&self) -> Vec<Outgoing> {
+        let mut found = Vec::new();
+        for ((store, name), values) in self.values() {
+            let stored = self.stored.get(&(store, name.clone()));
+            match stored {
+                Some(stored) if !self.is_controlled(stored) => found.push(Outgoing::Taken { store, name }),
+                Some(stored) if values.iter().all(|(key, value)| stored.has(key, value)) => {}
+                stored => {
+                    let changed = values
+                        .iter()
+                        .filter(|(key, value)| !stored.is_some_and(|stored| stored.has(key, value)));
+                    let why = match stored {
+                        Some(_) => "Azure shows other values",
+                        None => "there is none yet",
+                    };
+                    let values = Values {
+                        store,
+                        name,
+                        values: changed
+                            .map(|(key, value)| (key.clone(), SecretString::from(value.clone())))
+                            .collect(),
+                        is_new: stored.is_none(),
+                    };
+                    found.push(Outgoing::Values(values, why.to_owned()));
+                }
+            }
+        }
+        found
+    }
+
+    /// What is to be done about one kubeconfig of a resource.
+    pub fn outgoing_kubeconfig(
+        &self,
+        resource: &Resource,
+        (credential, with_token): (Credential, bool),
+        to: &Destination,
+        endpoint: &str,
+        now: Timestamp,
+    ) -> Option<Outgoing> {
+        let id = resource.id.clone()?;
+        let stored = self.stored.get(&(Store::Secret, to.name.clone()));
+        let found = stored.map(|stored| stored.kubeconfig(&to.key));
+        let verdict = kubeconfig::judge(found.as_ref(), &self.metadata, &self.cluster_name, endpoint, now);
+        let (why, replace) = match verdict {
+            Verdict::Good(renew) => return renew.map(Outgoing::Renews),
+            Verdict::Foreign => {
+                return Some(Outgoing::Taken {
+                    store: Store::Secret,
+                    name: to.name.clone(),
+                });
+            }
+            Verdict::Write(why) => (why, false),
+            Verdict::Replace(why) => (why, true),
+        };
+        let kubeconfig = Kubeconfig {
+            id,
+            api_version: resource.api_version().to_owned(),
+            credential,
+            with_token,
+            endpoint: endpoint.to_owned(),
+            name: to.name.clone(),
+            key: to.key.clone(),
+            replace,
+            is_new: stored.is_none(),
+        };
+        Some(Outgoing::Kubeconfig(kubeconfig, why))
+    }
+
+    /// The kubeconfigs of fleets, which have no object of Cluster API that knows them.
+    fn outgoing_of_fleets(&self, now: Timestamp) -> Vec<Outgoing> {
+        let mut found = Vec::new();
+        for resource in self.resources.iter().filter(|one| one.operated_by.is_none()) {
+            let Some(id) = &resource.id else { continue };
+            if self.state(id).provisioning_state() != Some("Succeeded") {
+                continue;
+            }
+            for export in &resource.exports {
+                if export.source == Source::Kubeconfig(Credential::Fleet) {
+                    let as_given = (Credential::Fleet, false);
+                    found.extend(self.outgoing_kubeconfig(resource, as_given, &export.to, id.as_str(), now));
+                }
+            }
+        }
+        found
+    }
+
+    /// Everything that is to be done about destinations that no kind of its own knows.
+    pub fn outgoing(&self, now: Timestamp) -> Vec<Outgoing> {
+        let mut all = self.outgoing_values();
+        all.extend(self.outgoing_of_fleets(now));
+        all
+    }
+}
+
+impl Store {
+    /// The kind of Kubernetes object.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+        }
+    }
+}
+
+/// What is said of a destination that another controls.
+pub fn taken(store: Store, name: &str) -> String {
+    format!(
+        "{} {name} is somebody else's and stays as it is: delete it, or choose another name in operatorSpec",
+        store.kind()
+    )
+}
+
+pub(super) fn plan_exports<A: From<Action>>(held: &Held, plan: &mut Plan<A>, now: Timestamp) {
+    for outgoing in held.outgoing(now) {
+        push(plan, outgoing, now);
+    }
+}
+
+/// Plans one of them; nothing waits for it and it waits for nothing.
+pub fn push<A: From<Action>>(plan: &mut Plan<A>, outgoing: Outgoing, now: Timestamp) {
+    match outgoing {
+        Outgoing::Values(values, why) => {
+            plan.regardless(Action::Export(values).into(), why);
+        }
+        Outgoing::Kubeconfig(kubeconfig, why) => {
+            plan.regardless(Action::WriteKubeconfig(kubeconfig).into(), why);
+        }
+        // Nobody tells when half the life of a token is over.
+        Outgoing::Renews(renew) => {
+            let entry = plan.wait("TokenRenewal", "the token in the kubeconfig is renewed then");
+            entry.until(renew).group = None;
+        }
+        // It is not watched: it is not ours.
+        Outgoing::Taken { store, name } => {
+            let entry = plan.wait(NOT_WRITTEN, taken(store, &name));
+            entry.until(later(now, OWNER_CHECK)).group = None;
+        }
+    }
+}
+
+impl Values {
+    /// The data, in the clear.
+    pub fn plain(&self) -> BTreeMap<String, String> {
+        self.values
+            .iter()
+            .map(|(key, value)| (key.clone(), value.expose_secret().to_owned()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_destination_is_judged_by_its_digests() {
+        let secret: Secret = serde_json::from_value(json!({
+            "metadata": {"name": "s", "managedFields": []}, "data": {"a": "eA=="},
+        }))
+        .unwrap();
+        let stored = StoredExport::of_secret(&secret);
+        assert!(stored.has("a", "x") && !stored.has("a", "y") && !stored.has("b", "x"));
+        assert!(!format!("{stored:?}").contains("eA"));
+        assert!(!stored.kubeconfig("a").is_readable && !stored.kubeconfig("b").is_readable);
+        let values = Values {
+            store: Store::Secret,
+            name: "s".to_owned(),
+            values: [("a".to_owned(), SecretString::from("hunter2".to_owned()))].into(),
+            is_new: true,
+        };
+        assert_eq!(format!("{values:?}"), "write a to Secret s");
+    }
+}

@@ -1,0 +1,23 @@
+//! What all three kinds do with their inline resources: observe them, plan what is made, changed, exported and deleted, carry it
+//! out, and say how each stands. `held`, `verdict`, `plan`, `delete`, `export` and `status` are pure; `observe` reads, `act`
+//! writes.
+
+mod act;
+mod delete;
+mod export;
+mod held;
+mod observe;
+mod plan;
+mod status;
+mod verdict;
+
+pub use self::{
+    act::{Engine, act, store},
+    delete::delete,
+    export::{NOT_WRITTEN, Outgoing, StoredExport, push as push_outgoing, taken},
+    held::{Held, Resource},
+    observe::{Facts, Mutation, SecretData, Sources, Standing, observe, user},
+    plan::{Action, Desired, Recording, Wraps, follow_up, plan},
+    status::{RESOURCES_READY, Summary, sum_up},
+    verdict::Verdict,
+};

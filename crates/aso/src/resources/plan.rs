@@ -1,0 +1,208 @@
+//! The plan for an object's inline resources: what is recorded, made, changed, given up and exported. Pure.
+
+use std::{collections::BTreeMap, fmt};
+
+use jiff::Timestamp;
+use slipway_azure::{
+    ResourceId,
+    reconcile::{
+        planning::{SOON, VANISHED, later},
+        records::Entry as RecordEntry,
+    },
+    resource::Put,
+};
+use slipway_capi::frame::{Entry, Plan, Progress};
+
+use super::{
+    Held, Resource, Verdict,
+    delete::delete_leftovers,
+    export::{Kubeconfig, Values, plan_exports},
+    verdict::Waiting,
+};
+
+/// What is noted on the object before a resource is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    pub id: ResourceId,
+    pub api_version: String,
+    pub notes: BTreeMap<String, String>,
+}
+
+/// The desired state of one resource in Azure.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    pub kind: String,
+    pub id: ResourceId,
+    pub put: Put,
+}
+
+/// One idempotent call for inline resources.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Note on the object what is about to be asked for.
+    Record(Vec<Recording>),
+    /// It was there and is gone, and nothing here deleted it: report that before it is made again.
+    AcceptVanished { kind: String, id: ResourceId },
+    /// Compare with Azure once more and send what differs.
+    Ensure(Box<Desired>),
+    Delete {
+        kind: String,
+        id: ResourceId,
+        api_version: String,
+    },
+    /// Take a resource off the record without touching it.
+    LetGo { kind: String, id: ResourceId },
+    /// Write values to a Secret or a ConfigMap.
+    Export(Values),
+    /// Fetch a kubeconfig and write it to a Secret.
+    WriteKubeconfig(Kubeconfig),
+    /// Note on the object what was applied.
+    StoreRecords,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(recordings) => {
+                let ids: Vec<&str> = recordings.iter().map(|one| one.id.as_str()).collect();
+                write!(formatter, "record {}", ids.join(", "))
+            }
+            Self::AcceptVanished { kind, id } => write!(formatter, "report vanished {kind} {id}"),
+            Self::Ensure(desired) => write!(formatter, "ensure {} {}", desired.kind, desired.id),
+            Self::Delete { kind, id, .. } => write!(formatter, "delete {kind} {id}"),
+            Self::LetGo { kind, id } => write!(formatter, "let go of {kind} {id}"),
+            Self::Export(values) => values.fmt(formatter),
+            Self::WriteKubeconfig(kubeconfig) => kubeconfig.fmt(formatter),
+            Self::StoreRecords => formatter.write_str("store what was applied"),
+        }
+    }
+}
+
+/// An action of a kind that may be one for its resources.
+pub trait Wraps: From<Action> + fmt::Display {
+    fn resource_action(&self) -> Option<&Action>;
+}
+
+/// The plan for the resources of an object that stays. Resources of one object do not wait for each other here: one that
+/// refers to another that is not there yet is planned when that one is.
+pub fn plan<A: From<Action>>(held: &Held, plan: &mut Plan<A>, now: Timestamp) {
+    let verdicts: Vec<(&Resource, Verdict)> = held
+        .resources
+        .iter()
+        .map(|resource| (resource, held.verdict(resource, now)))
+        .collect();
+    let unrecorded = unrecorded(held, &verdicts);
+    if !unrecorded.is_empty() {
+        let why = "nothing is made that is not known to be ours";
+        plan.then(Action::Record(unrecorded).into(), why);
+    }
+    let mut group = None;
+    for (resource, verdict) in verdicts {
+        match verdict {
+            Verdict::Rest => {}
+            Verdict::Wait(waiting) => wait(plan, resource, &waiting, now),
+            Verdict::Vanished => {
+                let Some(id) = resource.id.clone() else { continue };
+                let kind = resource.name.kind.clone();
+                let why = "Azure no longer has it, and nothing here deleted it: it is made again";
+                let entry = act(plan, &mut group, Action::AcceptVanished { kind, id }, why);
+                entry.warned(VANISHED);
+            }
+            Verdict::Ensure(comparison) => {
+                let (Some(id), Some(put)) = (resource.id.clone(), resource.put.clone()) else {
+                    continue;
+                };
+                let kind = resource.name.kind.clone();
+                let desired = Box::new(Desired { kind, id, put });
+                let why = comparison.why.clone();
+                comparison.describe(act(plan, &mut group, Action::Ensure(desired), why));
+            }
+        }
+    }
+    if let Some(problem) = &held.problem {
+        problem.block(plan).group = None;
+    }
+    delete_leftovers(held, plan, now);
+    plan_exports(held, plan, now);
+}
+
+/// An action beside the others for resources.
+pub(super) fn act<'a, A: From<Action>>(
+    plan: &'a mut Plan<A>,
+    group: &mut Option<u16>,
+    action: Action,
+    why: impl Into<String>,
+) -> &'a mut Entry<A> {
+    let entry = plan.then(action.into(), why);
+    match *group {
+        Some(group) => entry.in_group(group),
+        None => {
+            *group = entry.group;
+            entry
+        }
+    }
+}
+
+/// A wait that holds up nobody.
+fn wait<A>(plan: &mut Plan<A>, resource: &Resource, waiting: &Waiting, now: Timestamp) {
+    let message = format!("{}: {}", resource.display(), waiting.message);
+    let reason = waiting.reason.clone();
+    let entry = match waiting.class {
+        Some(class) => plan.blocked(reason, message, class),
+        None => plan.wait(reason, message),
+    };
+    if let Some(after) = waiting.again {
+        entry.until(later(now, after));
+    }
+    entry.group = None;
+}
+
+/// What is not recorded yet of what is asked for, or recorded otherwise: nothing we make is ever unknown to us.
+fn unrecorded(held: &Held, verdicts: &[(&Resource, Verdict)]) -> Vec<Recording> {
+    let has_mark = held.records.mark().is_some();
+    let is_asked_for = |resource: &Resource, verdict: &Verdict| match verdict {
+        Verdict::Ensure(_) => true,
+        // Policies and credentials change without a change in Azure; what was only ever read is not recorded.
+        Verdict::Rest => {
+            let id = resource.id.as_ref();
+            resource.policy().writes() || id.is_some_and(|id| held.records.get(id.key()).is_some())
+        }
+        _ => false,
+    };
+    verdicts
+        .iter()
+        .filter(|(resource, verdict)| is_asked_for(resource, verdict))
+        .filter_map(|(resource, _)| {
+            let recording = Recording {
+                id: resource.id.clone()?,
+                api_version: resource.api_version().to_owned(),
+                notes: resource.notes(),
+            };
+            let is_recorded = |entry: &RecordEntry| {
+                has_mark && entry.api_version == recording.api_version && entry.notes == recording.notes
+            };
+            let is_known = held.records.get(recording.id.key()).is_some_and(is_recorded);
+            (!is_known).then_some(recording)
+        })
+        .collect()
+}
+
+/// What follows from what the actions came to: what was applied is noted, and what waited is looked at again.
+pub fn follow_up<A: Wraps, E>(held: &Held, progress: &Progress<A, E>) -> Plan<A> {
+    let mut plan = Plan::new();
+    if held.records.patch().is_some() {
+        let why = "a field that is removed later is found by it";
+        plan.then(Action::StoreRecords.into(), why);
+    }
+    let has_changed = progress.actions().any(|(action, attempt)| {
+        let in_azure = matches!(
+            action.resource_action(),
+            Some(Action::Ensure(_) | Action::Delete { .. } | Action::LetGo { .. })
+        );
+        in_azure && attempt.is_done()
+    });
+    if has_changed {
+        plan.revisit(SOON, "what waited for it is next");
+    }
+    plan
+}

@@ -1,0 +1,141 @@
+//! What resources hand to Kubernetes.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::world::{
+    World, apply, cluster, condition, create, group, managed_cluster, merge, pool_manifests, remove, resource,
+};
+
+fn identity() -> Value {
+    resource(
+        "managedidentity.azure.com/v1api20230131",
+        "UserAssignedIdentity",
+        "workload",
+        &json!({
+            "owner": {"name": "fleet"}, "location": "westus3",
+            "operatorSpec": {
+                "configMaps": {"clientId": {"name": "workload", "key": "client"}},
+                "secrets": {"principalId": {"name": "workload", "key": "principal"}},
+            },
+        }),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_go_where_they_are_asked_for_and_are_put_back() {
+    let world = World::new();
+    let issuer = json!({
+        "oidcIssuerProfile": {"enabled": true},
+        "operatorSpec": {"configMaps": {"oidcIssuerProfile": {"name": "issuer", "key": "url"}}},
+    });
+    let trust = resource(
+        "managedidentity.azure.com/v1api20230131",
+        "FederatedIdentityCredential",
+        "trust",
+        &json!({
+            "owner": {"name": "workload"}, "audiences": ["api://AzureADTokenExchange"],
+            "issuerFromConfig": {"name": "issuer", "key": "url"}, "subject": "system:serviceaccount:default:app",
+        }),
+    );
+    let mut all = cluster(&[group(), identity(), trust], &[managed_cluster(&issuer)]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    world.until_ready(&["system"]).await;
+    let map = world.object("ConfigMap", "workload").expect("a ConfigMap");
+    assert!(map["data"]["client"].is_string(), "{map}");
+    assert_eq!(
+        map["metadata"]["ownerReferences"][0]["kind"],
+        "AzureASOManagedCluster"
+    );
+    let secret = world.object("Secret", "workload").expect("a Secret");
+    let principal = STANDARD.decode(secret["data"]["principal"].as_str().expect("a value"));
+    assert_eq!(principal.expect("base64").len(), 36);
+    let url = world.object("ConfigMap", "issuer").expect("a ConfigMap")["data"]["url"].clone();
+    assert!(url.as_str().expect("a url").starts_with("https://"), "{url}");
+    let azure = world.simulator.azure();
+    let resources = &azure.state().resources;
+    let trust = resources
+        .iter()
+        .find(|one| one.id.ends_with("/federatedIdentityCredentials/trust"));
+    assert_eq!(trust.expect("a credential").document["properties"]["issuer"], url);
+    drop(azure);
+    world.assert_rests().await;
+
+    let other = json!({"data": {"principal": STANDARD.encode("meddled")}});
+    merge(&world.server, "Secret", "workload", other).await;
+    world
+        .until("put back", |world| {
+            world.object("Secret", "workload").expect("a Secret")["data"]["principal"]
+                != STANDARD.encode("meddled")
+        })
+        .await;
+    remove(&world.server, "Secret", "fleet-kubeconfig").await;
+    world
+        .until("written again", |world| {
+            world.object("Secret", "fleet-kubeconfig").is_some()
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_somebody_elses_stays_as_it_is_and_is_told() {
+    let world = World::new();
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "workload", "namespace": "default"}, "data": {"client": "theirs"}});
+    create(&world.server, &theirs).await;
+    let mut all = cluster(&[group(), identity()], &[managed_cluster(&json!({}))]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    world
+        .until("told", |world| {
+            let infrastructure = world.infrastructure();
+            condition(&infrastructure, "ResourcesReady")["reason"]
+                == "FailedWritingAdditionalKubernetesObjects"
+        })
+        .await;
+    let map = world.object("ConfigMap", "workload").expect("a ConfigMap");
+    assert_eq!(map["data"]["client"], "theirs");
+    remove(&world.server, "ConfigMap", "workload").await;
+    world.until_ready(&["system"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_local_accounts_the_kubeconfig_has_a_token_that_is_renewed() {
+    let world = World::new();
+    let disabled = |name: &str| {
+        managed_cluster(&json!({
+            "disableLocalAccounts": true, "aadProfile": {"managed": true, "enableAzureRBAC": true},
+            "operatorSpec": {"secrets": {"userCredentials": {"name": name, "key": "value"}}},
+        }))
+    };
+    let mut all = cluster(&[group()], &[disabled("fleet-kubeconfig")]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    world
+        .until("told", |world| {
+            condition(&world.plane(), "KubeconfigReady")["reason"] == "CredentialsNotUsable"
+        })
+        .await;
+    let plane = world.plane();
+    let message = condition(&plane, "Ready")["message"].as_str().expect("a message");
+    assert!(message.contains("fleet-user-kubeconfig"), "{message}");
+    world
+        .replace_resources(
+            "AzureASOManagedControlPlane",
+            "fleet",
+            &[disabled("fleet-user-kubeconfig")],
+        )
+        .await;
+    world.until_ready(&["system"]).await;
+    let text = |name: &str| {
+        let secret = world.object("Secret", name).expect(name);
+        let value = secret["data"]["value"].as_str().expect("a value").to_owned();
+        String::from_utf8(STANDARD.decode(value).expect("base64")).expect("text")
+    };
+    let first = text("fleet-kubeconfig");
+    assert!(first.contains("token:") && !first.contains("exec:"), "{first}");
+    assert!(text("fleet-user-kubeconfig").contains("exec:"), "as AKS gives it");
+    tokio::time::sleep(std::time::Duration::from_mins(40)).await;
+    assert_ne!(text("fleet-kubeconfig"), first, "renewed before it ends");
+}

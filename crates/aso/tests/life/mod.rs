@@ -1,0 +1,12 @@
+//! The controllers at work: an apiserver in memory, the simulated Azure, virtual time, and the part that Cluster API's
+//! core plays.
+
+mod changes;
+mod deletion;
+mod exports;
+mod journey;
+mod nodes;
+mod ownership;
+mod surroundings;
+mod sweep;
+pub mod world;
