@@ -24,7 +24,11 @@ const NEGATIONS: &[&str] = &["Not", "Waiting"];
 const REASONS: &[&str] = &["Healthy", "Owned", "UpToDate"];
 
 fn providers() -> Vec<Provider> {
-    vec![slipway_aks::provider::provider(), slipway_k3s::provider()]
+    vec![
+        slipway_aks::provider::provider(),
+        slipway_aso::provider::provider(),
+        slipway_k3s::provider(),
+    ]
 }
 
 /// `(kind, condition)` of every registration.
@@ -92,7 +96,7 @@ fn every_condition_in_the_sources_is_described() {
     let providers = providers();
     let described: BTreeSet<&str> = described(&providers).into_iter().map(|(_, name)| name).collect();
     let mut missing = BTreeSet::new();
-    for provider in ["aks", "k3s"] {
+    for provider in ["aks", "aso", "k3s"] {
         for path in sources(&crates.join(provider).join("src")) {
             let text = fs::read_to_string(&path).expect("a source file");
             // What a file's own tests quote is not set by it.

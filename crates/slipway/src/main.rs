@@ -2,11 +2,20 @@
 
 use std::process::ExitCode;
 
+use slipway_azure::{session::Sessions, workload::nodes::Nodes};
 use slipway_runtime::Provider;
 
 /// The providers of this binary, in the order they are listed and started.
 fn providers() -> Vec<Provider> {
-    vec![slipway_aks::provider::provider(), slipway_k3s::provider()]
+    // Both Azure providers sign in through the same engines: they share tokens, views and request limits.
+    let sessions = Sessions::default();
+    let aks = slipway_aks::access::Access::sharing(sessions.clone());
+    let aso = slipway_aso::access::Access::sharing(sessions);
+    vec![
+        slipway_aks::provider::with(&aks, &Nodes::default()),
+        slipway_aso::provider::with(&aso, &Nodes::default()),
+        slipway_k3s::provider(),
+    ]
 }
 
 fn main() -> ExitCode {

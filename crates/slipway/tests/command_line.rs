@@ -236,7 +236,7 @@ const UPSTREAM: &[(&[&str], usize)] = &[
             "--feature-gates=MachinePool=true,AKSResourceHealth=false,EdgeZone=false,ASOAPI=true,APIServerILB=false",
             "--v=0",
         ],
-        5,
+        4,
     ),
     (&["--metrics-addr=127.0.0.1:8080", "--enable-leader-election"], 1),
     // CAPZ's own.
@@ -300,7 +300,11 @@ const UPSTREAM: &[(&[&str], usize)] = &[
 
 #[test]
 fn the_flags_and_gates_of_the_managers_we_replace_are_taken_and_named() {
-    let providers = [slipway_aks::provider::provider(), slipway_k3s::provider()];
+    let providers = [
+        slipway_aks::provider::provider(),
+        slipway_aso::provider::provider(),
+        slipway_k3s::provider(),
+    ];
     let read = |arguments: &[&str]| {
         let all = ["slipway", "manager"]
             .iter()

@@ -4,7 +4,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     slipway::run(
-        vec![slipway_aks::provider::provider(), slipway_k3s::provider()],
+        vec![
+            slipway_aks::provider::provider(),
+            slipway_aso::provider::provider(),
+            slipway_k3s::provider(),
+        ],
         std::env::args_os(),
     )
 }
