@@ -5,7 +5,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use slipway_azure::reconcile::Error;
+use slipway_azure::{reconcile::Error, workload::nodes::Nodes};
 use slipway_capi::{names::annotation, view::MachinePool};
 use slipway_runtime::{Context, Outcome};
 
@@ -15,6 +15,7 @@ use crate::resources;
 pub async fn act(
     action: &Action,
     reconcile: &mut ReconcileContext,
+    nodes: &Nodes,
     context: &Context,
 ) -> Result<Outcome, Error> {
     let observed = &mut reconcile.observed;
@@ -35,6 +36,12 @@ pub async fn act(
             let patch = json!({"spec": {"providerIDList": ids}});
             let stored = context.patch(&observed.pool, &patch).await;
             observed.pool = stored.map_err(Error::api("writing the provider ids of the nodes"))?;
+        }
+        Action::PublishClusterInfo => {
+            let publication = observed.workload.as_ref().and_then(|key| nodes.publication(key));
+            if let Some(publication) = publication {
+                publication.write().await?;
+            }
         }
     }
     Ok(Outcome::Done)

@@ -155,7 +155,7 @@ impl Kind for MachinePools {
         reconcile: &mut Box<ReconcileContext>,
         context: &Context,
     ) -> Result<Outcome, Error> {
-        act::act(action, reconcile, context).await
+        act::act(action, reconcile, &self.nodes, context).await
     }
 
     fn follow_up(reconcile: &Box<ReconcileContext>, progress: &ProgressOf<Self>) -> Plan<Action> {

@@ -9,6 +9,7 @@ use slipway_azure::{
         planning::{Problem, is_stopped},
     },
     workload::{
+        cluster_info::ClusterInfo,
         machines::{self, Machines},
         nodes::Nodes,
     },
@@ -47,6 +48,10 @@ pub struct Observed {
     pub provider_ids: Option<Vec<String>>,
     /// What kept them from being told.
     pub nodes_problem: Option<Problem>,
+    /// Where nodes that are not AKS's own find the API server, in the workload cluster.
+    pub cluster_info: ClusterInfo,
+    /// Under which key the connection to the workload cluster is kept.
+    pub workload: Option<ObjectKey>,
     pub held: Held,
 }
 
@@ -117,6 +122,9 @@ pub async fn observe(
             Ok(ids) => reconcile.observed.provider_ids = ids,
             Err(error) => reconcile.observed.nodes_problem = Some(Problem::of(&error)),
         }
+        let workload = ObjectKey::new(pool.metadata.namespace.as_deref(), &cluster_name);
+        reconcile.observed.cluster_info = sources.nodes.cluster_info(&workload, &subject.key()).await;
+        reconcile.observed.workload = Some(workload);
     }
     Ok(reconcile)
 }

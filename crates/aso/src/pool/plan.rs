@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use slipway_azure::{
     reconcile::planning::{ASK_AGAIN, LAST_SYSTEM_POOL, later},
-    workload::machines::count,
+    workload::{cluster_info::ClusterInfo, machines::count},
 };
 use slipway_capi::frame::Plan;
 
@@ -28,6 +28,8 @@ pub enum Action {
     /// Carry over the count of whoever scales the pool.
     FollowReplicas(i32),
     WriteProviderIds(Vec<String>),
+    /// Write the API server's address and CA into the workload cluster, for nodes that are not AKS's own.
+    PublishClusterInfo,
 }
 
 impl From<resources::Action> for Action {
@@ -53,6 +55,7 @@ impl fmt::Display for Action {
             Self::SetReplicaManager(None) => formatter.write_str("let the MachinePool manage replicas"),
             Self::FollowReplicas(count) => write!(formatter, "follow replicas {count}"),
             Self::WriteProviderIds(ids) => write!(formatter, "write {} provider ids", ids.len()),
+            Self::PublishClusterInfo => formatter.write_str("write ConfigMap kube-public/cluster-info"),
         }
     }
 }
@@ -104,6 +107,17 @@ fn follow(observed: &Observed, plan: &mut Plan<Action>) {
     if let Some(ids) = observed.provider_ids.as_ref().filter(|ids| *ids != known) {
         plan.regardless(Action::WriteProviderIds(ids.clone()), "nodes came or went")
             .changing("spec.providerIDList", known.len(), ids.len());
+    }
+    let why = "nodes that are not AKS's own find the API server and its CA there";
+    match &observed.cluster_info {
+        ClusterInfo::Missing => {
+            plan.regardless(Action::PublishClusterInfo, why);
+        }
+        ClusterInfo::Differs { path, from, to } => {
+            plan.regardless(Action::PublishClusterInfo, why)
+                .changing(*path, from, to);
+        }
+        ClusterInfo::Unknown | ClusterInfo::Good => {}
     }
     if let Some(problem) = &observed.nodes_problem {
         problem.block(plan).group = None;

@@ -105,7 +105,7 @@ fn is_missing(code: &str) -> bool {
 fn unknown(id: &ResourceId, why: Option<&Unknown>, existed: bool, now: Timestamp) -> Waiting {
     match why {
         None | Some(Unknown::Silent) => {
-            let message = format!("Azure has not told yet about {}", id.as_str());
+            let message = format!("Azure has not answered yet about {}", id.as_str());
             Waiting::new(WAITING_FOR_AZURE, message).again(ASK_AGAIN)
         }
         Some(Unknown::Busy { progress, after }) => {
