@@ -12,7 +12,7 @@ use serde_json::json;
 use slipway_agent_api::peers::Scope;
 
 use registry::Registry;
-use site::{Round, Site};
+use site::{Measurement, Site};
 
 #[derive(Parser)]
 pub struct Arguments {
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
         .block_on(measure(&arguments))
 }
 
-async fn round(arguments: &Arguments, scope: Scope) -> Result<Round> {
+async fn round(arguments: &Arguments, scope: Scope) -> Result<Measurement> {
     let registry = Registry::start(arguments.upstream_mbit * 1_000_000 / 8).await?;
     let image = registry.push(arguments.image_mb * 1_000_000).await?;
     let site = Site::start(arguments, &registry).await?;

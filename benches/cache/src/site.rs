@@ -18,7 +18,7 @@ use crate::{Arguments, registry::Registry};
 const JOINING: usize = 4;
 
 /// What one distribution cost.
-pub struct Round {
+pub struct Measurement {
     pub seconds: f64,
     pub upstream_bytes: u64,
     pub peer_bytes: u64,
@@ -83,7 +83,7 @@ impl Site {
         registry: &Registry,
         scope: Scope,
         fan_out: usize,
-    ) -> Result<Round> {
+    ) -> Result<Measurement> {
         let mut candidates: Vec<_> = self
             .hosts
             .iter()
@@ -124,7 +124,7 @@ impl Site {
             have += 1;
             peer_bytes += done.progress.unwrap_or_default().bytes_peers;
         }
-        Ok(Round {
+        Ok(Measurement {
             seconds: began.elapsed().as_secs_f64(),
             upstream_bytes: registry.sent() - before,
             peer_bytes,
