@@ -69,7 +69,7 @@ fn page() -> String {
             "LIST of scale sets and their machines".to_owned(),
             format!(
                 "none where the workload cluster's Nodes are watched; else when a pool's count, version, image or power changed, and every {} for a pool that AKS scales",
-                constant("aks/src/pool/observe.rs", "RELIST_SCALED")
+                constant("azure/src/workload/machines.rs", "RELIST_SCALED")
             ),
         ),
         ("at rest", "PUT, PATCH, POST, DELETE".to_owned(), "none".to_owned()),
