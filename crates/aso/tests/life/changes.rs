@@ -43,19 +43,9 @@ async fn resources_come_in_any_order_and_go_when_they_are_taken_out() {
             .iter()
             .any(|id| id.ends_with("/virtualnetworks/fleet/subnets/nodes"))
     );
-    let azure = world.simulator.azure();
-    let pool = azure
-        .state()
-        .resources
-        .iter()
-        .find(|one| one.id.ends_with("/agentPools/system"));
-    let used = pool.expect("a pool").document["properties"]["vnetSubnetID"].clone();
-    assert!(
-        used.as_str()
-            .expect("a subnet")
-            .ends_with("/virtualNetworks/fleet/subnets/nodes")
-    );
-    drop(azure);
+    let pool = world.document("/agentPools/system");
+    let used = pool["properties"]["vnetSubnetID"].as_str().expect("a subnet");
+    assert!(used.ends_with("/virtualNetworks/fleet/subnets/nodes"));
     world.assert_rests().await;
 
     // Another network beside it, and away again.

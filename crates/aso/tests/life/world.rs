@@ -370,6 +370,13 @@ impl World {
         kit::in_azure(&self.simulator)
     }
 
+    /// What Azure holds of the resource whose id ends so.
+    pub fn document(&self, end: &str) -> Value {
+        let azure = self.simulator.azure();
+        let found = azure.state().resources.iter().find(|one| one.id.ends_with(end));
+        json!(found.expect(end).document)
+    }
+
     pub fn count(&self, method: &str, part: &str) -> usize {
         self.simulator.azure().count(method, part)
     }

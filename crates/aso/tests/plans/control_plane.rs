@@ -118,13 +118,13 @@ fn the_plan_of_a_control_plane() {
         (
             "no local accounts",
             with(&none, &local("fleet-user-kubeconfig"), |observed| {
-                up(observed, &json!({}))
+                up(observed, &json!({}));
             }),
         ),
         (
             "no local accounts, and the kubeconfig of people under the name that Cluster API knows",
             with(&none, &local("fleet-kubeconfig"), |observed| {
-                up(observed, &json!({}))
+                up(observed, &json!({}));
             }),
         ),
         (

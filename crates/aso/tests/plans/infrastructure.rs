@@ -102,7 +102,7 @@ fn the_plan_of_infrastructure() {
         (
             "a resource cannot be read, another is made",
             with(&json!({}), &[misspelt, group()], |observed| {
-                absent(&mut observed.held, GROUP)
+                absent(&mut observed.held, GROUP);
             }),
         ),
         (
@@ -232,7 +232,7 @@ fn the_plan_of_infrastructure() {
         (
             "deleted: it was there before",
             with(&deleted(), &[group()], |observed| {
-                present(&mut observed.held, GROUP, &json!({}))
+                present(&mut observed.held, GROUP, &json!({}));
             }),
         ),
         (

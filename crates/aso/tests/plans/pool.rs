@@ -70,7 +70,7 @@ fn the_plan_of_a_pool() {
         (
             "a new pool",
             with(&none, &json!({"count": 3}), |observed| {
-                absent(&mut observed.held, &id())
+                absent(&mut observed.held, &id());
             }),
         ),
         (
