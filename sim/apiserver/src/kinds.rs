@@ -21,6 +21,8 @@ pub struct Kind {
     pub namespaced: bool,
     /// Whether `/status` is written on its own.
     pub status: bool,
+    /// Whether replicas are read and written at `/scale`, in `spec.replicas` and `status.replicas`.
+    pub scale: bool,
     pub storage_version: String,
     /// Version to OpenAPI schema; null where anything goes.
     pub versions: BTreeMap<String, Arc<Value>>,
@@ -69,6 +71,7 @@ impl Kind {
                     | "persistentvolumeclaims"
                     | "customresourcedefinitions"
             ),
+            scale: false,
             storage_version: version.to_owned(),
             versions: BTreeMap::from([(version.to_owned(), Arc::new(built_in_schema(plural)))]),
             custom: false,
@@ -81,12 +84,13 @@ impl Kind {
     pub fn from_crd(crd: &Value) -> Option<Self> {
         let spec = &crd["spec"];
         let mut versions = BTreeMap::new();
-        let (mut storage_version, mut status) = (String::new(), false);
+        let (mut storage_version, mut status, mut scale) = (String::new(), false, false);
         for version in spec["versions"].as_array()? {
             let name = version["name"].as_str()?.to_owned();
             if version["storage"] == true {
                 name.clone_into(&mut storage_version);
                 status = version["subresources"].get("status").is_some();
+                scale = version["subresources"].get("scale").is_some();
             }
             if version["served"] == true {
                 versions.insert(name, Arc::new(version["schema"]["openAPIV3Schema"].clone()));
@@ -100,6 +104,7 @@ impl Kind {
             resource: resource_of(group, plural),
             namespaced: spec["scope"] == "Namespaced",
             status,
+            scale,
             storage_version,
             versions,
             custom: true,

@@ -16,6 +16,7 @@ mod select;
 mod server;
 mod snapshot;
 mod store;
+mod subresource;
 mod view;
 mod watch;
 mod write;
@@ -319,6 +320,10 @@ impl Apiserver {
     }
 
     async fn write(&self, call: &Call, body: &[u8]) -> Answer<(StatusCode, Value)> {
+        if call.plural == "pods" && call.subresource.as_deref() == Some("eviction") {
+            let done = subresource::evict(&mut self.state.lock(), call, body)?;
+            return Ok((StatusCode::CREATED, done));
+        }
         loop {
             let mut candidate = self.state.lock().prepare(call, body)?;
             let code = if candidate.before.is_none() {
@@ -332,7 +337,11 @@ impl Apiserver {
                 self.admit(call, &mut candidate).await?;
             }
             if let Some(object) = self.state.lock().commit(call, candidate)? {
-                return Ok((code, object));
+                let answer = match call.subresource.as_deref() {
+                    Some("scale") => subresource::scale(&object),
+                    _ => object,
+                };
+                return Ok((code, answer));
             }
         }
     }

@@ -17,6 +17,7 @@ use crate::{
     schema::Schema,
     server::{State, convert},
     store::{Key, key_of},
+    subresource,
 };
 
 /// A write that has been worked out but not stored. `object` is in the request's version.
@@ -47,6 +48,7 @@ impl State {
         match call.subresource.as_deref() {
             None => {}
             Some("status") if kind.status => {}
+            Some("scale") if kind.scale && call.method == Method::PATCH => {}
             Some(_) => return Err(Failure::no_such_path()),
         }
         let body: Value = serde_json::from_slice(body)
@@ -63,6 +65,10 @@ impl State {
             Method::PATCH => {
                 let before = self.existing(call, &kind)?;
                 let shown = convert(&kind, &before, &call.version)?;
+                let body = match call.subresource.as_deref() {
+                    Some("scale") => subresource::of_scale(&body),
+                    _ => body,
+                };
                 let patched = patch(&kind, &call.content_type, shown, body)?;
                 prepare_update(call, kind, before, patched)
             }

@@ -14,9 +14,24 @@ pub fn api(server: &Apiserver, namespace: &str, api_version: &str, kind: &str) -
     Api::namespaced_with(server.client(), namespace, &resource)
 }
 
+/// Kinds without a namespace, of those that tests write.
+const CLUSTER_SCOPED: &[&str] = &[
+    "ClusterAPINodeClass",
+    "Namespace",
+    "Node",
+    "NodeClaim",
+    "NodePool",
+];
+
 /// The API of an object that is shown, or of one that is to be made.
 pub fn api_of(server: &Apiserver, object: &Value) -> Api<DynamicObject> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if CLUSTER_SCOPED.contains(&object["kind"].as_str().unwrap_or_default()) {
+        let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+        return Api::all_with(server.client(), &resource);
+    }
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
     api(
         server,

@@ -1,6 +1,16 @@
 //! Writes through a kube client: versions, generations, finalizers, owners, status, faults.
 
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::{
+    api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams, Preconditions,
+    },
+};
 use serde_json::{Value, json};
 use slipway_apiserver_sim::faults::{Fault, Faults};
 
@@ -205,4 +215,110 @@ async fn a_lost_answer_has_taken_effect_and_a_lost_request_has_not() {
     assert!(seen.get_opt("skiff").await.unwrap().is_some());
     let lines: Vec<String> = faults.log().into_iter().map(|call| call.line).collect();
     assert_eq!(lines, ["CREATE boats default", "CREATE boats default"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_are_written_at_scale_and_by_version() {
+    let server = harbour();
+    server.install(&[fleet_crd()], &[], &[]);
+    let kind = GroupVersionKind::gvk("harbour.slipway.dev", "v1", "Fleet");
+    let fleets: Api<DynamicObject> =
+        Api::namespaced_with(server.client(), "default", &ApiResource::from_gvk(&kind));
+    let fleet = serde_json::from_value(json!({"apiVersion": "harbour.slipway.dev/v1", "kind": "Fleet",
+        "metadata": {"name": "north"}, "spec": {"replicas": 1, "home": "kiel"}}))
+    .unwrap();
+    let made = fleets.create(&PostParams::default(), &fleet).await.unwrap();
+    let scale = |version: &str, replicas: i32| {
+        Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}))
+    };
+    let version = made.metadata.resource_version.unwrap();
+    let scaled = fleets
+        .patch_scale("north", &PatchParams::default(), &scale(&version, 3))
+        .await
+        .unwrap();
+    assert_eq!(scaled.spec.and_then(|spec| spec.replicas), Some(3));
+    let now = fleets.get("north").await.unwrap();
+    assert_eq!(now.data["spec"], json!({"replicas": 3, "home": "kiel"}));
+    assert_eq!(now.metadata.resource_version, scaled.metadata.resource_version);
+    let stale = fleets
+        .patch_scale("north", &PatchParams::default(), &scale(&version, 5))
+        .await;
+    assert!(matches!(stale, Err(kube::Error::Api(status)) if status.code == 409));
+    let boats = boats(&server.client());
+    boats
+        .create(&PostParams::default(), &boat("skiff", &json!({"length": 4})))
+        .await
+        .unwrap();
+    let none = boats
+        .patch_scale("skiff", &PatchParams::default(), &Patch::Merge(json!({})))
+        .await;
+    assert!(none.is_err(), "a kind without the subresource");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_holds_an_eviction_back() {
+    let server = harbour();
+    let pods: Api<Pod> = Api::namespaced(server.client(), "default");
+    for name in ["web-1", "web-2", "job"] {
+        let app = name.split('-').next().unwrap();
+        let pod = serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": app}},
+            "spec": {"containers": [{"name": "main"}]}}))
+        .unwrap();
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+    }
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(server.client(), "default");
+    let budget = serde_json::from_value(json!({"metadata": {"name": "web"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}}))
+    .unwrap();
+    budgets.create(&PostParams::default(), &budget).await.unwrap();
+    let allowed = Patch::Merge(json!({"status": {"disruptionsAllowed": 1, "currentHealthy": 2,
+        "desiredHealthy": 1, "expectedPods": 2}}));
+    budgets
+        .patch_status("web", &PatchParams::default(), &allowed)
+        .await
+        .unwrap();
+    let evict = async |name: &str, uid: Option<&str>| {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name},
+            "deleteOptions": {"preconditions": uid.map(|uid| json!({"uid": uid}))}});
+        let parameters = PostParams::default();
+        let answer: Result<Value, kube::Error> = pods
+            .create_subresource("eviction", name, &parameters, &eviction)
+            .await;
+        match answer {
+            Ok(_) => 201,
+            Err(kube::Error::Api(status)) => status.code,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(
+        evict("job", Some("another")).await,
+        409,
+        "another pod took its name"
+    );
+    assert_eq!(evict("job", None).await, 201);
+    assert_eq!(evict("web-1", None).await, 201);
+    assert_eq!(evict("web-2", None).await, 429);
+    let left: Vec<String> = pods
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter_map(|pod| pod.metadata.name)
+        .collect();
+    assert_eq!(left, ["web-2"]);
+}
+
+fn fleet_crd() -> CustomResourceDefinition {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    serde_json::from_value(json!({
+        "metadata": {"name": "fleets.harbour.slipway.dev"},
+        "spec": {"group": "harbour.slipway.dev", "scope": "Namespaced",
+            "names": {"kind": "Fleet", "plural": "fleets", "singular": "fleet"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}},
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
+                    "statusReplicasPath": ".status.replicas"}}}]},
+    }))
+    .unwrap()
 }
