@@ -1,12 +1,25 @@
-//! Karpenter's API on Cluster API machines. What stands is the API and the pure parts: the controllers that join them are
-//! being built, and nothing of this is in the manager yet (docs/autoscaler.md says which).
+//! Karpenter's API on Cluster API machines: NodePool, NodeClaim and ClusterAPINodeClass, the provisioner that turns pods that
+//! wait into claims, and the accounts that keep claims, Machines and replicas one to one. What is missing: docs/autoscaler.md.
 
 pub mod accounting;
 pub mod api;
 pub mod batch;
+pub mod cluster_api;
+mod error;
+pub mod group;
 pub mod hash;
 pub mod instances;
 pub mod lifecycle;
+pub mod memory;
+pub mod node_claim;
+pub mod node_class;
+pub mod node_pool;
+pub mod options;
+mod provider;
+pub mod provisioner;
 pub mod read;
 pub mod safety;
 pub mod snapshot;
+
+pub use error::Error;
+pub use provider::provider;

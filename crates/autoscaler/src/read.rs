@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
 use kube::ResourceExt;
 use serde_json::Value;
 use slipway_capi::{
@@ -17,8 +17,12 @@ use slipway_packing::{
 
 use crate::{
     accounting,
-    api::names::{annotation, label},
+    api::{
+        NodeClaim,
+        names::{annotation, label},
+    },
     instances::{Infrastructure, LiveNode, Reference, Source},
+    safety,
 };
 
 /// How a MachineDeployment numbers its MachineSets.
@@ -131,6 +135,48 @@ pub fn infrastructure(template: &Value) -> Infrastructure {
             .collect(),
         architecture: text("/status/nodeInfo/architecture"),
         operating_system: text("/status/nodeInfo/operatingSystem"),
+    }
+}
+
+/// A NodeClaim as accounting reads it.
+pub fn claim(claim: &NodeClaim) -> accounting::Claim {
+    let created = claim.metadata.creation_timestamp.as_ref();
+    let mut fact = accounting::Claim::new(
+        claim.metadata.uid.as_deref().unwrap_or_default(),
+        created.map_or(jiff::Timestamp::UNIX_EPOCH, |time| time.0),
+    );
+    let annotations = claim.annotations();
+    fact.name = claim.name_any();
+    fact.state = match (
+        &claim.metadata.deletion_timestamp,
+        annotations.contains_key(annotation::DRAINED),
+    ) {
+        (None, _) => accounting::ClaimState::Live,
+        (Some(_), false) => accounting::ClaimState::Draining,
+        (Some(_), true) => accounting::ClaimState::Leaving,
+    };
+    fact.machine = annotations
+        .get(annotation::MACHINE)
+        .and_then(|named| named.rsplit('/').next())
+        .map(str::to_owned);
+    fact.gave_back = annotations.contains_key(annotation::GAVE_BACK);
+    fact
+}
+
+/// A Lease as safety reads it. One that names no duration lasts as long as Kubernetes' own do.
+pub fn lease(lease: &Lease) -> safety::Lease {
+    const USUAL: u64 = 15;
+    let spec = lease.spec.clone().unwrap_or_default();
+    let seconds = spec
+        .lease_duration_seconds
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .unwrap_or(USUAL);
+    safety::Lease {
+        namespace: lease.namespace().unwrap_or_default(),
+        name: lease.name_any(),
+        holder: spec.holder_identity.unwrap_or_default(),
+        renewed: spec.renew_time.map(|time| time.0),
+        lasts: std::time::Duration::from_secs(seconds),
     }
 }
 

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 pub const IDENTITY_PREFIX: &str = "slipway";
 
 /// The leases by which others say that they scale this cluster.
-const LEASES: [(&str, &str); 2] = [
+pub const LEASES: [(&str, &str); 2] = [
     ("cluster-autoscaler", "Cluster Autoscaler"),
     ("karpenter-leader-election", "Karpenter"),
 ];

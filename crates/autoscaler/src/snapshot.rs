@@ -1,7 +1,7 @@
 //! The cluster as packing sees it, kept up object by object: what a watch brings is converted once, and only if it changed.
 //! Pure: whoever watches puts objects in, and whoever plans takes a snapshot out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use k8s_openapi::api::{apps::v1 as apps, core::v1 as core, policy::v1 as policy, storage::v1 as storage};
 use kube::{Resource, ResourceExt};
@@ -52,6 +52,11 @@ impl<T: Clone> ByVersion<T> {
             self.0.insert(key, (version, convert()?));
         }
         Ok(())
+    }
+
+    /// What is not among these keys is gone.
+    fn retain(&mut self, keys: &HashSet<String>) {
+        self.0.retain(|key, _| keys.contains(key));
     }
 
     /// In the order of their keys, so that the same cluster is always the same snapshot.
@@ -108,7 +113,22 @@ fn version<K: Resource<DynamicType = ()>>(object: &K) -> String {
 }
 
 macro_rules! keeps {
-    ($($put:ident, $remove:ident: $kind:ty => $field:ident;)*) => {$(
+    ($($put:ident, $remove:ident $(, $sync:ident)?: $kind:ty => $field:ident;)*) => {$(
+        $(/// Makes these all there are of their kind. What cannot be converted is left out, and told.
+        pub fn $sync<'a>(&mut self, objects: impl IntoIterator<Item = &'a $kind>) -> Vec<ConvertError> {
+            let (mut keys, mut errors) = (HashSet::new(), Vec::new());
+            for object in objects {
+                match self.$put(object) {
+                    Ok(()) => {
+                        keys.insert(key(object));
+                    }
+                    Err(error) => errors.push(error),
+                }
+            }
+            self.$field.retain(&keys);
+            errors
+        })?
+
         pub fn $put(&mut self, object: &$kind) -> Result<(), ConvertError> {
             self.$field.put(key(object), version(object), || convert(object, |_| {}))
         }
@@ -121,20 +141,20 @@ macro_rules! keeps {
 
 impl Store {
     keeps! {
-        put_pod, remove_pod: core::Pod => pods;
-        put_node, remove_node: core::Node => nodes;
-        put_node_pool, remove_node_pool: api::NodePool => node_pools;
-        put_node_claim, remove_node_claim: api::NodeClaim => node_claims;
-        put_daemon_set, remove_daemon_set: apps::DaemonSet => daemon_sets;
-        put_namespace, remove_namespace: core::Namespace => namespaces;
-        put_service, remove_service: core::Service => services;
+        put_pod, remove_pod, sync_pods: core::Pod => pods;
+        put_node, remove_node, sync_nodes: core::Node => nodes;
+        put_node_pool, remove_node_pool, sync_node_pools: api::NodePool => node_pools;
+        put_node_claim, remove_node_claim, sync_node_claims: api::NodeClaim => node_claims;
+        put_daemon_set, remove_daemon_set, sync_daemon_sets: apps::DaemonSet => daemon_sets;
+        put_namespace, remove_namespace, sync_namespaces: core::Namespace => namespaces;
+        put_service, remove_service, sync_services: core::Service => services;
         put_replica_set, remove_replica_set: apps::ReplicaSet => controllers;
         put_stateful_set, remove_stateful_set: apps::StatefulSet => controllers;
-        put_volume_claim, remove_volume_claim: core::PersistentVolumeClaim => claims;
-        put_volume, remove_volume: core::PersistentVolume => volumes;
-        put_storage_class, remove_storage_class: storage::StorageClass => storage_classes;
-        put_csi_node, remove_csi_node: storage::CSINode => csi_nodes;
-        put_budget, remove_budget: policy::PodDisruptionBudget => budgets;
+        put_volume_claim, remove_volume_claim, sync_volume_claims: core::PersistentVolumeClaim => claims;
+        put_volume, remove_volume, sync_volumes: core::PersistentVolume => volumes;
+        put_storage_class, remove_storage_class, sync_storage_classes: storage::StorageClass => storage_classes;
+        put_csi_node, remove_csi_node, sync_csi_nodes: storage::CSINode => csi_nodes;
+        put_budget, remove_budget, sync_budgets: policy::PodDisruptionBudget => budgets;
     }
 
     /// Its selector is a plain map, where the other controllers have a selector.
@@ -161,6 +181,22 @@ impl Store {
         self.pods
             .values()
             .filter(|pod| pod.is_provisionable() && pod.is_active())
+            .cloned()
+            .collect()
+    }
+
+    /// Pods that will have to go elsewhere, because their node is on its way out.
+    pub fn moving(&self) -> Vec<Pod> {
+        let leaving: BTreeSet<&str> = self
+            .node_claims
+            .values()
+            .filter(|claim| claim.metadata.deletion_timestamp.is_some())
+            .map(|claim| claim.status.node_name.as_str())
+            .filter(|node| !node.is_empty())
+            .collect();
+        self.pods
+            .values()
+            .filter(|pod| leaving.contains(pod.spec.node_name.as_str()) && pod.is_reschedulable())
             .cloned()
             .collect()
     }

@@ -306,7 +306,8 @@ fn scaled(group: &Group, desired: i32, marked: i32, leaving_without: usize) -> i
         .max(group.min_size.min(replicas))
 }
 
-fn waits_for(group: &Group) -> String {
+/// What a claim without a Machine waits for.
+pub fn waits_for(group: &Group) -> String {
     if group.is_paused {
         return format!("{} is paused", group.reference);
     }

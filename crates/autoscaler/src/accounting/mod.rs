@@ -5,5 +5,5 @@ mod account;
 mod bind;
 mod facts;
 
-pub use account::{Account, Action, Planned, account};
+pub use account::{Account, Action, Planned, account, waits_for};
 pub use facts::{Claim, ClaimState, Group, Machine};

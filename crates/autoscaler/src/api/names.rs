@@ -31,11 +31,16 @@ pub mod annotation {
     pub const DELETED_WITH: &str = "karpenter.cluster.x-k8s.io/deleted-with";
     /// On a NodeClaim: replicas have fallen for it.
     pub const GAVE_BACK: &str = "karpenter.cluster.x-k8s.io/replica-given-back";
+    /// On a NodeClaim that is deleted: its node is drained, and its Machine may go.
+    pub const DRAINED: &str = "karpenter.cluster.x-k8s.io/drained";
+    /// On a NodeClaim that is deleted: its Machine is gone and replicas have fallen, so nothing is left of it.
+    pub const SETTLED: &str = "karpenter.cluster.x-k8s.io/settled";
     /// On a NodePool: nothing is created or disrupted for it.
     pub const FROZEN: &str = "karpenter.cluster.x-k8s.io/frozen";
     pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
     pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
     pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+    pub const DO_NOT_DISRUPT: &str = slipway_packing::labels::DO_NOT_DISRUPT;
     pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
 }
 

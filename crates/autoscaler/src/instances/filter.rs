@@ -96,6 +96,22 @@ pub fn admits(
     }
 }
 
+/// The sizes an object's annotations name. Where they cannot be read, it may shrink and not grow.
+pub fn sizes(source: &Source, group: &str) -> (i32, Option<i32>) {
+    let mut reader = Reader {
+        object: &source.reference,
+        annotations: &source.annotations,
+        group,
+        findings: Vec::new(),
+    };
+    let sizes = reader.sizes();
+    if reader.findings.is_empty() {
+        sizes
+    } else {
+        (0, Some(source.replicas))
+    }
+}
+
 fn selects(selector: &LabelSelector, source: &Source) -> bool {
     let value = |key: &str| source.labels.get(key);
     let equal = selector

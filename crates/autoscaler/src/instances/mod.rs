@@ -13,6 +13,6 @@ pub use annotations::{AutoscalingOptions, Finding, FindingReason};
 pub use catalog::{Catalog, Offered, catalog};
 pub use choose::{Choice, Demand, NoChoice, choose};
 pub use describe::{Devices, Settings, Shape, describe};
-pub use filter::{Refused, Scope, admits};
+pub use filter::{Refused, Scope, admits, sizes};
 pub use price::{Price, PriceList, PriceListError};
 pub use source::{Infrastructure, LiveNode, Reference, Source, SourceKind};

@@ -1,0 +1,344 @@
+//! What to do for one NodeClaim: pure. A claim that lives is assigned, followed to its Node, or given up; one that is deleted is
+//! drained, and then waits until its Machine is gone and replicas have fallen.
+
+use std::{fmt, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use slipway_capi::frame::Plan;
+use slipway_packing::time::duration_seconds;
+
+use super::{
+    drain::{self, Drain, Step},
+    observe::{Assignment, Observed, labels_for_node, node_facts},
+};
+use crate::{
+    api::names::{annotation, condition, taint},
+    instances::Reference,
+    lifecycle::{Facts, NodeChange, Progress, progress},
+};
+
+/// Cluster API says that it makes no Machine: nobody waits for one much longer.
+const STUCK_FOR: Duration = Duration::from_secs(30);
+/// On Nodes that are on their way out, for load balancers.
+pub const EXCLUDED_FROM_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// One idempotent call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Notes on the claim which object its Machine comes from, with the labels that its Node will have.
+    Assign {
+        object: Reference,
+    },
+    /// Notes on the claim which Machine stands for it.
+    NameMachine {
+        machine: String,
+    },
+    /// Gives the Node the claim's labels and taints.
+    SyncNode {
+        node: String,
+        change: NodeChange,
+    },
+    /// Deletes the claim. `has_failed`: it came to nothing, so its object is passed over for a while.
+    GiveUp {
+        has_failed: bool,
+    },
+    /// Notes on a deleted claim when its grace period ends.
+    StampDeadline {
+        at: Timestamp,
+    },
+    /// Keeps new pods off the Node.
+    TaintNode {
+        node: String,
+    },
+    Drain(Step),
+    /// Notes on a deleted claim that its Machine may go.
+    LetMachineGo,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Assign { object } => write!(formatter, "assign to {object}"),
+            Self::NameMachine { machine } => write!(formatter, "note Machine {machine}"),
+            Self::SyncNode { node, change } => {
+                let keys = change.labels.len();
+                let (added, removed) = (change.add_taints.len(), change.remove_taints.len());
+                write!(
+                    formatter,
+                    "give Node {node} {keys} labels and {added} taints, and take {removed} taints"
+                )
+            }
+            Self::GiveUp { .. } => formatter.write_str("delete the claim"),
+            Self::StampDeadline { at } => write!(formatter, "note that the grace period ends at {at:.0}"),
+            Self::TaintNode { node } => write!(formatter, "taint Node {node}"),
+            Self::Drain(step) => step.fmt(formatter),
+            Self::LetMachineGo => formatter.write_str("let the Machine go"),
+        }
+    }
+}
+
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
+    let mut plan = Plan::new();
+    if let Some(rival) = observed.rival.as_ref().filter(|rival| rival.until > now) {
+        plan.wait("AnotherAutoscaler", rival.to_string())
+            .until(rival.until);
+        return plan;
+    }
+    if observed.claim.metadata.deletion_timestamp.is_some() {
+        leave(observed, now, &mut plan);
+    } else {
+        live(observed, now, &mut plan);
+    }
+    plan
+}
+
+fn live(observed: &Observed, now: Timestamp, plan: &mut Plan<Action>) {
+    let claim = &observed.claim;
+    if let Some(end) = expires(observed) {
+        if end <= now {
+            plan.then(Action::GiveUp { has_failed: false }, "it has expired")
+                .announced("Expired");
+            return;
+        }
+        let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
+        plan.revisit(left, "it expires");
+    }
+    let progress = progress(&facts(observed, now), now);
+    match &observed.assignment {
+        Assignment::Chosen { shape, why } => {
+            let object = shape.reference.clone();
+            plan.then(Action::Assign { object }, why);
+            return;
+        }
+        Assignment::NoChoice(why) => {
+            plan.then(Action::GiveUp { has_failed: false }, why)
+                .warned("InsufficientCapacityError");
+            return;
+        }
+        Assignment::Gone(object) => {
+            let why = format!("{object} is gone");
+            plan.then(Action::GiveUp { has_failed: false }, why);
+            return;
+        }
+        Assignment::NoClass(why) => {
+            plan.wait("NodeClassNotFound", why);
+        }
+        Assignment::To { .. } | Assignment::Unread => {}
+    }
+    if let Some(machine) = observed
+        .machine
+        .as_ref()
+        .filter(|machine| machine.status.phase == "Failed")
+    {
+        let why = format!("Machine {} has failed", machine.name_any());
+        plan.then(Action::GiveUp { has_failed: true }, why)
+            .warned("InsufficientCapacityError");
+        return;
+    }
+    if let Some(why) = &progress.give_up {
+        plan.then(Action::GiveUp { has_failed: true }, why)
+            .warned("LaunchFailed");
+        return;
+    }
+    if let Some(machine) = &observed.machine {
+        let named = format!(
+            "{}/{}",
+            machine.namespace().unwrap_or_default(),
+            machine.name_any()
+        );
+        if claim.annotations().get(annotation::MACHINE) != Some(&named) {
+            plan.regardless(Action::NameMachine { machine: named }, "it stands for the claim");
+        }
+    }
+    if let Some(node) = progress
+        .node
+        .clone()
+        .filter(|_| progress.change != NodeChange::default())
+    {
+        let change = progress.change.clone();
+        let why = if progress.initialized.holds {
+            "its node is initialized"
+        } else {
+            "its node has joined"
+        };
+        plan.then(Action::SyncNode { node, change }, why);
+    }
+    wait_for(&progress, plan);
+}
+
+/// What a claim on its way waits for; changes of what it waits for bring it back.
+fn wait_for(progress: &Progress, plan: &mut Plan<Action>) {
+    let missing = [&progress.launched, &progress.registered, &progress.initialized]
+        .into_iter()
+        .find(|verdict| !verdict.holds);
+    if let Some(verdict) = missing {
+        let entry = plan.wait(verdict.reason, &verdict.message);
+        if let Some(revisit) = progress.revisit {
+            entry.until(revisit);
+        }
+    }
+}
+
+/// What the lifecycle reads.
+pub fn facts(observed: &Observed, now: Timestamp) -> Facts {
+    let claim = &observed.claim;
+    let mut limits = observed.limits;
+    let mut waits_for = String::new();
+    if let Assignment::To {
+        waits_for: why,
+        stuck,
+        ..
+    } = &observed.assignment
+    {
+        waits_for.clone_from(why);
+        if stuck.is_some() {
+            limits.launch = limits.launch.map(|launch| launch.min(STUCK_FOR));
+        }
+    }
+    if let Assignment::NoClass(why) | Assignment::NoChoice(why) = &observed.assignment {
+        waits_for.clone_from(why);
+    }
+    Facts {
+        created: since(observed, now),
+        labels: labels_for_node(observed),
+        taints: claim.spec.taints.clone(),
+        startup_taints: claim.spec.startup_taints.clone(),
+        requests: claim
+            .spec
+            .resources
+            .as_ref()
+            .map(|resources| resources.requests.clone())
+            .unwrap_or_default(),
+        machine: observed.machine.as_ref().map(|machine| machine.name_any()),
+        waits_for,
+        nodes: observed.nodes.iter().map(|node| node_facts(node)).collect(),
+        deadlines: limits,
+    }
+}
+
+/// Since when the claim has waited for what it lacks. One that lost its Machine to a health check or a rollout begins again.
+fn since(observed: &Observed, now: Timestamp) -> Timestamp {
+    let moment = |time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| {
+        time.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+    };
+    let created = moment(observed.claim.metadata.creation_timestamp.as_ref());
+    if let Some(machine) = &observed.machine {
+        return created.max(moment(machine.metadata.creation_timestamp.as_ref()));
+    }
+    let conditions = observed.claim.status.iter().flat_map(|status| &status.conditions);
+    let launched = conditions
+        .into_iter()
+        .find(|condition| condition.type_ == condition::LAUNCHED);
+    match launched {
+        Some(launched) if launched.status == "True" => now,
+        Some(launched) => created.max(launched.last_transition_time.0),
+        None => created,
+    }
+}
+
+/// When the claim is too old. A frozen NodePool's claims stay.
+fn expires(observed: &Observed) -> Option<Timestamp> {
+    let claim = &observed.claim;
+    let text = claim
+        .spec
+        .expire_after
+        .as_deref()
+        .filter(|text| *text != "Never")?;
+    let lasts = SignedDuration::try_from_secs_f64(duration_seconds(text)?).ok()?;
+    let created = claim.metadata.creation_timestamp.as_ref()?.0;
+    created.checked_add(lasts).ok().filter(|_| !observed.is_frozen)
+}
+
+/// When a deleted claim's pods are gone at the latest: as stamped, or as it will be.
+pub fn deadline(observed: &Observed) -> Option<Timestamp> {
+    let claim = &observed.claim;
+    let stamped = claim
+        .annotations()
+        .get(annotation::TERMINATION_TIMESTAMP)
+        .and_then(|text| text.parse().ok());
+    if stamped.is_some() {
+        return stamped;
+    }
+    let text = claim.spec.termination_grace_period.as_deref()?;
+    let lasts = SignedDuration::try_from_secs_f64(duration_seconds(text)?).ok()?;
+    let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
+    deleted.checked_add(lasts).ok()
+}
+
+/// How far the drain of a deleted claim's node is.
+pub fn drained(observed: &Observed, now: Timestamp) -> Drain {
+    drain::drain(&observed.pods, deadline(observed), now)
+}
+
+fn leave(observed: &Observed, now: Timestamp, plan: &mut Plan<Action>) {
+    let claim = &observed.claim;
+    let has = |key: &str| claim.annotations().contains_key(key);
+    if has(annotation::DRAINED) {
+        return let_go(observed, plan);
+    }
+    let deadline = deadline(observed);
+    if let Some(at) = deadline.filter(|_| !has(annotation::TERMINATION_TIMESTAMP)) {
+        plan.then(Action::StampDeadline { at }, "the claim was deleted");
+    }
+    if let [node] = &observed.nodes[..] {
+        let is_tainted = node_facts(node)
+            .taints
+            .iter()
+            .any(|one| one.key == taint::DISRUPTED);
+        if !is_tainted {
+            let node = node.name_any();
+            plan.then(Action::TaintNode { node }, "the claim was deleted");
+        }
+        let drain = drained(observed, now);
+        for (index, (step, why)) in drain.steps.iter().enumerate() {
+            let action = Action::Drain(step.clone());
+            if index == 0 {
+                plan.then(action, why);
+            } else {
+                plan.beside(action, why);
+            }
+        }
+        if !drain.is_done() {
+            let entry = plan.wait("Draining", drain.message());
+            if let Some(revisit) = drain.revisit {
+                entry.until(revisit);
+            }
+            return;
+        }
+        let is_over = deadline.is_some_and(|deadline| deadline <= now);
+        if !observed.volumes.is_empty() && !is_over {
+            let message = format!("volumes {} are still attached", observed.volumes.join(", "));
+            let entry = plan.wait("AwaitingVolumeDetachment", message);
+            if let Some(deadline) = deadline {
+                entry.until(deadline);
+            }
+            return;
+        }
+        plan.then(Action::LetMachineGo, "its node is drained");
+    } else {
+        plan.then(Action::LetMachineGo, "it has no node to drain");
+    }
+}
+
+/// The Machine goes with the object's account; here it is only waited for.
+fn let_go(observed: &Observed, plan: &mut Plan<Action>) {
+    let claim = &observed.claim;
+    let is_settled = claim.annotations().contains_key(annotation::SETTLED);
+    let was_assigned = claim.annotations().contains_key(annotation::SCALABLE_RESOURCE);
+    match (&observed.machine, &observed.assignment) {
+        _ if is_settled => plan.release_finalizer("its Machine is gone, and replicas have fallen"),
+        (None, _) if !was_assigned => plan.release_finalizer("nothing was ever made for it"),
+        (None, Assignment::Gone(object)) => {
+            plan.release_finalizer(format!("{object} and its Machines are gone"))
+        }
+        (Some(machine), _) => plan.wait(
+            condition::INSTANCE_TERMINATING,
+            format!("Machine {} is on its way out", machine.name_any()),
+        ),
+        (None, _) => plan.wait(
+            condition::INSTANCE_TERMINATING,
+            "its account is not settled yet".to_owned(),
+        ),
+    };
+}

@@ -1,0 +1,157 @@
+//! The registration. The autoscaler ships by Helm and not as a clusterctl provider, so it runs only where it is named:
+//! `--providers=autoscaler`.
+
+use std::sync::Arc;
+
+use slipway_runtime::{Package, PackageKind, Provider, Rule, provider::ConditionType};
+
+use crate::{
+    api::{
+        crd,
+        names::{GROUP, NODE_CLASS_GROUP, condition},
+    },
+    group,
+    memory::Memory,
+    node_claim, node_class, node_pool, options, provisioner,
+};
+
+const PATCH: &[&str] = &["get", "list", "watch", "patch"];
+
+const RBAC: &[Rule] = &[
+    Rule::new(GROUP, &["nodepools"], &["list", "watch", "patch"]),
+    Rule::new(
+        GROUP,
+        &["nodeclaims"],
+        &["create", "delete", "list", "watch", "patch"],
+    ),
+    Rule::new(NODE_CLASS_GROUP, &["clusterapinodeclasses"], &["list", "watch"]),
+    Rule::new(GROUP, &["nodepools/status", "nodeclaims/status"], &["patch"]),
+    Rule::new(NODE_CLASS_GROUP, &["clusterapinodeclasses/status"], &["patch"]),
+    // Machines are bound and marked, and the marked ones deleted; replicas go through the scale subresource alone.
+    Rule::new("cluster.x-k8s.io", &["clusters"], &["list", "watch"]),
+    Rule::new(
+        "cluster.x-k8s.io",
+        &["machinedeployments", "machinesets", "machinepools"],
+        Rule::READ,
+    ),
+    Rule::new(
+        "cluster.x-k8s.io",
+        &[
+            "machinedeployments/scale",
+            "machinesets/scale",
+            "machinepools/scale",
+        ],
+        &["patch"],
+    ),
+    Rule::new(
+        "cluster.x-k8s.io",
+        &["machines"],
+        &["delete", "list", "watch", "patch"],
+    ),
+    // Capacity in the status of machine templates.
+    Rule::new("infrastructure.cluster.x-k8s.io", &["*"], Rule::READ),
+    Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
+    // The cluster as it is planned with, and the drain.
+    Rule::new("", &["nodes"], PATCH),
+    Rule::new("", &["pods"], &["delete", "list", "watch"]),
+    Rule::new("", &["pods/eviction"], &["create"]),
+    Rule::new(
+        "",
+        &[
+            "configmaps",
+            "namespaces",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+        ],
+        &["list", "watch"],
+    ),
+    Rule::new("apps", &["daemonsets"], &["list", "watch"]),
+    Rule::new(
+        "storage.k8s.io",
+        &["csinodes", "storageclasses", "volumeattachments"],
+        &["list", "watch"],
+    ),
+    // Other autoscalers, in whichever namespace they hold their lease.
+    Rule::new("coordination.k8s.io", &["leases"], &["list", "watch"]),
+    Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
+];
+
+/// Everything the autoscaler brings.
+pub fn provider() -> Provider {
+    let memory: Arc<Memory> = Arc::default();
+    let mut package = Package::new(PackageKind::HelmOnly, "autoscaler");
+    package.name_prefix = Some("karpenter");
+    package.crds = crd::crds();
+    package.rbac = RBAC.to_vec();
+    package.controllers = vec![
+        node_class::registration(&memory),
+        node_pool::registration(&memory),
+        node_claim::registration(&memory),
+        provisioner::registration(&memory),
+    ];
+    package.controllers.extend(group::registrations(&memory));
+    package.conditions = conditions();
+    let mut provider = Provider::new("autoscaler");
+    provider.packages = vec![package];
+    provider.flags = options::flags();
+    provider
+}
+
+fn conditions() -> Vec<ConditionType> {
+    let of = |kind: &'static str, found: &[(&'static str, &'static str)]| -> Vec<ConditionType> {
+        found
+            .iter()
+            .map(|&(name, meaning)| ConditionType { kind, name, meaning })
+            .collect()
+    };
+    [
+        of(
+            "NodePool",
+            &[
+                (condition::READY, "its NodeClass is ready"),
+                (condition::VALIDATION_SUCCEEDED, "its spec can be used"),
+                (condition::NODE_CLASS_READY, "its NodeClass is there and ready"),
+                (
+                    condition::NODE_REGISTRATION_HEALTHY,
+                    "its last machines have registered; if not, one at a time is made",
+                ),
+            ],
+        ),
+        of(
+            "NodeClaim",
+            &[
+                (condition::READY, "it is launched, registered and initialized"),
+                (condition::LAUNCHED, "a Machine stands for it"),
+                (condition::REGISTERED, "its Node has joined"),
+                (
+                    condition::INITIALIZED,
+                    "its Node is ready, has what was asked for, and its startup taints are gone",
+                ),
+                (condition::DRAINED, "it is deleted, and its pods have left"),
+                (
+                    condition::VOLUMES_DETACHED,
+                    "it is deleted, and its volumes are detached",
+                ),
+                (
+                    condition::INSTANCE_TERMINATING,
+                    "it is deleted, and its Machine may go",
+                ),
+            ],
+        ),
+        of(
+            "ClusterAPINodeClass",
+            &[
+                (condition::READY, "machines can be had from at least one object"),
+                (
+                    condition::VALIDATION_SUCCEEDED,
+                    "none of its objects is left out for what is written on it",
+                ),
+                (
+                    slipway_capi::names::condition::PAUSED,
+                    "it is paused, and nothing is done for it",
+                ),
+            ],
+        ),
+    ]
+    .concat()
+}

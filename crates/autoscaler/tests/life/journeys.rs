@@ -1,0 +1,148 @@
+//! What users do, under every fault.
+
+use std::time::Duration;
+
+use futures::{FutureExt, future::BoxFuture};
+use serde_json::json;
+use slipway_kit::{
+    journey::{Journey, Standing},
+    objects::of_kind,
+    sweep::World,
+};
+
+use super::cluster::{Life, count, run, until_running};
+
+static RUNNING: Standing<Life> = Standing::after(pods_come);
+
+fn names(prefix: &str, number: usize) -> impl Iterator<Item = String> {
+    let prefix = prefix.to_owned();
+    (0..number).map(move |one| format!("{prefix}-{one}"))
+}
+
+/// Five pods of half a node each need three nodes, from none.
+fn pods_come<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.found(5, "5").await;
+        life.pods(names("web", 5)).await;
+        until_running(world, 5).await;
+        world
+            .until("three nodes", |objects| {
+                let deployments = of_kind(objects, "MachineDeployment");
+                let replicas: i64 = deployments
+                    .filter_map(|one| one["spec"]["replicas"].as_i64())
+                    .sum();
+                replicas == 3 && count(objects, "NodeClaim") == 3 && count(objects, "Node") == 3
+            })
+            .await;
+    }
+    .boxed()
+}
+
+fn pods_and_claims_go<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.delete_all("Pod").await;
+        life.delete_all("NodeClaim").await;
+        world
+            .until("nothing is left", |objects| {
+                ["NodeClaim", "Machine", "Node"]
+                    .iter()
+                    .all(|kind| count(objects, kind) == 0)
+            })
+            .await;
+    }
+    .boxed()
+}
+
+/// The claims are deleted under running pods: these are evicted, and come back as others on other nodes.
+fn claims_go_under_pods<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.delete_all("NodeClaim").await;
+        world
+            .until("the old pods are gone", |objects| {
+                of_kind(objects, "Pod").all(|pod| pod["spec"]["nodeName"].is_null())
+            })
+            .await;
+        life.pods(names("next", 5)).await;
+        until_running(world, 5).await;
+    }
+    .boxed()
+}
+
+/// More pods than the limit has nodes for: the rest waits, and nothing is exceeded.
+fn more_than_the_limit<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.pods(names("more", 9)).await;
+        world
+            .until("five nodes are full", |objects| run(objects, 10))
+            .await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+    }
+    .boxed()
+}
+
+/// The MachineDeployment has less room than the NodePool: claims that find none do not stay.
+fn less_room_than_the_pool<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        let annotations = json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "4"});
+        life.merge(
+            "MachineDeployment",
+            "general",
+            json!({"metadata": {"annotations": annotations}}),
+        )
+        .await;
+        life.pods(names("more", 9)).await;
+        world
+            .until("four nodes are full", |objects| run(objects, 8))
+            .await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+    }
+    .boxed()
+}
+
+#[test]
+fn pods_that_wait_get_nodes() {
+    Journey::<Life>::new("autoscaler: pods come", pods_come).assert_clean();
+}
+
+#[test]
+fn controllers_start_over_a_cluster_that_runs() {
+    Journey::start_over(&RUNNING, "autoscaler: a start over claims").assert_clean();
+}
+
+#[test]
+fn claims_that_go_take_everything_along() {
+    Journey::from(&RUNNING, "autoscaler: to zero", pods_and_claims_go).assert_clean();
+}
+
+#[test]
+fn pods_are_drained_before_their_node_goes() {
+    Journey::from(&RUNNING, "autoscaler: claims go under pods", claims_go_under_pods).assert_clean();
+}
+
+#[test]
+fn limits_hold() {
+    Journey::from(&RUNNING, "autoscaler: more than the limit", more_than_the_limit).assert_clean();
+}
+
+#[test]
+fn sizes_hold() {
+    Journey::from(
+        &RUNNING,
+        "autoscaler: less room than the pool",
+        less_room_than_the_pool,
+    )
+    .assert_clean();
+}
+
+/// The invariants would see it.
+#[test]
+fn the_sweep_is_not_blind() {
+    fn grow<'a>(life: &'a Life, _: &'a World) -> BoxFuture<'a, ()> {
+        async move {
+            life.merge("MachineDeployment", "general", json!({"spec": {"replicas": 9}}))
+                .await;
+        }
+        .boxed()
+    }
+    Journey::from(&RUNNING, "autoscaler: grown past its size", grow).assert_caught("has 9 replicas");
+}

@@ -1,0 +1,6 @@
+//! The controllers on the apiserver simulator, with a Cluster API, hosts and a kube-scheduler that are just enough: pods that wait
+//! get nodes, claims that go take their Machines along, and every fault at every call ends the same.
+
+mod cluster;
+mod journeys;
+mod safety;
