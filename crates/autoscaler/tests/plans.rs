@@ -138,7 +138,7 @@ fn a_claim_that_comes_to_nothing_is_given_up() {
         "1. wait WaitingForMachine until 2026-11-17T12:05:00Z: Cluster API has not made its Machine yet\n"
     );
     observed.machine = Some(Arc::new(machine(|machine| {
-        machine["status"]["phase"] = json!("Failed")
+        machine["status"]["phase"] = json!("Failed");
     })));
     assert_eq!(
         printed(&observed),

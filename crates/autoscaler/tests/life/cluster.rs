@@ -143,7 +143,7 @@ impl Surroundings for Life {
     }
 }
 
-fn created(kind: &str, metadata: Value, spec: Value) -> Value {
+fn created(kind: &str, metadata: &Value, spec: &Value) -> Value {
     json!({"apiVersion": format!("{CORE}/v1beta2"), "kind": kind, "metadata": metadata, "spec": spec})
 }
 
@@ -178,7 +178,7 @@ impl Life {
                 "annotations": {"machinedeployment.clusters.x-k8s.io/revision": "1"}});
             create(
                 &self.server,
-                &created("MachineSet", metadata, json!({"clusterName": "here"})),
+                &created("MachineSet", &metadata, &json!({"clusterName": "here"})),
             )
             .await;
         }
@@ -190,7 +190,7 @@ impl Life {
                 "cluster.x-k8s.io/set-name": set, "machine-template-hash": "1"}, "finalizers": ["machine.cluster.x-k8s.io"]});
             create(
                 &self.server,
-                &created("Machine", metadata, json!({"clusterName": "here"})),
+                &created("Machine", &metadata, &json!({"clusterName": "here"})),
             )
             .await;
         }
@@ -275,7 +275,7 @@ impl Life {
     /// A Cluster, a MachineDeployment with sizes, and a NodePool over it.
     pub async fn found(&self, most: usize, limit: &str) {
         let metadata = json!({"name": "here", "namespace": NAMESPACE});
-        create(&self.server, &created("Cluster", metadata, json!({}))).await;
+        create(&self.server, &created("Cluster", &metadata, &json!({}))).await;
         let metadata = json!({"name": "general", "namespace": NAMESPACE, "annotations": {
             MIN: "0", MAX: most.to_string(),
             "capacity.cluster-autoscaler.kubernetes.io/cpu": CORES.to_string(),
@@ -283,7 +283,7 @@ impl Life {
             "capacity.cluster-autoscaler.kubernetes.io/price": "0.2"}});
         let spec =
             json!({"clusterName": "here", "replicas": 0, "template": {"spec": {"clusterName": "here"}}});
-        create(&self.server, &created("MachineDeployment", metadata, spec)).await;
+        create(&self.server, &created("MachineDeployment", &metadata, &spec)).await;
         create(
             &self.server,
             &json!({"apiVersion": "karpenter.cluster.x-k8s.io/v1alpha1", "kind": "ClusterAPINodeClass",
