@@ -200,7 +200,7 @@ fn what_needs_no_cluster_works_without_one() {
         version["commit"],
         serde_json::json!(option_env!("SLIPWAY_COMMIT"))
     );
-    assert_eq!(version["providers"], serde_json::json!(["aks", "k3s"]));
+    assert_eq!(version["providers"], serde_json::json!(["aks", "aso", "k3s"]));
     let ended = slipway(&["completions", "bash"]);
     assert_eq!(ended.code, Some(0));
     assert!(

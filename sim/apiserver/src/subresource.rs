@@ -64,6 +64,6 @@ pub fn evict(state: &mut State, call: &Call, body: &[u8]) -> Answer<Value> {
 
 fn selects(budget: &Value, pod: &Value) -> bool {
     let labels = &pod["metadata"]["labels"];
-    let wanted = budget["spec"]["selector"]["matchLabels"].as_object();
-    wanted.is_some_and(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)))
+    let selected = budget["spec"]["selector"]["matchLabels"].as_object();
+    selected.is_some_and(|selected| selected.iter().all(|(key, value)| labels.get(key) == Some(value)))
 }

@@ -12,7 +12,7 @@ use slipway_packing::model::Taint;
 use slipway_runtime::{Context, Outcome};
 
 use super::{
-    drain::Step,
+    drain::PodRemoval,
     observe::{Assignment, Observed, read_taint},
     plan::{Action, EXCLUDED_FROM_BALANCERS},
 };
@@ -149,8 +149,8 @@ async fn patch_node(
     Ok(())
 }
 
-async fn drain(step: &Step, context: &Context) -> Result<Outcome, Error> {
-    let (Step::Evict { pod, uid } | Step::Delete { pod, uid, .. }) = step;
+async fn drain(step: &PodRemoval, context: &Context) -> Result<Outcome, Error> {
+    let (PodRemoval::Evict { pod, uid } | PodRemoval::Delete { pod, uid, .. }) = step;
     let Some((namespace, name)) = pod.split_once('/') else {
         return Ok(Outcome::Done);
     };
@@ -164,7 +164,7 @@ async fn drain(step: &Step, context: &Context) -> Result<Outcome, Error> {
         ..DeleteParams::default()
     };
     let answer = match step {
-        Step::Evict { .. } => {
+        PodRemoval::Evict { .. } => {
             // Written out: `Api::evict` sends its options under a name that the apiserver passes over.
             let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
                 "metadata": {"name": name, "namespace": namespace}, "deleteOptions": parameters});
@@ -174,7 +174,7 @@ async fn drain(step: &Step, context: &Context) -> Result<Outcome, Error> {
                 .await;
             answer.map(|_: Value| ())
         }
-        Step::Delete { grace_seconds, .. } => {
+        PodRemoval::Delete { grace_seconds, .. } => {
             parameters.grace_period_seconds = Some(u32::try_from(*grace_seconds).unwrap_or(0));
             api.delete(name, &parameters).await.map(|_| ())
         }

@@ -110,7 +110,7 @@ fn keeps(pod: &Pod) -> Option<Keeps> {
 
 /// One call for one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PodRemoval {
     Evict {
         pod: String,
         uid: String,
@@ -123,7 +123,7 @@ pub enum Step {
     },
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PodRemoval {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Evict { pod, .. } => write!(formatter, "evict Pod {pod}"),
@@ -137,7 +137,7 @@ impl fmt::Display for Step {
 /// What a drain has come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drain {
-    pub steps: Vec<(Step, String)>,
+    pub steps: Vec<(PodRemoval, String)>,
     /// Pods that keep the node, and why.
     pub kept_by: Vec<String>,
     /// Pods that are on their way out.
@@ -188,7 +188,7 @@ pub fn drain(pods: &[PodFacts], deadline: Option<Timestamp>, now: Timestamp) -> 
             .gone_by
             .is_some_and(|gone| deadline.is_some_and(|deadline| gone > deadline));
         if is_late && (pod.gone_by.is_none() || goes_too_late) {
-            let step = Step::Delete {
+            let step = PodRemoval::Delete {
                 pod: pod.key(),
                 uid: pod.uid.clone(),
                 grace_seconds: seconds_left.unwrap_or(0).max(0),
@@ -233,7 +233,7 @@ pub fn drain(pods: &[PodFacts], deadline: Option<Timestamp>, now: Timestamp) -> 
                 ));
             }
             _ => {
-                let step = Step::Evict {
+                let step = PodRemoval::Evict {
                     pod: pod.key(),
                     uid: pod.uid.clone(),
                 };

@@ -9,7 +9,7 @@ use slipway_capi::frame::Plan;
 use slipway_packing::time::duration_seconds;
 
 use super::{
-    drain::{self, Drain, Step},
+    drain::{self, Drain, PodRemoval},
     observe::{Assignment, Observed, labels_for_node, node_facts},
 };
 use crate::{
@@ -51,7 +51,7 @@ pub enum Action {
     TaintNode {
         node: String,
     },
-    Drain(Step),
+    Drain(PodRemoval),
     /// Notes on a deleted claim that its Machine may go.
     LetMachineGo,
 }
@@ -167,7 +167,7 @@ fn live(observed: &Observed, now: Timestamp, plan: &mut Plan<Action>) {
     wait_for(&progress, plan);
 }
 
-/// What a claim on its way waits for; changes of what it waits for bring it back.
+/// What a claim on its way waits for; changes of what it waits for enqueue it.
 fn wait_for(progress: &Progress, plan: &mut Plan<Action>) {
     let missing = [&progress.launched, &progress.registered, &progress.initialized]
         .into_iter()
