@@ -31,6 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ".slipway.agent.v1.RunBootstrap",
             ".slipway.agent.v1.JoinRequest",
             ".slipway.agent.v1.CommandResult",
+            ".slipway.agent.v1.Output",
         ])
         .compile_fds(files)?;
     Ok(())

@@ -1,6 +1,7 @@
 //! The chores of the project, as `cargo xtask <chore>`.
 
 mod bench;
+mod debian;
 mod manifests;
 mod package;
 mod parts;

@@ -44,7 +44,11 @@ struct Count {
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let started = Instant::now();
-    let programs = build(arguments)?;
+    // While the tests are built: both mostly wait for different things.
+    let programs = std::thread::scope(|scope| {
+        scope.spawn(crate::debian::install);
+        build(arguments)
+    })?;
     println!(
         "built {} test programs in {:.0} s",
         programs.len(),

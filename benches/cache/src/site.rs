@@ -9,7 +9,7 @@ use slipway_agent_api::{
     peers::{Candidate, Scope, choose},
     proto::{Ensure, ImageReference, Operation, OperationState, StartRequest, start_request::Verb},
 };
-use slipway_hosts_sim::{AgentProcess, Fleet, NodeImage};
+use slipway_hosts_sim::{AgentProcess, Fleet, NodeImage, Reach};
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{Arguments, registry::Registry};
@@ -64,7 +64,14 @@ impl Site {
             let (fleet, installed, service) = (fleet.clone(), installed.clone(), service.clone());
             let program = arguments.agent.clone();
             joining.spawn_blocking(move || -> Result<Member> {
-                let agent = AgentProcess::join(&program, &fleet, &name(number), &installed, &service)?;
+                let agent = AgentProcess::join(
+                    &program,
+                    &fleet,
+                    &name(number),
+                    &installed,
+                    Reach::Direct,
+                    &service,
+                )?;
                 let client = agent.operator(&fleet)?;
                 Ok(Member { agent, client })
             });

@@ -78,6 +78,29 @@ impl fmt::Debug for HostClient {
     }
 }
 
+/// How far a watch has come: it goes on there after a reconnect.
+#[derive(Debug, Default)]
+struct Seen {
+    sequence: Option<u64>,
+    /// Bytes of output.
+    output: u64,
+}
+
+impl Seen {
+    /// Whether there is anything in it that was not seen; then it is seen now.
+    fn is_new(&mut self, operation: &Operation) -> bool {
+        if self.sequence.is_some_and(|seen| operation.sequence <= seen) {
+            return false;
+        }
+        self.sequence = Some(operation.sequence);
+        if let Some(output) = &operation.output {
+            // An operation that is run again after a restart of the agent speaks from its beginning.
+            self.output = output.offset + output.data.len() as u64;
+        }
+        true
+    }
+}
+
 /// Whether an operation has come to its end. An interrupted one has: it goes on only when it is ordered again.
 pub fn has_ended(operation: &Operation) -> bool {
     matches!(
@@ -201,8 +224,8 @@ impl HostClient {
         )
     }
 
-    /// The operation as it stands and with every change until it has ended, whatever the link does meanwhile. Ends with
-    /// an error only when the host says that asking again is no use.
+    /// The operation as it stands and with every change until it has ended, whatever the link does meanwhile. What its
+    /// programs say comes with it, each byte once. Ends with an error only when the host says that asking again is no use.
     pub fn watch(&self, id: &str) -> impl Stream<Item = Result<Operation, Problem>> + Send + Unpin + use<> {
         let (sender, mut receiver) = mpsc::channel(16);
         let (client, id) = (self.clone(), id.to_owned());
@@ -217,10 +240,10 @@ impl HostClient {
     }
 
     async fn follow(&self, id: &str, to: &mpsc::Sender<Result<Operation, Problem>>) {
-        let mut last: Option<Operation> = None;
+        let mut seen = Seen::default();
         let mut wait = BACKOFF.0;
         loop {
-            let problem = match self.follow_once(id, to, &mut last, &mut wait).await {
+            let problem = match self.follow_once(id, to, &mut seen, &mut wait).await {
                 Ok(()) => return,
                 Err(problem) => problem,
             };
@@ -240,11 +263,12 @@ impl HostClient {
         &self,
         id: &str,
         to: &mpsc::Sender<Result<Operation, Problem>>,
-        last: &mut Option<Operation>,
+        seen: &mut Seen,
         wait: &mut Duration,
     ) -> Result<(), Problem> {
         let request = WatchOperationRequest {
             operation_id: id.to_owned(),
+            output_from: seen.output,
         };
         let from_status = |status: Status| Problem::from_status(&status);
         let mut stream = self
@@ -256,18 +280,14 @@ impl HostClient {
             .into_inner();
         while let Some(operation) = stream.message().await.map_err(from_status)? {
             *wait = BACKOFF.0;
+            let ended = has_ended(&operation);
             // After a reconnect the host begins with what was seen already.
-            if last
-                .as_ref()
-                .is_some_and(|last| operation.sequence <= last.sequence)
-            {
-                if has_ended(&operation) {
+            if !seen.is_new(&operation) {
+                if ended {
                     return Ok(());
                 }
                 continue;
             }
-            let ended = has_ended(&operation);
-            *last = Some(operation.clone());
             if to.send(Ok(operation)).await.is_err() || ended {
                 return Ok(());
             }

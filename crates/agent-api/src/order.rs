@@ -9,7 +9,10 @@ use slipway_slots::Digest;
 use crate::{
     identity::check_name,
     problem::{Class, Problem},
-    proto::{Delivery, StartRequest, TagPolicy, kubernetes_step::Step, start_request::Verb},
+    proto::{
+        Delivery, Ensure, KubernetesStep, PeerHost, Prepare, RegistryCredentials, RunCommand, StartRequest,
+        TagPolicy, kubernetes_step::Step, start_request::Verb,
+    },
 };
 
 /// The most that bootstrap data may have.
@@ -141,9 +144,16 @@ impl Order {
             std::mem::take(&mut request.generation),
             request.host.clone(),
         );
-        if let Some(Verb::Ensure(ensure)) = &mut request.verb {
-            ensure.credentials = None;
-            ensure.peers.clear();
+        match &mut request.verb {
+            Some(Verb::Ensure(ensure)) => {
+                ensure.credentials = None;
+                ensure.peers.clear();
+            }
+            Some(Verb::Prepare(prepare)) => {
+                prepare.credentials = None;
+                prepare.peers.clear();
+            }
+            _ => {}
         }
         Ok(Self {
             id,
@@ -156,6 +166,15 @@ impl Order {
 
     pub fn nature(&self) -> Nature {
         nature(&self.verb)
+    }
+
+    /// Whether it came with credentials: they are on no disk, so such an order is sent again after a restart.
+    pub fn has_credentials(&self) -> bool {
+        match &self.verb {
+            Verb::Ensure(ensure) => ensure.credentials.is_some(),
+            Verb::Prepare(prepare) => prepare.credentials.is_some(),
+            _ => false,
+        }
     }
 }
 
@@ -189,49 +208,7 @@ pub fn nature(verb: &Verb) -> Nature {
 
 fn check_verb(verb: &Verb, host: &str) -> Result<(), Problem> {
     match verb {
-        Verb::Ensure(ensure) => {
-            let Some(image) = &ensure.image else {
-                return Err(wrong("ensure.image", "is missing"));
-            };
-            check_text("ensure.image.reference", &image.reference, 512)?;
-            if image.reference.is_empty() || image.reference.contains(char::is_whitespace) {
-                return Err(wrong(
-                    "ensure.image.reference",
-                    "must name a registry and a repository",
-                ));
-            }
-            let policy = TagPolicy::try_from(image.tag_policy).unwrap_or(TagPolicy::DigestOnly);
-            if !image.digest.is_empty() || policy == TagPolicy::DigestOnly {
-                check_digest("ensure.image.digest", &image.digest)?;
-            }
-            check_text("ensure.pin_owner", &ensure.pin_owner, 253)?;
-            if ensure.delivery != 0 && ensure.pin_owner.is_empty() {
-                return Err(wrong(
-                    "ensure.pin_owner",
-                    "is missing: an image stays delivered as long as it is pinned",
-                ));
-            }
-            if Delivery::try_from(ensure.delivery).is_err() {
-                return Err(wrong(
-                    "ensure.delivery",
-                    "is of a later version than this agent's: update the agent",
-                ));
-            }
-            if let Some(credentials) = &ensure.credentials
-                && credentials.username.len() + credentials.password.len() > 16 << 10
-            {
-                return Err(wrong("ensure.credentials", "must be at most 16 KiB"));
-            }
-            if ensure.peers.len() > 64 {
-                return Err(wrong("ensure.peers", "must be at most 64"));
-            }
-            for peer in &ensure.peers {
-                check_name(&peer.host)
-                    .map_err(|error| wrong("ensure.peers.host", &format!("is wrong: {error}")))?;
-                check_text("ensure.peers.address", &peer.address, 300)?;
-            }
-            Ok(())
-        }
+        Verb::Ensure(ensure) => check_ensure(ensure),
         Verb::Pin(pin) => {
             check_digest("pin.digest", &pin.digest)?;
             check_owner("pin.owner", &pin.owner)
@@ -252,10 +229,7 @@ fn check_verb(verb: &Verb, host: &str) -> Result<(), Problem> {
             check_id("import.name", &import.name)?;
             check_digests("import.digests", &import.digests)
         }
-        Verb::Prepare(prepare) => {
-            check_id("prepare.upgrade", &prepare.upgrade)?;
-            check_digest("prepare.digest", &prepare.digest)
-        }
+        Verb::Prepare(prepare) => check_prepare(prepare),
         Verb::Arm(arm) => {
             check_id("arm.upgrade", &arm.upgrade)?;
             if arm.tries > 7 {
@@ -265,67 +239,145 @@ fn check_verb(verb: &Verb, host: &str) -> Result<(), Problem> {
         }
         Verb::Confirm(confirm) => check_id("confirm.upgrade", &confirm.upgrade),
         Verb::Rollback(rollback) => check_text("rollback.reason", &rollback.reason, 512),
-        Verb::RunCommand(run) => {
-            let texts = run.argv.iter().chain(
-                run.environment
-                    .iter()
-                    .flat_map(|variable| [&variable.name, &variable.value]),
-            );
-            let (mut bytes, mut nul) = (0, false);
-            for text in texts {
-                bytes += text.len() + 1;
-                nul |= text.contains('\0');
-            }
-            if run.argv.first().is_none_or(String::is_empty) {
-                return Err(wrong("run_command.argv", "must begin with a program"));
-            }
-            if nul || bytes > MAX_ARGUMENTS {
-                return Err(wrong(
-                    "run_command.argv and environment",
-                    "must be at most 128 KiB without NUL bytes",
-                ));
-            }
-            let bad_name = |name: &str| name.is_empty() || name.contains('=');
-            if run.environment.iter().any(|variable| bad_name(&variable.name)) {
-                return Err(wrong(
-                    "run_command.environment",
-                    "must have names without an equals sign",
-                ));
-            }
-            check_seconds("run_command.time_limit_seconds", run.time_limit_seconds)
-        }
+        Verb::RunCommand(run) => check_command(run),
         Verb::RunBootstrap(run) => {
             if run.data.is_empty() || run.data.len() > MAX_BOOTSTRAP {
                 return Err(wrong("run_bootstrap.data", "must be from 1 byte to 1 MiB"));
             }
             check_seconds("run_bootstrap.time_limit_seconds", run.time_limit_seconds)
         }
-        Verb::KubernetesStep(step) => match &step.step {
-            Some(Step::KubeadmUpgrade(upgrade))
-                if upgrade.apply_version.is_empty() || is_kubernetes_version(&upgrade.apply_version) =>
-            {
-                Ok(())
-            }
-            Some(Step::KubeadmUpgrade(_)) => Err(wrong(
-                "kubernetes_step.apply_version",
-                "must be a version such as v1.36.2, or empty",
-            )),
-            Some(Step::ServiceRestart(restart))
-                if ["k3s", "k3s-agent", "kubelet"].contains(&restart.service.as_str()) =>
-            {
-                Ok(())
-            }
-            Some(Step::ServiceRestart(_)) => Err(wrong(
-                "kubernetes_step.service",
-                "must be k3s, k3s-agent or kubelet",
-            )),
-            None => Err(wrong("kubernetes_step.step", "is missing")),
-        },
+        Verb::KubernetesStep(step) => check_kubernetes_step(step),
         Verb::Wipe(wipe) if wipe.confirm_host == host => Ok(()),
         Verb::Wipe(_) => Err(wrong("wipe.confirm_host", "must be the host's name")),
         Verb::HoldAddress(hold) => check_address(&hold.address, &hold.interface),
         Verb::ReleaseAddress(release) => check_address(&release.address, &release.interface),
         Verb::Reboot(reboot) => check_text("reboot.reason", &reboot.reason, 512),
+    }
+}
+
+fn check_ensure(ensure: &Ensure) -> Result<(), Problem> {
+    let Some(image) = &ensure.image else {
+        return Err(wrong("ensure.image", "is missing"));
+    };
+    check_reference("ensure.image.reference", &image.reference)?;
+    let policy = TagPolicy::try_from(image.tag_policy).unwrap_or(TagPolicy::DigestOnly);
+    if !image.digest.is_empty() || policy == TagPolicy::DigestOnly {
+        check_digest("ensure.image.digest", &image.digest)?;
+    }
+    check_text("ensure.pin_owner", &ensure.pin_owner, 253)?;
+    if ensure.delivery != 0 && ensure.pin_owner.is_empty() {
+        return Err(wrong(
+            "ensure.pin_owner",
+            "is missing: an image stays delivered as long as it is pinned",
+        ));
+    }
+    if Delivery::try_from(ensure.delivery).is_err() {
+        return Err(wrong(
+            "ensure.delivery",
+            "is of a later version than this agent's: update the agent",
+        ));
+    }
+    check_credentials("ensure.credentials", ensure.credentials.as_ref())?;
+    check_peers("ensure.peers", &ensure.peers)
+}
+
+fn check_prepare(prepare: &Prepare) -> Result<(), Problem> {
+    check_id("prepare.upgrade", &prepare.upgrade)?;
+    check_digest("prepare.digest", &prepare.digest)?;
+    if prepare.reference.is_empty() {
+        if prepare.credentials.is_some() || !prepare.peers.is_empty() {
+            return Err(wrong(
+                "prepare.reference",
+                "is missing: without it the image is had from the cache alone",
+            ));
+        }
+        return Ok(());
+    }
+    check_reference("prepare.reference", &prepare.reference)?;
+    check_credentials("prepare.credentials", prepare.credentials.as_ref())?;
+    check_peers("prepare.peers", &prepare.peers)
+}
+
+fn check_reference(field: &str, reference: &str) -> Result<(), Problem> {
+    check_text(field, reference, 512)?;
+    if reference.is_empty() || reference.contains(char::is_whitespace) {
+        return Err(wrong(field, "must name a registry and a repository"));
+    }
+    Ok(())
+}
+
+fn check_credentials(field: &str, credentials: Option<&RegistryCredentials>) -> Result<(), Problem> {
+    match credentials {
+        Some(credentials) if credentials.username.len() + credentials.password.len() > 16 << 10 => {
+            Err(wrong(field, "must be at most 16 KiB"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_peers(field: &str, peers: &[PeerHost]) -> Result<(), Problem> {
+    if peers.len() > 64 {
+        return Err(wrong(field, "must be at most 64"));
+    }
+    for peer in peers {
+        check_name(&peer.host)
+            .map_err(|error| wrong(&format!("{field}.host"), &format!("is wrong: {error}")))?;
+        check_text(&format!("{field}.address"), &peer.address, 300)?;
+    }
+    Ok(())
+}
+
+fn check_command(run: &RunCommand) -> Result<(), Problem> {
+    let texts = run.argv.iter().chain(
+        run.environment
+            .iter()
+            .flat_map(|variable| [&variable.name, &variable.value]),
+    );
+    let (mut bytes, mut nul) = (0, false);
+    for text in texts {
+        bytes += text.len() + 1;
+        nul |= text.contains('\0');
+    }
+    if run.argv.first().is_none_or(String::is_empty) {
+        return Err(wrong("run_command.argv", "must begin with a program"));
+    }
+    if nul || bytes > MAX_ARGUMENTS {
+        return Err(wrong(
+            "run_command.argv and environment",
+            "must be at most 128 KiB without NUL bytes",
+        ));
+    }
+    let bad_name = |name: &str| name.is_empty() || name.contains('=');
+    if run.environment.iter().any(|variable| bad_name(&variable.name)) {
+        return Err(wrong(
+            "run_command.environment",
+            "must have names without an equals sign",
+        ));
+    }
+    check_seconds("run_command.time_limit_seconds", run.time_limit_seconds)
+}
+
+fn check_kubernetes_step(step: &KubernetesStep) -> Result<(), Problem> {
+    match &step.step {
+        Some(Step::KubeadmUpgrade(upgrade))
+            if upgrade.apply_version.is_empty() || is_kubernetes_version(&upgrade.apply_version) =>
+        {
+            Ok(())
+        }
+        Some(Step::KubeadmUpgrade(_)) => Err(wrong(
+            "kubernetes_step.apply_version",
+            "must be a version such as v1.36.2, or empty",
+        )),
+        Some(Step::ServiceRestart(restart))
+            if ["k3s", "k3s-agent", "kubelet"].contains(&restart.service.as_str()) =>
+        {
+            Ok(())
+        }
+        Some(Step::ServiceRestart(_)) => Err(wrong(
+            "kubernetes_step.service",
+            "must be k3s, k3s-agent or kubelet",
+        )),
+        None => Err(wrong("kubernetes_step.step", "is missing")),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::proto::{CommandResult, EnvironmentVariable, JoinRequest, RegistryCredentials, RunBootstrap};
+use crate::proto::{
+    CommandResult, EnvironmentVariable, JoinRequest, Output, RegistryCredentials, RunBootstrap,
+};
 
 impl fmt::Debug for RegistryCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,5 +38,11 @@ impl fmt::Debug for CommandResult {
             self.outcome,
             self.output.len()
         )
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Output({} bytes from {})", self.data.len(), self.offset)
     }
 }

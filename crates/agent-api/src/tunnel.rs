@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use http::{Request, Response};
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tonic::body::Body;
 
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct Switchboard {
     hosts: Arc<Mutex<Hosts>>,
+    changes: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Default)]
@@ -41,6 +42,11 @@ impl Switchboard {
     /// The connected hosts.
     pub fn hosts(&self) -> Vec<String> {
         self.hosts.lock().connected.keys().cloned().collect()
+    }
+
+    /// Changes whenever a host connects or is gone: whoever waits for one looks again then.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     pub fn channel(&self, host: &str) -> Result<Channel, ConnectError> {
@@ -66,6 +72,7 @@ impl Switchboard {
             number
         };
         tracing::info!(host, "the host is connected");
+        self.changes.send_modify(|changes| *changes += 1);
         let _gone = Gone {
             board: self,
             host,
@@ -91,7 +98,9 @@ impl Drop for Gone<'_> {
             .is_some_and(|(number, _)| *number == self.number)
         {
             hosts.connected.remove(self.host);
+            drop(hosts);
             tracing::info!(host = self.host, "the host is no longer connected");
+            self.board.changes.send_modify(|changes| *changes += 1);
         }
     }
 }

@@ -53,6 +53,15 @@ fn verbs() -> Vec<Verb> {
         Verb::Prepare(proto::Prepare {
             upgrade: id.clone(),
             digest,
+            reference: "registry.example/os:1".into(),
+            credentials: Some(proto::RegistryCredentials {
+                username: "user".into(),
+                password: "canary-registry".into(),
+            }),
+            peers: vec![proto::PeerHost {
+                host: "box-2".into(),
+                address: "192.0.2.2:7443".into(),
+            }],
         }),
         Verb::Arm(proto::Arm {
             upgrade: id.clone(),
@@ -159,6 +168,21 @@ fn an_order_is_the_same_for_every_leader_and_another_when_its_contents_differ() 
         digest(base.clone())
     );
     assert_ne!(changed(|ensure| ensure.verify = true), digest(base));
+    // So it is with what else is had from registries and hosts.
+    let prepare = |change: fn(&mut proto::Prepare)| {
+        let mut verb = verbs().remove(6);
+        if let Verb::Prepare(prepare) = &mut verb {
+            change(prepare);
+        }
+        digest(request(verb))
+    };
+    let same = prepare(|_| {});
+    assert_eq!(prepare(|prepare| prepare.credentials = None), same);
+    assert_eq!(prepare(|prepare| prepare.peers.clear()), same);
+    assert_ne!(
+        prepare(|prepare| prepare.reference = "elsewhere.example/os:1".into()),
+        same
+    );
 }
 
 #[test]
@@ -216,6 +240,12 @@ fn what_would_do_harm_is_refused() {
             ..ensure
         })
     };
+    // Who is to be asked is only said where an image may be had elsewhere than in the cache.
+    let Verb::Prepare(mut prepare) = verbs().remove(6) else {
+        panic!("the seventh is prepare")
+    };
+    prepare.reference.clear();
+    refused(Verb::Prepare(prepare), "prepare.reference");
     refused(delivered(1, ""), "as long as it is pinned");
     refused(delivered(99, "somebody"), "update the agent");
     refused(
@@ -248,31 +278,66 @@ fn no_message_shows_its_secrets() {
         output: b"canary".to_vec(),
         ..Default::default()
     };
-    for shown in [format!("{join:?}"), format!("{result:?}")] {
+    let output = proto::Output {
+        data: b"canary".to_vec(),
+        ..Default::default()
+    };
+    for shown in [format!("{join:?}"), format!("{result:?}"), format!("{output:?}")] {
         // Bytes are printed as numbers.
         assert!(!shown.contains("canary") && !shown.contains("99, 97"), "{shown}");
     }
 }
 
-fn decode_everything(bytes: &[u8]) {
+/// Decodes bytes as each message; the messages' names.
+macro_rules! decode_as {
+    ($bytes:expr, $($message:ident)*) => {{
+        let mut names = Vec::new();
+        $(
+            if let Ok(message) = proto::$message::decode($bytes) {
+                // Whatever was understood can be shown and written again.
+                let _ = format!("{message:?}");
+                let again = proto::$message::decode(message.encode_to_vec().as_slice()).unwrap();
+                assert_eq!(again.encode_to_vec(), message.encode_to_vec());
+            }
+            names.push(stringify!($message));
+        )*
+        names
+    }};
+}
+
+fn decode_everything(bytes: &[u8]) -> Vec<&'static str> {
     let _ = proto::StartRequest::decode(bytes).map(Order::check);
-    let _ = proto::CancelOperationRequest::decode(bytes);
-    let _ = proto::GetOperationRequest::decode(bytes);
-    let _ = proto::WatchOperationRequest::decode(bytes);
-    let _ = proto::WaitForImageRequest::decode(bytes);
-    let _ = proto::LocateRequest::decode(bytes);
-    let _ = proto::ReadRequest::decode(bytes);
-    let _ = proto::Piece::decode(bytes);
-    let _ = proto::Operation::decode(bytes);
-    let _ = proto::Host::decode(bytes);
-    let _ = proto::ListImagesResponse::decode(bytes);
-    let _ = proto::JoinRequest::decode(bytes);
     let _ = proto::Credentials::decode(bytes).map(|credentials| {
         slipway_agent_api::enrol::NewKey::generate()
             .unwrap()
             .complete(credentials, "box-1")
             .unwrap_err()
     });
+    decode_as!(
+        bytes,
+        StartRequest ImageReference RegistryCredentials Ensure PeerHost Pin
+        Unpin Evict Export Import Prepare Arm
+        Confirm Rollback EnvironmentVariable RunCommand RunBootstrap KubernetesStep
+        KubeadmUpgrade ServiceRestart Wipe HoldAddress ReleaseAddress Reboot
+        Operation Output Progress Problem CommandResult CancelOperationRequest
+        GetOperationRequest WatchOperationRequest ListOperationsRequest ListOperationsResponse GetHostRequest Host
+        Maintenance Hardware Disk Slot CacheUse ListImagesRequest
+        ListImagesResponse Image ImageUser WaitForImageRequest WaitForImageResponse LocateRequest
+        LocateResponse BlobSize ReadRequest Piece JoinRequest RenewRequest
+        Credentials
+    )
+}
+
+#[test]
+fn every_message_of_the_protocol_is_among_those_that_are_fuzzed() {
+    let mut in_protocol: Vec<_> = include_str!("../proto/agent.proto")
+        .lines()
+        .filter_map(|line| line.strip_prefix("message ")?.split_whitespace().next())
+        .collect();
+    let mut fuzzed = decode_everything(&[]);
+    in_protocol.sort_unstable();
+    fuzzed.sort_unstable();
+    assert_eq!(fuzzed, in_protocol);
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -15,39 +15,37 @@ use slipway_agent_api::{
     enrol::{NewKey, renew},
     tls::Callers,
 };
+use tokio::sync::watch;
 
 use crate::support::{FLEET, Fleet, Host, Running, host, operator};
 
 /// Calls as fast as it can, each over a connection of its own; every failure is counted.
-fn load(host: &Host, fleet: &Fleet) -> (Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicBool>, Running) {
-    let (calls, failures, stop) = (
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let counted = (calls.clone(), failures.clone(), stop.clone());
+fn load(host: &Host, fleet: &Fleet) -> (watch::Receiver<usize>, Arc<AtomicUsize>, Running) {
+    let (calls, counted) = watch::channel(0);
+    let failures = Arc::new(AtomicUsize::new(0));
+    let failed = failures.clone();
     let (address, name, tls) = (host.address.clone(), host.name.clone(), fleet.tls(&operator()));
     let task = tokio::spawn(async move {
-        while !stop.load(Ordering::Relaxed) {
+        loop {
             let way = Direct {
                 address: address.clone(),
                 tls: tls.clone(),
             };
             if let Err(problem) = HostClient::new(&name, Arc::new(way)).inventory().await {
                 eprintln!("{problem}");
-                failures.fetch_add(1, Ordering::Relaxed);
+                failed.fetch_add(1, Ordering::Relaxed);
             }
-            calls.fetch_add(1, Ordering::Relaxed);
+            calls.send_modify(|calls| *calls += 1);
         }
     });
-    (counted.0, counted.1, counted.2, Running(task))
+    (counted, failures, Running(task))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_is_renewed_under_load_without_a_failed_call() {
     let fleet = Fleet::new().await;
     let box_1 = fleet.host("box-1").await;
-    let (calls, failures, stop, _task) = load(&box_1, &fleet);
+    let (mut calls, failures, task) = load(&box_1, &fleet);
     let mut seen = Vec::new();
     for _ in 0..20 {
         let key = NewKey::generate().unwrap();
@@ -55,14 +53,12 @@ async fn a_certificate_is_renewed_under_load_without_a_failed_call() {
         assert!(!seen.contains(&material.chain[0]), "the certificate is a new one");
         seen.push(material.chain[0].clone());
         box_1.tls.replace(&material).unwrap();
-        let before = calls.load(Ordering::Relaxed);
-        while calls.load(Ordering::Relaxed) < before + 2 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let before = *calls.borrow();
+        calls.wait_for(|calls| *calls >= before + 2).await.unwrap();
     }
-    stop.store(true, Ordering::Relaxed);
+    drop(task);
     assert_eq!(failures.load(Ordering::Relaxed), 0);
-    assert!(calls.load(Ordering::Relaxed) >= 40);
+    assert!(*calls.borrow() >= 40);
 }
 
 /// Both CAs are believed while one takes the other's place; then the old one no longer is.

@@ -163,6 +163,7 @@ impl Fleet {
 #[derive(Clone)]
 pub struct Script {
     pub operation: Arc<watch::Sender<Operation>>,
+    pub said: Arc<Mutex<Vec<u8>>>,
     pub starts: Arc<AtomicUsize>,
     pub watches: Arc<AtomicUsize>,
 }
@@ -177,9 +178,16 @@ impl Script {
         };
         Self {
             operation: Arc::new(watch::Sender::new(operation)),
+            said: Arc::default(),
             starts: Arc::default(),
             watches: Arc::default(),
         }
+    }
+
+    /// What a program of the operation says.
+    pub fn say(&self, text: &str) {
+        self.said.lock().extend_from_slice(text.as_bytes());
+        self.advance(OperationState::Running);
     }
 
     pub fn advance(&self, state: OperationState) {
@@ -233,19 +241,28 @@ impl Agent for Script {
 
     async fn watch_operation(
         &self,
-        _: Request<proto::WatchOperationRequest>,
+        request: Request<proto::WatchOperationRequest>,
     ) -> Answer<Self::WatchOperationStream> {
         self.watches.fetch_add(1, Ordering::Relaxed);
         let receiver = self.operation.subscribe();
+        let (said, from) = (self.said.clone(), request.into_inner().output_from as usize);
         let stream = futures::stream::unfold(
-            (receiver, true, false),
-            |(mut receiver, first, ended)| async move {
-                if ended || (!first && receiver.changed().await.is_err()) {
-                    return None;
+            (receiver, from, true, false),
+            move |(mut receiver, from, first, ended)| {
+                let said = said.clone();
+                async move {
+                    if ended || (!first && receiver.changed().await.is_err()) {
+                        return None;
+                    }
+                    let mut operation = receiver.borrow_and_update().clone();
+                    let ended = has_ended(&operation);
+                    let said = said.lock();
+                    operation.output = (from < said.len()).then(|| proto::Output {
+                        offset: from as u64,
+                        data: said[from..].to_vec(),
+                    });
+                    Some((Ok(operation), (receiver, said.len(), false, ended)))
                 }
-                let operation = receiver.borrow_and_update().clone();
-                let ended = has_ended(&operation);
-                Some((Ok(operation), (receiver, false, ended)))
             },
         );
         Ok(Response::new(Box::pin(stream)))

@@ -1,12 +1,12 @@
 //! Hosts that nobody can reach: they connect, and are called over their own connection, also from other replicas.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures::StreamExt;
 use slipway_agent_api::{
     Class,
     client::{HostClient, ThroughReplica},
-    proto::OperationState,
+    proto::{OperationState, WatchOperationRequest, agent_client::AgentClient},
     serve::Router,
     tunnel::{Switchboard, connect_tunnel, serve_manager},
 };
@@ -21,20 +21,12 @@ async fn behind_nat(fleet: &Fleet, name: &str, script: &Script) -> Running {
         fleet.tls(&host(name)),
         Arc::new(router(script)),
     );
+    let mut changes = fleet.board.changes();
     let task = tokio::spawn(async move {
-        loop {
-            let _ = connect_tunnel(&address, FLEET, &tls, router.clone()).await;
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let _ = connect_tunnel(&address, FLEET, &tls, router).await;
     });
-    connected(&fleet.board, name, true).await;
+    changes.changed().await.unwrap();
     Running(task)
-}
-
-async fn connected(board: &Switchboard, name: &str, there: bool) {
-    while board.hosts().iter().any(|host| host == name) != there {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test]
@@ -102,18 +94,18 @@ async fn a_host_that_connects_again_replaces_itself() {
     new.advance(OperationState::Running);
     let _new_tunnel = behind_nat(&fleet, "box-1", &new).await;
     // A client made now asks the board, and gets the newer connection.
-    loop {
-        let client = HostClient::new("box-1", Arc::new(fleet.board.clone()));
-        if client.operation("op-1").await.unwrap().sequence == 2 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    // The end of the old connection takes nothing off the board.
+    let client = HostClient::new("box-1", Arc::new(fleet.board.clone()));
+    assert_eq!(client.operation("op-1").await.unwrap().sequence, 2);
+    // The end of the old connection, which a watch over it tells, takes nothing off the board.
+    let origin = first.origin();
+    let mut watch = AgentClient::with_origin(first, origin)
+        .watch_operation(WatchOperationRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().sequence, 1);
     drop(old_tunnel);
-    while !first.is_closed() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert!(watch.message().await.is_err());
     assert_eq!(fleet.board.hosts(), ["box-1"]);
 }
 

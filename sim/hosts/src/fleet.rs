@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use slipway_agent::cache::Waits;
 use slipway_agent_api::authority::Authority;
 use slipway_agent_api::client::{Direct, HostClient};
 use slipway_agent_api::enrol::EnrolmentService;
@@ -179,8 +180,18 @@ impl Fleet {
 
     /// Waits until a host behind NAT is connected.
     pub async fn connected(&self, host: &SimulatedHost) {
-        while host.address().is_none() && self.board.channel(&host.name).is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        if host.address().is_none() {
+            self.has_connected(&host.name).await;
+        }
+    }
+
+    /// Waits until the manager has a connection of this host.
+    pub async fn has_connected(&self, name: &str) {
+        let mut changes = self.board.changes();
+        while self.board.channel(name).is_err() {
+            if changes.changed().await.is_err() {
+                return;
+            }
         }
     }
 }
@@ -194,6 +205,10 @@ impl Options {
             installed,
             registries: slipway_agent::cache::RegistrySettings::default(),
             serving: slipway_agent::service::Serving::default(),
+            waits: Waits {
+                backoff: (Duration::from_millis(20), Duration::from_secs(1)),
+                ..Waits::default()
+            },
             steps: Arc::new(slipway_agent::engine::Unhindered),
             failpoints: Arc::new(slipway_agent::engine::Unhindered),
         }

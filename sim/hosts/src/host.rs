@@ -29,6 +29,9 @@ use tokio::task::JoinSet;
 use crate::image::{NodeImage, key_ring};
 use crate::machine::{Feels, Power, SimulatedMachine};
 
+/// Before a host behind NAT connects again.
+const CONNECT_AGAIN: Duration = Duration::from_millis(50);
+
 /// How a host is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -47,6 +50,8 @@ pub struct Options {
     pub installed: Arc<NodeImage>,
     pub registries: RegistrySettings,
     pub serving: Serving,
+    /// How long to wait for whom.
+    pub waits: Waits,
     /// Told of every step of the agent, for whoever cuts it short there.
     pub steps: Arc<dyn Steps>,
     pub failpoints: Arc<dyn Failpoints>,
@@ -82,8 +87,9 @@ impl SimulatedHost {
     ) -> io::Result<Arc<Self>> {
         let folder = folder.join(name);
         fs::create_dir_all(folder.join("exchange"))?;
-        fs::write(folder.join("a.img"), options.installed.slot())?;
-        fs::write(folder.join("b.img"), vec![0; crate::image::SLOT_SIZE])?;
+        let installed = options.installed.slot();
+        fs::write(folder.join("b.img"), vec![0; installed.len()])?;
+        fs::write(folder.join("a.img"), installed)?;
         fs::write(folder.join("store"), vec![0; Records::SIZE as usize])?;
         Stored::new(Records { offset: 0 }, Device::open(&folder.join("store"))?)
             .install(&BootState::installed(Slot::A))
@@ -226,25 +232,12 @@ impl SimulatedHost {
             .map_err(io::Error::other)?
             .ok_or_else(|| io::Error::other(format!("{} has not joined", self.name)))?;
         let tls = CurrentTls::new(&material, Callers::WithCertificate).map_err(io::Error::other)?;
-        let quota = self.options.quota;
-        let settings = Settings {
-            limits: Limits {
-                quota,
-                high: quota / 10 * 9,
-                low: quota / 10 * 7,
-            },
-            margin: 0,
-            default_ttl: None,
-            waits: Waits {
-                backoff: (Duration::from_millis(20), Duration::from_secs(1)),
-                ..Waits::default()
-            },
-            architecture: "amd64".to_owned(),
-            keys: Some(key_ring()),
-            now: jiff::Timestamp::now,
-        };
-        let cache = Cache::open(&self.folder.join("cache"), settings, self.options.steps.clone())
-            .map_err(io::Error::other)?;
+        let cache = Cache::open(
+            &self.folder.join("cache"),
+            self.cache_settings(),
+            self.options.steps.clone(),
+        )
+        .map_err(io::Error::other)?;
         let (alive, gone) = oneshot::channel();
         let slots = Slots::start(self.engine(booted, alive)?, cache.clone());
         let host = Host::open(Parts {
@@ -272,30 +265,7 @@ impl SimulatedHost {
             steps: self.options.steps.clone(),
         })?;
         let mut tasks = JoinSet::new();
-        match self.options.reach {
-            Reach::Direct => {
-                let kept = self.address();
-                let listener = TcpListener::bind(kept.as_deref().unwrap_or("127.0.0.1:0")).await?;
-                *self.address.lock() = Some(listener.local_addr()?.to_string());
-                tasks.spawn(serve(listener, tls.clone(), host.router()));
-            }
-            Reach::Tunnel => {
-                let (manager, fleet, tls, router) = (
-                    self.manager.clone(),
-                    self.fleet.clone(),
-                    tls.clone(),
-                    Arc::new(host.router()),
-                );
-                tasks.spawn(async move {
-                    loop {
-                        if let Err(error) = connect_tunnel(&manager, &fleet, &tls, router.clone()).await {
-                            tracing::debug!("{error}");
-                        }
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                });
-            }
-        }
+        self.reach(&mut tasks, &tls, &host).await?;
         tasks.spawn(enrol::keep_renewed(
             state,
             self.manager.clone(),
@@ -316,6 +286,57 @@ impl SimulatedHost {
             host,
             engine: gone,
         })
+    }
+
+    fn cache_settings(&self) -> Settings {
+        let quota = self.options.quota;
+        Settings {
+            limits: Limits {
+                quota,
+                high: quota / 10 * 9,
+                low: quota / 10 * 7,
+            },
+            margin: 0,
+            default_ttl: None,
+            waits: self.options.waits,
+            architecture: "amd64".to_owned(),
+            keys: Some(key_ring()),
+            now: jiff::Timestamp::now,
+        }
+    }
+
+    /// Listens, or connects to the manager again and again.
+    async fn reach(
+        &self,
+        tasks: &mut JoinSet<()>,
+        tls: &Arc<CurrentTls>,
+        host: &Arc<Host>,
+    ) -> io::Result<()> {
+        match self.options.reach {
+            Reach::Direct => {
+                let kept = self.address();
+                let listener = TcpListener::bind(kept.as_deref().unwrap_or("127.0.0.1:0")).await?;
+                *self.address.lock() = Some(listener.local_addr()?.to_string());
+                tasks.spawn(serve(listener, tls.clone(), host.router()));
+            }
+            Reach::Tunnel => {
+                let (manager, fleet, tls, router) = (
+                    self.manager.clone(),
+                    self.fleet.clone(),
+                    tls.clone(),
+                    Arc::new(host.router()),
+                );
+                tasks.spawn(async move {
+                    loop {
+                        if let Err(error) = connect_tunnel(&manager, &fleet, &tls, router.clone()).await {
+                            tracing::debug!("{error}");
+                        }
+                        tokio::time::sleep(CONNECT_AGAIN).await;
+                    }
+                });
+            }
+        }
+        Ok(())
     }
 
     /// kill -9 of the agent, and its service manager starts it again. The machine runs on.

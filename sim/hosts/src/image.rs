@@ -9,8 +9,8 @@ use slipway_agent::image::build_partition;
 use slipway_slots::Digest;
 use slipway_slots::manifest::{KeyRing, KeyRingFile, LABEL_SIZE, Manifest, SignedManifest, encode_label};
 
-/// Partitions of simulated slots.
-pub const SLOT_SIZE: usize = 16 * 4096 + LABEL_SIZE;
+/// Partitions of simulated slots, at least.
+const SLOT_SIZE: usize = 16 * 4096 + LABEL_SIZE;
 
 /// Images of simulated hosts do not expire.
 const NEVER: &str = "2200-01-01T00:00:00Z";
@@ -51,12 +51,17 @@ impl NodeImage {
                 .try_into()
                 .unwrap_or_default(),
         );
-        let raw: Vec<u8> = (0..16 * 4096)
+        let contents = (0..SLOT_SIZE - LABEL_SIZE)
             .map(|_| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 (state >> 24) as u8
             })
             .collect();
+        Self::with_contents(version, epoch, contents)
+    }
+
+    /// Of these bytes, in whole blocks. Slots of hosts are as large as the image that is installed on them.
+    pub fn with_contents(version: &str, epoch: u64, raw: Vec<u8>) -> std::io::Result<Self> {
         let folder = tempfile::tempdir()?;
         let partition = build_partition("root", &mut raw.as_slice(), raw.len() as u64, folder.path())?;
         let manifest = Manifest {
@@ -126,6 +131,11 @@ impl NodeImage {
         })
     }
 
+    /// Its blobs and, as the last of them, the manifest: what a registry has of it.
+    pub fn blobs(&self) -> &[(Digest, Vec<u8>)] {
+        &self.files
+    }
+
     /// Writes it as an OCI layout: what `import` takes.
     pub fn write_layout(&self, to: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(to.join("blobs/sha256"))?;
@@ -137,10 +147,15 @@ impl NodeImage {
         std::fs::write(to.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)
     }
 
+    /// The bytes of a slot that holds it.
+    pub fn size(&self) -> u64 {
+        self.raw.len() as u64
+    }
+
     /// A partition that holds it.
     pub(crate) fn slot(&self) -> Vec<u8> {
         let mut slot = self.raw.clone();
-        slot.resize(SLOT_SIZE - LABEL_SIZE, 0);
+        slot.resize(slot.len().max(SLOT_SIZE - LABEL_SIZE), 0);
         slot.extend_from_slice(&encode_label(&self.signed).expect("a small manifest fits into a label"));
         slot
     }

@@ -12,3 +12,8 @@ pub use host::{Options, Reach, SimulatedHost};
 pub use image::{NodeImage, signing_key};
 pub use machine::{Faults, OnProgram, SimulatedMachine};
 pub use process::AgentProcess;
+
+/// The page's code, compiled and run with the documents.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/agent-api.md")]
+pub struct AgentApiPage;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use slipway_agent::command::{Command, Outcome};
 use slipway_agent::engine::{HealthCheck, Rebooter};
-use slipway_agent::service::machine::{Machine, Ran};
+use slipway_agent::service::machine::{Heard, Machine, Ran};
 use slipway_agent_api::proto::{Disk, Hardware};
 use slipway_slots::machine::Health;
 use tokio::sync::{Notify, oneshot};
@@ -87,11 +87,16 @@ impl SimulatedMachine {
 
 #[async_trait]
 impl Machine for SimulatedMachine {
-    async fn run(&self, command: &Command) -> Ran {
+    async fn run_heard(&self, command: &Command, heard: Heard<'_>) -> Ran {
         let argv = command.argv.clone();
         self.ran.lock().push(argv.clone());
         let name = argv.first().cloned().unwrap_or_default();
         self.tell(&format!("{name} starts"));
+        // Its arguments are what it says, at once.
+        let mut output = format!("{}\n", argv.join(" ")).into_bytes();
+        let truncated = output.len() > command.output_limit;
+        output.truncate(command.output_limit);
+        heard(&output);
         let (code, takes) = self
             .faults
             .lock()
@@ -113,9 +118,6 @@ impl Machine for SimulatedMachine {
             Outcome::Exited { code }
         };
         self.tell(&format!("{name} ended"));
-        let mut output = format!("{}\n", argv.join(" ")).into_bytes();
-        let truncated = output.len() > command.output_limit;
-        output.truncate(command.output_limit);
         Ran {
             outcome,
             output,

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use slipway_agent::boot_store::{BootStore, Device, Stored};
 use slipway_agent_api::Identity;
-use slipway_agent_api::client::{Direct, HostClient};
+use slipway_agent_api::client::{Direct, HostClient, Way};
 use slipway_slots::Slot;
 use slipway_slots::boot::{BootState, Records};
 use slipway_slots::manifest::KeyRingFile;
 
-use crate::image::{NodeImage, SLOT_SIZE, signing_key};
-use crate::{FLEET, Fleet};
+use crate::image::{NodeImage, signing_key};
+use crate::{FLEET, Fleet, Reach};
 
 /// A process that ends with this value.
 pub struct AgentProcess {
@@ -22,6 +22,7 @@ pub struct AgentProcess {
     name: String,
     folder: PathBuf,
     child: Option<Child>,
+    reach: Reach,
     address: String,
 }
 
@@ -33,19 +34,21 @@ impl Drop for AgentProcess {
 
 impl AgentProcess {
     /// A host in a folder of the fleet whose slot A holds `installed`. `service` is what stands in the configuration's
-    /// `service` beside manager and address, as lines of YAML. It has joined and serves.
+    /// `service` beside manager and address, as lines of YAML. It has joined and serves, or connects to the manager.
     pub fn join(
         program: &Path,
         fleet: &Fleet,
         name: &str,
         installed: &NodeImage,
+        reach: Reach,
         service: &str,
     ) -> io::Result<Self> {
         let folder = fleet.folder().join(name);
         fs::create_dir_all(folder.join("state/exchange"))?;
         let at = |name: &str| folder.join(name);
-        fs::write(at("a.img"), installed.slot())?;
-        fs::write(at("b.img"), vec![0; SLOT_SIZE])?;
+        let slot = installed.slot();
+        fs::write(at("b.img"), vec![0; slot.len()])?;
+        fs::write(at("a.img"), slot)?;
         fs::write(at("store"), vec![0; Records::SIZE as usize])?;
         Stored::new(Records { offset: 0 }, Device::open(&at("store"))?)
             .install(&BootState::installed(Slot::A))
@@ -57,11 +60,18 @@ impl AgentProcess {
         };
         fs::write(at("keys.json"), serde_json::to_vec(&ring)?)?;
         let shown = |name: &str| at(name).display().to_string();
-        let service = format!("  {}\n", service.trim().replace('\n', "\n  "));
+        let listen = match reach {
+            Reach::Direct => "listen: 127.0.0.1:0\n",
+            Reach::Tunnel => "",
+        };
+        let service = format!(
+            "  {}\n",
+            format!("{listen}{service}").trim().replace('\n', "\n  ")
+        );
         let config = format!(
             "compatible: simulated\nstateDirectory: {}\nkeyRing: {}\nbooted: A\nrebootCommand: ['true']\n\
              bootStore:\n  records:\n    device: {}\nslots:\n  A: [{{name: root, device: {}}}]\n  B: [{{name: root, device: {}}}]\n\
-             service:\n  manager: {}\n  listen: 127.0.0.1:0\n{service}",
+             service:\n  manager: {}\n{service}",
             shown("state"),
             shown("keys.json"),
             shown("store"),
@@ -76,6 +86,7 @@ impl AgentProcess {
             name: name.to_owned(),
             folder,
             child: None,
+            reach,
             address: String::new(),
         };
         agent.enrol()?;
@@ -113,6 +124,10 @@ impl AgentProcess {
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()?;
+        if self.reach == Reach::Tunnel {
+            self.child = Some(child);
+            return Ok(());
+        }
         let mut line = String::new();
         if let Some(output) = child.stdout.take() {
             BufReader::new(output).read_line(&mut line)?;
@@ -138,7 +153,7 @@ impl AgentProcess {
         }
     }
 
-    /// Where it listens now.
+    /// Where it listens now; empty for a host that connects to the manager.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -157,11 +172,15 @@ impl AgentProcess {
 
     /// Somebody's way to the host as it listens now.
     pub fn client(&self, fleet: &Fleet, identity: &Identity) -> io::Result<HostClient> {
-        let way = Direct {
-            address: self.address.clone(),
-            tls: fleet.tls(identity)?,
+        let way: Arc<dyn Way> = match self.reach {
+            Reach::Direct => Arc::new(Direct {
+                address: self.address.clone(),
+                tls: fleet.tls(identity)?,
+            }),
+            // Only the manager speaks over it, whoever asks here.
+            Reach::Tunnel => Arc::new(fleet.board.clone()),
         };
-        Ok(HostClient::new(&self.name, Arc::new(way)))
+        Ok(HostClient::new(&self.name, way))
     }
 
     pub fn operator(&self, fleet: &Fleet) -> io::Result<HostClient> {

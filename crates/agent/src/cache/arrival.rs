@@ -121,6 +121,8 @@ impl Cache {
         };
         loop {
             if let Some(result) = arrival.result.borrow_and_update().clone() {
+                // The last bytes and the end may have come together.
+                report(*arrival.progress.borrow_and_update());
                 return result;
             }
             tokio::select! {
@@ -211,7 +213,7 @@ impl Cache {
     }
 
     /// The manifests that lead to the image for this host, outermost first.
-    async fn read_manifests(
+    pub(super) async fn read_manifests(
         &self,
         digest: Digest,
         sources: &[Arc<dyn BlobSource>],

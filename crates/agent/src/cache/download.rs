@@ -1,14 +1,12 @@
 //! One blob, from whoever has it: goes on where it was cut, leaves those who are slow or lie, and ends with bytes that have
 //! the right digest or with every reason why not.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::io;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use futures::StreamExt;
 use slipway_slots::Digest;
 use slipway_slots::manifest::Blob;
 use tokio::sync::watch;
@@ -16,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::source::{BlobSource, SourceError};
 use super::store::{Finished, Partial, Store};
+use super::turns::{self, Stopped, Turns, is_slow, patience};
 use super::{CacheError, Suspects};
 
 /// Bytes are written in pieces of about this size.
@@ -102,16 +101,6 @@ impl Meter {
     }
 }
 
-/// Why a source stopped giving.
-enum Stopped {
-    /// It may go on.
-    Cut(String),
-    Throttled(Option<Duration>),
-    /// It will not.
-    Never(String),
-    Disk(io::Error),
-}
-
 /// Runs file work where it does not hold up the network.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
@@ -149,15 +138,12 @@ impl Download<'_> {
         let mut partial = self.open(blob).await?;
         allocated(blob.size - partial.length());
         self.meter.begin(partial.length());
-        let mut order: VecDeque<usize> = (0..self.sources.len())
-            .filter(|at| !self.suspects.contains(&self.sources[*at].name(), &blob.digest))
-            .collect();
-        let mut reasons: Vec<String> = Vec::new();
+        let trusted = (0..self.sources.len())
+            .filter(|at| !self.suspects.contains(&self.sources[*at].name(), &blob.digest));
+        let mut turns = Turns::new(self.sources, &self.waits, blob.digest, trusted);
         let mut wrote: BTreeSet<usize> = BTreeSet::new();
         // After bytes of several were wrong together, one alone is asked for all of them.
         let mut alone = false;
-        let mut wait = self.waits.backoff.0;
-        let mut progress = Instant::now();
         loop {
             // A bundle may have brought it while we waited.
             if self.store.blob_size(&blob.digest) == Some(blob.size) {
@@ -175,11 +161,8 @@ impl Download<'_> {
                     Finished::Named => return Ok(()),
                     Finished::Mismatch { inherited } => {
                         if let (0, 1, Some(liar)) = (inherited, wrote.len(), wrote.first().copied()) {
-                            let name = self.sources[liar].name();
-                            tracing::warn!(source = name, blob = %blob.digest, "it sent other bytes and is not asked again");
-                            self.suspects.add(&name, blob.digest);
-                            reasons.push(format!("{name} sent other bytes"));
-                            order.retain(|at| *at != liar);
+                            self.suspect(liar, &blob.digest);
+                            turns.leave(liar, "sent other bytes");
                         }
                         alone = true;
                         wrote.clear();
@@ -188,16 +171,7 @@ impl Download<'_> {
                     }
                 }
             }
-            let Some(current) = order.front().copied() else {
-                return Err(CacheError::NoSource {
-                    what: blob.digest.to_string(),
-                    reasons: if reasons.is_empty() {
-                        "there is none, or all of them sent other bytes before".to_owned()
-                    } else {
-                        reasons.join("; ")
-                    },
-                });
-            };
+            let current = turns.current()?;
             if alone && !wrote.is_empty() && !wrote.contains(&current) {
                 partial
                     .restart()
@@ -205,54 +179,25 @@ impl Download<'_> {
                 self.meter.start_over();
                 wrote.clear();
             }
-            let source = &self.sources[current];
             let before = partial.length();
-            let others = order.len() > 1;
-            let (stopped, back) = self.pull(source, partial, &blob, others).await;
+            let (stopped, back) = self
+                .pull(&self.sources[current], partial, &blob, turns.has_others())
+                .await;
             partial = back;
             if partial.length() != before {
                 wrote.insert(current);
-                progress = Instant::now();
-                wait = self.waits.backoff.0;
+                turns.came();
             }
-            let pause = match stopped {
-                Ok(()) => continue,
-                Err(Stopped::Disk(error)) => return Err(CacheError::disk("writing a download", &error)),
-                Err(Stopped::Never(reason)) => {
-                    reasons.push(format!("{} {reason}", source.name()));
-                    order.pop_front();
-                    continue;
-                }
-                Err(Stopped::Cut(reason)) if source.is_peer() => {
-                    reasons.push(format!("{} {reason}", source.name()));
-                    order.pop_front();
-                    continue;
-                }
-                Err(Stopped::Cut(reason)) => {
-                    tracing::debug!(source = source.name(), "{reason}");
-                    if progress.elapsed() + wait > self.waits.give_up {
-                        return Err(CacheError::NoSource {
-                            what: blob.digest.to_string(),
-                            reasons: format!("{} {reason}", source.name()),
-                        });
-                    }
-                    order.rotate_left(1);
-                    wait
-                }
-                Err(Stopped::Throttled(told)) => {
-                    if progress.elapsed() > self.waits.give_up {
-                        return Err(CacheError::NoSource {
-                            what: blob.digest.to_string(),
-                            reasons: format!("{} asks to wait", source.name()),
-                        });
-                    }
-                    order.rotate_left(1);
-                    told.unwrap_or(wait)
-                }
-            };
-            sleep(pause).await;
-            wait = (wait * 2).min(self.waits.backoff.1);
+            if let Err(stopped) = stopped {
+                sleep(turns.stopped(stopped)?).await;
+            }
         }
+    }
+
+    fn suspect(&self, liar: usize, blob: &Digest) {
+        let name = self.sources[liar].name();
+        tracing::warn!(source = name, %blob, "it sent other bytes and is not asked again");
+        self.suspects.add(&name, *blob);
     }
 
     /// Takes what one source gives. The partial comes back whatever happens.
@@ -263,18 +208,9 @@ impl Download<'_> {
         blob: &Blob,
         others: bool,
     ) -> (Result<(), Stopped>, Partial) {
-        let stall = if source.is_peer() {
-            self.waits.peer_stall
-        } else {
-            self.waits.stall
-        };
-        let opened = timeout(stall, source.open(blob, partial.length())).await;
-        let mut opened = match opened {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(SourceError::Throttled(wait))) => return (Err(Stopped::Throttled(wait)), partial),
-            Ok(Err(SourceError::Failed(reason))) => return (Err(Stopped::Cut(reason)), partial),
-            Ok(Err(error)) => return (Err(Stopped::Never(error.to_string())), partial),
-            Err(_) => return (Err(Stopped::Cut("does not answer".to_owned())), partial),
+        let mut opened = match turns::open(source, blob, partial.length(), blob.size, &self.waits).await {
+            Ok(opened) => opened,
+            Err(stopped) => return (Err(stopped), partial),
         };
         if opened.at != partial.length() {
             if opened.at != 0 {
@@ -291,15 +227,12 @@ impl Download<'_> {
         let (began, first) = (Instant::now(), partial.length());
         let mut buffer = BytesMut::new();
         loop {
-            let next = timeout(stall, opened.stream.next()).await;
-            let ended = match next {
-                Ok(Some(Ok(piece))) => {
+            let ended = match turns::next(&mut opened, patience(source, &self.waits)).await {
+                Ok(piece) => {
                     buffer.extend_from_slice(&piece);
                     None
                 }
-                Ok(Some(Err(reason))) => Some(Stopped::Cut(format!("broke off: {reason}"))),
-                Ok(None) => Some(Stopped::Cut("ended before all was there".to_owned())),
-                Err(_) => Some(Stopped::Cut(format!("sent nothing for {} s", stall.as_secs()))),
+                Err(stopped) => Some(stopped),
             };
             if buffer.len() >= PIECE || (ended.is_some() && !buffer.is_empty()) {
                 let bytes = buffer.split().freeze();
@@ -326,13 +259,8 @@ impl Download<'_> {
                 Some(stopped) => return (Err(stopped), partial),
                 None => {}
             }
-            let seconds = began.elapsed().as_secs();
             let came = partial.length().saturating_sub(first) + buffer.len() as u64;
-            if source.is_peer()
-                && others
-                && seconds >= self.waits.peer_stall.as_secs().max(1)
-                && came / seconds < self.waits.peer_rate
-            {
+            if others && is_slow(source, &self.waits, began, came) {
                 return (Err(Stopped::Cut("is slow".to_owned())), partial);
             }
         }
@@ -357,12 +285,7 @@ pub async fn manifest(
                 reasons.push(format!("{name} sent other bytes before"));
                 continue;
             }
-            let stall = if source.is_peer() {
-                waits.peer_stall
-            } else {
-                waits.stall
-            };
-            match timeout(stall, source.manifest(digest)).await {
+            match timeout(patience(source, waits), source.manifest(digest)).await {
                 Ok(Ok(bytes)) if Digest::of(&bytes) == *digest => return Ok(bytes),
                 Ok(Ok(_)) => {
                     suspects.add(&name, *digest);

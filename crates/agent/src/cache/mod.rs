@@ -12,9 +12,12 @@ mod keep;
 mod manifest;
 mod peer;
 mod registry;
+mod remote;
+mod shared_chunks;
 mod source;
 mod step;
 mod store;
+mod turns;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -42,6 +45,7 @@ pub use index::{Eviction, ImageRecord, Index, Kept, Kind, Limits, Need, NoRoom};
 pub use manifest::{ManifestProblem, architecture};
 pub use peer::PeerSource;
 pub use registry::{Registry, RegistrySettings};
+pub use remote::{Remote, RemoteCounts, RemoteImage};
 pub use source::{BlobSource, Opened, SourceError};
 pub use step::{Step, Steps};
 pub use store::{copy_file, replace_file, sync_directory};
@@ -336,21 +340,32 @@ impl Cache {
     }
 
     fn check_usable(&self, digest: &Digest, image: &manifest::Image) -> Result<Option<Digest>, CacheError> {
-        let unusable = |problem: String| CacheError::NotUsable {
-            image: digest.to_string(),
-            problem,
-        };
         let Some(layer) = &image.disk_manifest else {
             return Ok(None);
         };
         let bytes = self.read_blob(digest, layer)?;
-        let signed = SignedManifest::decode(&bytes).map_err(|error| unusable(error.to_string()))?;
+        let (_, id) = self.check_signed(digest, image, &bytes)?;
+        Ok(Some(id))
+    }
+
+    /// The signed manifest of a disk image that names nothing which is not the image's, and the engine's name for it.
+    fn check_signed(
+        &self,
+        digest: &Digest,
+        image: &manifest::Image,
+        bytes: &[u8],
+    ) -> Result<(SignedManifest, Digest), CacheError> {
+        let unusable = |problem: String| CacheError::NotUsable {
+            image: digest.to_string(),
+            problem,
+        };
+        let signed = SignedManifest::decode(bytes).map_err(|error| unusable(error.to_string()))?;
         if let Some(keys) = &self.settings.keys {
             keys.verify(&signed)
                 .map_err(|error| unusable(error.to_string()))?;
         }
         let id = manifest::check_disk(&signed, image).map_err(|error| unusable(error.to_string()))?;
-        Ok(Some(id))
+        Ok((signed, id))
     }
 
     /// A small blob of an image.

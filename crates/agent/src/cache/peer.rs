@@ -90,7 +90,7 @@ impl BlobSource for PeerSource {
             digest: *digest,
             size,
         };
-        let mut stream = self.open(&blob, 0).await?.stream;
+        let mut stream = self.open(&blob, 0, size).await?.stream;
         let mut bytes = Vec::new();
         while let Some(piece) = stream.next().await {
             bytes.extend_from_slice(&piece.map_err(SourceError::Failed)?);
@@ -101,14 +101,14 @@ impl BlobSource for PeerSource {
         Ok(bytes.into())
     }
 
-    async fn open(&self, blob: &Blob, offset: u64) -> Result<Opened, SourceError> {
+    async fn open(&self, blob: &Blob, offset: u64, end: u64) -> Result<Opened, SourceError> {
         let stream = self
             .client()
             .await?
             .read(ReadRequest {
                 digest: blob.digest.to_string(),
                 offset,
-                length: 0,
+                length: if end < blob.size { end - offset } else { 0 },
             })
             .await
             .map_err(|status| source_error(&status))?

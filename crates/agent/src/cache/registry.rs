@@ -173,21 +173,22 @@ impl BlobSource for Registry {
         Ok(bytes)
     }
 
-    async fn open(&self, blob: &Blob, offset: u64) -> Result<Opened, SourceError> {
+    async fn open(&self, blob: &Blob, offset: u64, end: u64) -> Result<Opened, SourceError> {
         self.client
             .store_auth_if_needed(self.reference.registry(), &self.auth)
             .await;
         let digest = blob.digest.to_string();
-        let answer = if offset == 0 {
+        let answer = if offset == 0 && end >= blob.size {
             let stream = self
                 .client
                 .pull_blob_stream(&self.reference, digest.as_str())
                 .await;
             (0, stream.map_err(|error| source_error(&error))?)
         } else {
+            let length = (end < blob.size).then(|| end - offset);
             let answer = self
                 .client
-                .pull_blob_stream_partial(&self.reference, digest.as_str(), offset, None)
+                .pull_blob_stream_partial(&self.reference, digest.as_str(), offset, length)
                 .await;
             match answer.map_err(|error| source_error(&error))? {
                 oci_client::client::BlobResponse::Partial(stream) => (offset, stream),

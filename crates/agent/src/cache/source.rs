@@ -21,7 +21,7 @@ pub enum SourceError {
     Failed(String),
 }
 
-/// A blob's bytes from `at` on.
+/// A blob's bytes from `at` on, to the end that was asked for or to the blob's.
 pub struct Opened {
     /// Where the stream begins: the offset asked for, or zero when the source cannot begin there.
     pub at: u64,
@@ -40,8 +40,8 @@ pub trait BlobSource: Send + Sync {
     /// The manifest of that digest.
     async fn manifest(&self, digest: &Digest) -> Result<Bytes, SourceError>;
 
-    /// The blob's bytes, from `offset` on if possible.
-    async fn open(&self, blob: &Blob, offset: u64) -> Result<Opened, SourceError>;
+    /// The blob's bytes, from `offset` on and no further than `end` if possible.
+    async fn open(&self, blob: &Blob, offset: u64, end: u64) -> Result<Opened, SourceError>;
 
     /// What a tag means now. Hosts do not know tags.
     async fn resolve_tag(&self) -> Result<Digest, SourceError> {

@@ -121,21 +121,27 @@ impl Containerd {
         Ok(names)
     }
 
-    /// Takes the pin off images that nobody needs any more; the kubelet may then collect them.
+    /// Takes the pin off images that nobody needs any more, which the kubelet may then collect, and puts it back on those that
+    /// somebody needs and that lost it.
     pub async fn tidy(&self, cache: &Cache, machine: &dyn Machine) -> Result<(), Problem> {
-        let filter = format!("labels.\"{PINNED}\"==pinned");
-        let listed = self.run(machine, &["images", "list", &filter]).await?;
+        let listed = self
+            .run(machine, &["images", "list", &format!("labels.\"{OURS}\"")])
+            .await?;
         for line in listed.lines().skip(1) {
             let name = line.split_whitespace().next().unwrap_or_default();
-            let ours = line
-                .split([' ', ','])
+            let labels: Vec<_> = line.split([' ', ',']).collect();
+            let ours = labels
+                .iter()
                 .find_map(|word| word.strip_prefix(&format!("{OURS}=")))
                 .and_then(|digest| digest.parse::<Digest>().ok());
-            if let Some(digest) = ours
-                && !is_pinned(cache, &digest)
-            {
-                let empty = format!("{PINNED}=");
-                self.run(machine, &["images", "label", name, &empty]).await?;
+            let Some(digest) = ours else {
+                continue;
+            };
+            let pin = format!("{PINNED}=pinned");
+            let (has, needs) = (labels.contains(&pin.as_str()), is_pinned(cache, &digest));
+            if has != needs {
+                let label = if needs { pin } else { format!("{PINNED}=") };
+                self.run(machine, &["images", "label", name, &label]).await?;
             }
         }
         Ok(())

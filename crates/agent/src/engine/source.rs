@@ -19,6 +19,11 @@ pub trait ChunkSource: Send {
     /// Exactly `buffer.len()` bytes of `blob` from `offset` on. Retries, resuming, mirrors and bandwidth limits are
     /// the source's own matter; an error means that it gave up.
     fn read(&mut self, blob: &Blob, offset: u64, buffer: &mut [u8]) -> Result<(), FetchError>;
+
+    /// How many of these bytes cost no download, because the source has them on this host.
+    fn at_hand(&self, _blob: &Blob, _offset: u64, _length: u64) -> u64 {
+        0
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +59,12 @@ impl Sources {
             Some(unpacker) => Ok(unpacker),
             None => Decompressor::new().map_err(|error| WriteError::NoSource(error.to_string())),
         }
+    }
+
+    /// How many of these bytes whoever is asked first has on this host.
+    pub(super) fn at_hand(&self, blob: &Blob, offset: u64, length: u64) -> u64 {
+        let first = self.sources.first();
+        first.map_or(0, |source| source.at_hand(blob, offset, length))
     }
 
     /// Asks one source after the other until `check` accepts what one gave.

@@ -6,7 +6,7 @@ use slipway_slots::Digest;
 use slipway_slots::chunking::Chunker;
 use slipway_slots::manifest::{ChunkEntry, ChunkIndex, Manifest, PartitionImage};
 use slipway_slots::write_plan::{
-    Limits, OnDeltaFailure, PlanStep, SeedChunk, Transfer, WritePlan, choose, plan,
+    Cost, Limits, OnDeltaFailure, PlanStep, SeedChunk, Transfer, WritePlan, choose, plan,
 };
 
 use super::blocks::{Bytes, Piece};
@@ -73,7 +73,7 @@ impl Writing<'_> {
         }
         let plan = self.plan(&index, &found, &seeds);
         self.meter.planned(&plan.cost, spared_blocks(&index, &plan));
-        let transfer = match choose(&plan.cost, self.partition.solid) {
+        let transfer = match choose(&self.cost(&plan), self.partition.solid) {
             Transfer::Solid(_) if self.on_delta_failure == OnDeltaFailure::Fail => Transfer::Chunks,
             transfer => transfer,
         };
@@ -103,6 +103,27 @@ impl Writing<'_> {
 
     fn plan(&self, index: &ChunkIndex, found: &Survey, seeds: &[SeedChunk]) -> WritePlan {
         plan(self.partition, index, &found.in_place, &[seeds], self.limits)
+    }
+
+    /// What the plan costs without what a source has on this host.
+    fn cost(&self, plan: &WritePlan) -> Cost {
+        let mut cost = plan.cost;
+        for step in &plan.steps {
+            if let PlanStep::Fetch {
+                stored_offset,
+                stored_length,
+                ..
+            } = *step
+            {
+                let length = u64::from(stored_length);
+                let here = self
+                    .sources
+                    .at_hand(&self.partition.chunks, stored_offset, length);
+                cost.downloaded = cost.downloaded.saturating_sub(here);
+                cost.requests = cost.requests.saturating_sub(u64::from(here >= length));
+            }
+        }
+        cost
     }
 
     fn index(&mut self) -> Result<ChunkIndex, WriteError> {

@@ -11,11 +11,12 @@ use slipway_agent_api::proto::{self, Operation, OperationState, agent_server::Ag
 use slipway_agent_api::{Class, Identity, Problem, client::has_ended};
 use slipway_slots::Digest;
 use slipway_slots::boot::SlotBoot;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::Host;
 use super::maintenance::Maintenance;
-use super::operations::withhold_output;
+use super::operations::{Shown, withhold_output};
 use crate::cache::{ImageRecord, Kept};
 
 pub(super) struct Api(pub Arc<Host>);
@@ -219,25 +220,52 @@ impl Agent for Api {
         request: Request<proto::WatchOperationRequest>,
     ) -> Answer<Self::WatchOperationStream> {
         let operator = is_operator(&request);
-        let id = request.into_inner().operation_id;
+        let request = request.into_inner();
+        let id = request.operation_id;
         let receiver = self.0.operations.watch(&id).ok_or_else(|| unknown(&id))?;
-        let stream = futures::stream::unfold(
-            (receiver, true, false),
-            move |(mut receiver, first, ended)| async move {
-                if ended || (!first && receiver.changed().await.is_err()) {
-                    return None;
-                }
-                let operation = receiver.borrow_and_update().clone();
-                // An interrupted one that is ordered again goes on: whoever watches it then asks again.
-                let ended = has_ended(&operation) || operation.state() == OperationState::Unspecified;
-                let shown = if operator {
-                    operation
-                } else {
-                    withhold_output(operation)
-                };
-                Some((Ok(shown), (receiver, false, ended)))
-            },
-        );
+        let watching = Watching {
+            receiver,
+            operator,
+            output_from: request.output_from,
+            first: true,
+            ended: false,
+        };
+        let stream = futures::stream::unfold(watching, |mut watching| async move {
+            let operation = watching.next().await?;
+            Some((Ok(operation), watching))
+        });
         Ok(Response::new(Box::pin(stream)))
+    }
+}
+
+/// One watch of an operation.
+struct Watching {
+    receiver: watch::Receiver<Shown>,
+    operator: bool,
+    /// Bytes of output that its reader has.
+    output_from: u64,
+    first: bool,
+    ended: bool,
+}
+
+impl Watching {
+    /// The operation when it has changed, with what was said meanwhile; nothing after its end.
+    async fn next(&mut self) -> Option<Operation> {
+        if self.ended || (!self.first && self.receiver.changed().await.is_err()) {
+            return None;
+        }
+        self.first = false;
+        let shown = self.receiver.borrow_and_update();
+        let mut operation = shown.operation.clone();
+        // An interrupted one that is ordered again goes on: whoever watches it then asks again.
+        self.ended = has_ended(&operation) || operation.state() == OperationState::Unspecified;
+        if !self.operator {
+            return Some(withhold_output(operation));
+        }
+        operation.output = shown.said.after(self.output_from);
+        if let Some(output) = &operation.output {
+            self.output_from = output.offset + output.data.len() as u64;
+        }
+        Some(operation)
     }
 }

@@ -3,37 +3,23 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use oci_client::{Reference, secrets::RegistryAuth};
+use oci_client::Reference;
 use parking_lot::Mutex;
 use slipway_agent_api::proto::{self, Delivery, Ensure};
 use slipway_agent_api::{Class, Problem};
 use slipway_slots::Digest;
 
 use super::Host;
+use super::prepare::parse_reference;
 use super::speed::Speed;
 use super::verbs::{Done, NotDone, about, digest, said, seconds};
-use crate::cache::{self, BlobSource, PeerSource, TagPolicy};
+use crate::cache::{self, TagPolicy};
 
 impl Host {
     pub(super) async fn ensure(self: &Arc<Self>, id: &str, ensure: &Ensure) -> Result<Done, NotDone> {
         let image = ensure.image.clone().unwrap_or_default();
-        let wrong = |message: String| Problem::new(Class::Terminal, "InvalidOrder", message);
-        let reference: Reference = image
-            .reference
-            .parse()
-            .map_err(|error| wrong(format!("the reference {}: {error}", image.reference)))?;
-        let auth = ensure.credentials.as_ref().map(|credentials| {
-            RegistryAuth::Basic(credentials.username.clone(), credentials.password.clone())
-        });
-        let mut sources: Vec<Arc<dyn BlobSource>> = Vec::new();
-        for peer in ensure.peers.iter().filter(|peer| peer.host != self.name) {
-            if let Some(tls) = &self.tls {
-                sources.push(Arc::new(PeerSource::new(&peer.host, &peer.address, tls.clone())));
-            }
-        }
-        for registry in self.registries.places(&reference, auth.as_ref()) {
-            sources.push(Arc::new(registry));
-        }
+        let reference = parse_reference(&image.reference)?;
+        let sources = self.sources(&reference, ensure.credentials.as_ref(), &ensure.peers);
         let request = cache::Ensure {
             name: Some(name_of(&reference, &image)),
             digest: (!image.digest.is_empty())

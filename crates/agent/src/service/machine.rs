@@ -17,10 +17,19 @@ pub struct Ran {
     pub truncated: bool,
 }
 
+/// Told what a program says, as it comes.
+pub type Heard<'a> = &'a (dyn Fn(&[u8]) + Send + Sync);
+
 #[async_trait]
 pub trait Machine: Send + Sync {
     /// Runs a program to its end. Dropping the future ends it.
-    async fn run(&self, command: &Command) -> Ran;
+    async fn run_heard(&self, command: &Command, heard: Heard<'_>) -> Ran;
+
+    /// The same, where nobody listens meanwhile.
+    async fn run(&self, command: &Command) -> Ran {
+        self.run_heard(command, &|_| {}).await
+    }
+
     /// Another one after every start of the kernel.
     fn boot_id(&self) -> String;
     fn hardware(&self) -> Hardware;
@@ -33,13 +42,16 @@ pub struct LocalMachine;
 
 #[async_trait]
 impl Machine for LocalMachine {
-    async fn run(&self, command: &Command) -> Ran {
+    async fn run_heard(&self, command: &Command, heard: Heard<'_>) -> Ran {
         let (sender, mut receiver) = mpsc::channel(16);
         let collecting = async {
             let (mut output, mut truncated) = (Vec::new(), false);
             while let Some(event) = receiver.recv().await {
                 match event {
-                    Event::Output(_, bytes) => output.extend_from_slice(&bytes),
+                    Event::Output(_, bytes) => {
+                        heard(&bytes);
+                        output.extend_from_slice(&bytes);
+                    }
                     Event::Truncated => truncated = true,
                 }
             }

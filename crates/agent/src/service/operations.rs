@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use super::admission::{Admission, Known, Standing, State, admit, fence};
 use super::maintenance::Maintenance;
+use super::said::Said;
 use crate::cache::{Step, Steps, replace_file};
 
 /// How many ended operations are remembered,
@@ -48,7 +49,28 @@ struct Record {
 
 struct Entry {
     record: Record,
-    shown: watch::Sender<Operation>,
+    shown: watch::Sender<Shown>,
+}
+
+/// An operation as it stands, and what its programs said.
+#[derive(Clone, Default)]
+pub struct Shown {
+    pub operation: Operation,
+    pub said: Said,
+}
+
+impl Entry {
+    fn new(record: Record, operation: Operation) -> Self {
+        let said = Said::default();
+        Self {
+            record,
+            shown: watch::Sender::new(Shown { operation, said }),
+        }
+    }
+
+    fn operation(&self) -> Operation {
+        self.shown.borrow().operation.clone()
+    }
 }
 
 /// All operations of the host.
@@ -93,8 +115,8 @@ fn now() -> i64 {
 
 /// The order as it is kept for a restart. One with credentials is not: they are on no disk, and it is sent again with them.
 fn kept_order(order: &Order, request: &StartRequest) -> Option<String> {
-    let secret = matches!(&order.verb, Verb::Ensure(ensure) if ensure.credentials.is_some());
-    (order.nature().resumes && !secret).then(|| BASE64_STANDARD.encode(request.encode_to_vec()))
+    let kept = order.nature().resumes && !order.has_credentials();
+    kept.then(|| BASE64_STANDARD.encode(request.encode_to_vec()))
 }
 
 /// How an operation ended.
@@ -191,13 +213,7 @@ impl Operations {
                     order,
                 });
             }
-            entries.insert(
-                operation.id.clone(),
-                Entry {
-                    record,
-                    shown: watch::Sender::new(operation),
-                },
-            );
+            entries.insert(operation.id.clone(), Entry::new(record, operation));
         }
         let operations = Self {
             folder,
@@ -241,12 +257,12 @@ impl Operations {
         let maintenance = Maintenance::read(&self.state);
         let mut inner = self.inner.lock();
         let known = inner.entries.get(&order.id).map(|entry| {
-            let operation = entry.shown.borrow();
+            let shown = entry.shown.borrow();
             Known {
                 digest: entry.record.digest,
-                state: match operation.state() {
+                state: match shown.operation.state() {
                     OperationState::Interrupted => State::Interrupted,
-                    _ if has_ended(&operation) => State::Ended,
+                    _ if has_ended(&shown.operation) => State::Ended,
                     _ => State::Live,
                 },
             }
@@ -261,14 +277,13 @@ impl Operations {
         let admission = admit(&order, &standing)?;
         self.raise(&mut inner, order.generation)?;
         if admission == Admission::Join {
-            let entry = &inner.entries[&order.id];
-            return Ok((entry.shown.borrow().clone(), None));
+            return Ok((inner.entries[&order.id].operation(), None));
         }
         let nature = order.nature();
         let sequence = inner
             .entries
             .get(&order.id)
-            .map_or(0, |entry| entry.shown.borrow().sequence);
+            .map_or(0, |entry| entry.shown.borrow().operation.sequence);
         let operation = Operation {
             id: order.id.clone(),
             verb: nature.name.to_owned(),
@@ -300,11 +315,15 @@ impl Operations {
         match inner.entries.get_mut(&order.id) {
             Some(entry) => {
                 entry.record = record;
-                entry.shown.send_replace(operation.clone());
+                // What an earlier run said is not this one's.
+                entry.shown.send_replace(Shown {
+                    operation: operation.clone(),
+                    said: Said::default(),
+                });
             }
             None => {
-                let shown = watch::Sender::new(operation.clone());
-                inner.entries.insert(order.id.clone(), Entry { record, shown });
+                let entry = Entry::new(record, operation.clone());
+                inner.entries.insert(order.id.clone(), entry);
             }
         }
         self.forget_old(&mut inner);
@@ -324,8 +343,8 @@ impl Operations {
         let mut ended: Vec<_> = inner
             .entries
             .iter()
-            .filter(|(_, entry)| has_ended(&entry.shown.borrow()))
-            .map(|(id, entry)| (entry.shown.borrow().ended_at, id.clone()))
+            .filter(|(_, entry)| has_ended(&entry.shown.borrow().operation))
+            .map(|(id, entry)| (entry.shown.borrow().operation.ended_at, id.clone()))
             .collect();
         if ended.len() <= REMEMBERED {
             return;
@@ -340,19 +359,15 @@ impl Operations {
 
     pub fn get(&self, id: &str) -> Option<Operation> {
         let inner = self.inner.lock();
-        inner.entries.get(id).map(|entry| entry.shown.borrow().clone())
+        inner.entries.get(id).map(Entry::operation)
     }
 
     pub fn list(&self) -> Vec<Operation> {
         let inner = self.inner.lock();
-        inner
-            .entries
-            .values()
-            .map(|entry| entry.shown.borrow().clone())
-            .collect()
+        inner.entries.values().map(Entry::operation).collect()
     }
 
-    pub fn watch(&self, id: &str) -> Option<watch::Receiver<Operation>> {
+    pub fn watch(&self, id: &str) -> Option<watch::Receiver<Shown>> {
         let inner = self.inner.lock();
         inner.entries.get(id).map(|entry| entry.shown.subscribe())
     }
@@ -368,7 +383,7 @@ impl Operations {
     pub fn report(&self, id: &str, message: &str, progress: Option<Progress>) {
         let inner = self.inner.lock();
         if let Some(entry) = inner.entries.get(id) {
-            entry.shown.send_if_modified(|operation| {
+            entry.shown.send_if_modified(|Shown { operation, .. }| {
                 let changed = operation.state() != OperationState::Running
                     || operation.message != message
                     || operation.progress != progress;
@@ -383,13 +398,24 @@ impl Operations {
         }
     }
 
+    /// Shows what a program of it said; not on disk.
+    pub fn said(&self, id: &str, bytes: &[u8]) {
+        let inner = self.inner.lock();
+        if let Some(entry) = inner.entries.get(id) {
+            entry.shown.send_modify(|shown| {
+                shown.said.append(bytes);
+                shown.operation.sequence += 1;
+            });
+        }
+    }
+
     /// The end of an operation: on disk first, then shown. What cannot be written has not ended; the caller tries again.
     pub fn end(&self, id: &str, end: &End) -> io::Result<()> {
         let mut inner = self.inner.lock();
         let Some(entry) = inner.entries.get_mut(id) else {
             return Ok(());
         };
-        let mut operation = entry.shown.borrow().clone();
+        let mut operation = entry.operation();
         // It was cancelled in its last moment, or the other way round: what was told first holds.
         if has_ended(&operation) {
             return Ok(());
@@ -410,7 +436,7 @@ impl Operations {
         entry.record = record;
         // Output is in no file: it may hold a secret.
         operation.command.clone_from(&end.command);
-        entry.shown.send_replace(operation);
+        entry.shown.send_modify(|shown| shown.operation = operation);
         if inner.exclusive.as_deref() == Some(id) {
             inner.exclusive = None;
         }
@@ -425,12 +451,11 @@ fn forget_output(inner: &mut Inner) {
         .entries
         .values()
         .filter_map(|entry| {
-            let operation = entry.shown.borrow();
-            let length = operation
-                .command
-                .as_ref()
-                .map_or(0, |command| command.output.len());
-            (length > 0).then_some((operation.ended_at, operation.id.clone(), length))
+            let Shown { operation, said } = &*entry.shown.borrow();
+            let result = operation.command.as_ref();
+            let length = said.len() + result.map_or(0, |command| command.output.len());
+            let forgettable = length > 0 && has_ended(operation);
+            forgettable.then(|| (operation.ended_at, operation.id.clone(), length))
         })
         .collect();
     with_output.sort_unstable();
@@ -442,7 +467,8 @@ fn forget_output(inner: &mut Inner) {
         total -= length;
         if let Some(entry) = inner.entries.get(&id) {
             // Nobody is woken for it: the operation has long ended.
-            entry.shown.send_if_modified(|operation| {
+            entry.shown.send_if_modified(|Shown { operation, said }| {
+                said.forget();
                 if let Some(command) = &mut operation.command {
                     command.output = Vec::new();
                     command.truncated = true;

@@ -37,9 +37,11 @@ fn result(ran: Ran) -> CommandResult {
 }
 
 impl Host {
-    /// A program that must succeed. Arguments may be secret: `name` is what messages call it.
-    pub(super) async fn program(&self, name: &str, command: Command) -> Result<Ran, NotDone> {
-        let ran = self.machine.run(&command).await;
+    /// A program of an operation that must succeed; what it says is shown as it comes. Arguments may be secret: `name` is
+    /// what messages call it.
+    pub(super) async fn program(&self, id: &str, name: &str, command: Command) -> Result<Ran, NotDone> {
+        let heard = |bytes: &[u8]| self.operations.said(id, bytes);
+        let ran = self.machine.run_heard(&command, &heard).await;
         if ran.outcome.is_success() {
             Ok(ran)
         } else {
@@ -47,7 +49,7 @@ impl Host {
         }
     }
 
-    pub(super) async fn run_command(&self, run: &RunCommand) -> Result<Done, NotDone> {
+    pub(super) async fn run_command(&self, id: &str, run: &RunCommand) -> Result<Done, NotDone> {
         let mut command = Command::new(run.argv.clone());
         command.environment = run
             .environment
@@ -60,7 +62,7 @@ impl Host {
         }
         command.may_reboot = run.may_reboot;
         let name = run.argv.first().map_or("", String::as_str);
-        let ran = self.program(name, command).await?;
+        let ran = self.program(id, name, command).await?;
         Ok(Done {
             message: format!("the command {}", ran.outcome),
             digest: None,
@@ -126,12 +128,12 @@ impl Host {
             self.operations.report(id, &format!("running {which}"), None);
             let mut command = Command::new(argv.clone());
             command.time_limit = deadline.saturating_duration_since(tokio::time::Instant::now());
-            self.program(&format!("bootstrap {which}"), command).await?;
+            self.program(id, &format!("bootstrap {which}"), command).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn kubernetes_step(&self, step: &KubernetesStep) -> Result<Done, NotDone> {
+    pub(super) async fn kubernetes_step(&self, id: &str, step: &KubernetesStep) -> Result<Done, NotDone> {
         let argv: Vec<String> = match &step.step {
             Some(Step::KubeadmUpgrade(upgrade)) if upgrade.apply_version.is_empty() => {
                 ["kubeadm", "upgrade", "node"].map(str::to_owned).to_vec()
@@ -148,7 +150,7 @@ impl Host {
         };
         let mut command = Command::new(argv.clone());
         command.time_limit = Duration::from_mins(20);
-        let ran = self.program(&argv.join(" "), command).await?;
+        let ran = self.program(id, &argv.join(" "), command).await?;
         Ok(Done {
             message: format!("{} is done", argv.join(" ")),
             digest: None,
@@ -162,7 +164,7 @@ impl Host {
             self.operations.report(id, &format!("running {name}"), None);
             let mut command = Command::new(argv.clone());
             command.time_limit = Duration::from_mins(10);
-            self.program(&name, command).await?;
+            self.program(id, &name, command).await?;
         }
         for path in &self.wipe.paths {
             let path = self.root.join(path.strip_prefix("/").unwrap_or(path));

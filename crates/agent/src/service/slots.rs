@@ -7,13 +7,11 @@ use parking_lot::Mutex;
 use slipway_agent_api::{Class, Problem};
 use slipway_slots::Digest;
 use slipway_slots::machine::Refused;
-use slipway_slots::manifest::Blob;
 use tokio::sync::oneshot;
 
-use crate::cache::{Cache, CacheError};
-use crate::engine::{
-    self, ChunkSource, Engine, EngineError, FetchError, Image, Rest, Sources, Status, Watch,
-};
+use super::chunks::{CachedBlobs, remote_sources};
+use crate::cache::{Cache, CacheError, RemoteImage};
+use crate::engine::{self, Engine, EngineError, Image, Rest, Sources, Status, Watch};
 
 type Work = Box<dyn FnOnce(&mut Engine) + Send>;
 
@@ -131,29 +129,43 @@ impl Slots {
             .cache
             .disk_image(digest)
             .map_err(|error: CacheError| error.problem())?;
-        let source = CachedBlobs {
-            cache: self.cache.clone(),
-            open: None,
+        let image = Image {
+            signed,
+            sources: Sources::new(vec![Box::new(CachedBlobs::new(self.cache.clone()))]),
         };
-        let upgrade = upgrade.to_owned();
-        let written = self
-            .call(move |engine| {
-                let image = Image {
-                    signed,
-                    sources: Sources::new(vec![Box::new(source)]),
-                };
-                engine.prepare(&upgrade, image)
-            })
-            .await;
+        let written = self.write(upgrade, image).await;
         drop(lease);
-        let manifest = match written {
-            Ok(manifest) => manifest,
+        match written {
+            Ok(written) => Ok(written),
             // Bytes that the engine did not take may be damage of ours: then the image is had again.
             Err(problem) => match self.cache.verify(digest).await {
-                Ok(false) => return Err(CacheError::Damaged(*digest).problem()),
-                _ => return Err(problem),
+                Ok(false) => Err(CacheError::Damaged(*digest).problem()),
+                _ => Err(problem),
             },
-        };
+        }
+    }
+
+    /// Writes an image that is not cached: what the host lacks of it is downloaded. Dropping the future ends that.
+    pub async fn prepare_remote(&self, upgrade: &str, image: RemoteImage) -> Result<String, Problem> {
+        let written = self
+            .write(
+                upgrade,
+                Image {
+                    signed: image.signed.clone(),
+                    sources: remote_sources(&image.remote),
+                },
+            )
+            .await;
+        // The engine says that it failed; who could not be reached is worth another try.
+        written.map_err(|problem| match image.remote.gave_up() {
+            Some(error) if problem.reason == "Failed" => error.problem(),
+            _ => problem,
+        })
+    }
+
+    async fn write(&self, upgrade: &str, image: Image) -> Result<String, Problem> {
+        let upgrade = upgrade.to_owned();
+        let manifest = self.call(move |engine| engine.prepare(&upgrade, image)).await?;
         Ok(format!(
             "{} {} is written and verified",
             manifest.name, manifest.version
@@ -197,46 +209,5 @@ fn refresh(engine: &mut Engine, shown: &Mutex<Option<Status>>, cache: &Cache) {
             *shown.lock() = Some(status);
         }
         Err(error) => tracing::error!("the slots cannot be read: {error}"),
-    }
-}
-
-/// The engine reads an image's blobs out of the cache.
-struct CachedBlobs {
-    cache: Arc<Cache>,
-    open: Option<(Digest, std::fs::File)>,
-}
-
-impl ChunkSource for CachedBlobs {
-    fn name(&self) -> String {
-        "the cache".to_owned()
-    }
-
-    fn read(&mut self, blob: &Blob, offset: u64, buffer: &mut [u8]) -> Result<(), FetchError> {
-        use std::os::unix::fs::FileExt;
-        if self
-            .open
-            .as_ref()
-            .is_none_or(|(digest, _)| *digest != blob.digest)
-        {
-            let absent = || FetchError::Absent {
-                source_name: "the cache".to_owned(),
-                blob: blob.digest.to_string(),
-            };
-            let (path, _) = self.cache.blob(&blob.digest).ok_or_else(absent)?;
-            let file = std::fs::File::open(path).map_err(|_| absent())?;
-            self.open = Some((blob.digest, file));
-        }
-        let Some((_, file)) = &self.open else {
-            return Err(FetchError::Absent {
-                source_name: "the cache".to_owned(),
-                blob: blob.digest.to_string(),
-            });
-        };
-        file.read_exact_at(buffer, offset)
-            .map_err(|error| FetchError::Failed {
-                source_name: "the cache".to_owned(),
-                blob: blob.digest.to_string(),
-                reason: error.to_string(),
-            })
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slipway_agent_api::proto::{self, CommandResult, start_request::Verb};
+use slipway_agent_api::proto::{CommandResult, start_request::Verb};
 use slipway_agent_api::{Class, Problem};
 use slipway_slots::Digest;
 
@@ -92,28 +92,7 @@ impl Host {
             }
             Verb::Export(export) => self.export(export).await,
             Verb::Import(import) => self.import(import).await,
-            Verb::Prepare(prepare) => {
-                let slots = self.slots()?;
-                let image = digest(&prepare.digest)?;
-                let preparing = slots.prepare(&prepare.upgrade, &image);
-                tokio::pin!(preparing);
-                loop {
-                    tokio::select! {
-                        prepared = &mut preparing => return about(image, prepared?),
-                        // The engine counts in another thread; whoever watches sees it move.
-                        () = tokio::time::sleep(Duration::from_millis(250)) => {
-                            let progress = slots.progress();
-                            self.operations.report(id, "writing", Some(proto::Progress {
-                                bytes_done: progress.bytes_done,
-                                bytes_total: progress.bytes_total,
-                                bytes_per_second: progress.rate,
-                                seconds_left: progress.eta_seconds.unwrap_or_default(),
-                                ..Default::default()
-                            }));
-                        }
-                    }
-                }
-            }
+            Verb::Prepare(prepare) => self.prepare(id, prepare).await,
             Verb::Arm(arm) => {
                 let tries = if arm.tries == 0 {
                     self.tries
@@ -124,58 +103,57 @@ impl Host {
             }
             Verb::Confirm(confirm) => said(self.slots()?.confirm(&confirm.upgrade).await?),
             Verb::Rollback(rollback) => said(self.slots()?.roll_back(&rollback.reason).await?),
-            Verb::RunCommand(run) => self.run_command(run).await,
+            Verb::RunCommand(run) => self.run_command(id, run).await,
             Verb::RunBootstrap(run) => self.run_bootstrap(id, run).await,
-            Verb::KubernetesStep(step) => self.kubernetes_step(step).await,
+            Verb::KubernetesStep(step) => self.kubernetes_step(id, step).await,
             Verb::Wipe(_) => self.wipe(id).await,
-            Verb::HoldAddress(hold) => {
-                let argv = ["ip", "address", "replace", &hold.address, "dev", &hold.interface];
-                self.program("ip address replace", Command::new(argv)).await?;
-                self.hold(&hold.address, true)?;
-                said(format!("{} is on {}", hold.address, hold.interface))
-            }
-            Verb::ReleaseAddress(release) => {
-                let argv = [
-                    "ip",
-                    "address",
-                    "delete",
-                    &release.address,
-                    "dev",
-                    &release.interface,
-                ];
-                let ran = self.machine.run(&Command::new(argv)).await;
-                let text = String::from_utf8_lossy(&ran.output);
-                // What is not there is released.
-                let absent = [
-                    "Cannot assign requested address",
-                    "Address not found",
-                    "Cannot find device",
-                ];
-                let gone = ran.outcome.is_success() || absent.iter().any(|words| text.contains(words));
-                if !gone {
-                    return Err(failed_program("ip address delete", ran));
-                }
-                self.hold(&release.address, false)?;
-                said(format!("{} is released", release.address))
-            }
-            Verb::Reboot(reboot) => {
-                tracing::info!(reason = reboot.reason, "rebooting");
-                let mut command = Command::new(self.reboot_command.clone());
-                command.may_reboot = true;
-                self.program("the reboot command", command).await?;
-                // The end of this run of the kernel is the success; it is told by the next one.
-                self.operations.report(id, "the reboot is under way", None);
-                tokio::time::sleep(REBOOTS_WITHIN).await;
-                let message = format!(
-                    "the machine was told to reboot and still runs after {} minutes: somebody holds it up",
-                    REBOOTS_WITHIN.as_secs() / 60
-                );
-                Err(Problem::new(Class::Transient, "StillRunning", message).into())
-            }
+            Verb::HoldAddress(hold) => self.hold_address(id, &hold.address, &hold.interface).await,
+            Verb::ReleaseAddress(release) => self.release_address(&release.address, &release.interface).await,
+            Verb::Reboot(reboot) => self.reboot(id, &reboot.reason).await,
         }
     }
 
-    fn slots(&self) -> Result<&super::Slots, Problem> {
+    async fn hold_address(&self, id: &str, address: &str, interface: &str) -> Result<Done, NotDone> {
+        let argv = ["ip", "address", "replace", address, "dev", interface];
+        self.program(id, "ip address replace", Command::new(argv)).await?;
+        self.hold(address, true)?;
+        said(format!("{address} is on {interface}"))
+    }
+
+    async fn release_address(&self, address: &str, interface: &str) -> Result<Done, NotDone> {
+        let argv = ["ip", "address", "delete", address, "dev", interface];
+        let ran = self.machine.run(&Command::new(argv)).await;
+        let text = String::from_utf8_lossy(&ran.output);
+        // What is not there is released.
+        let absent = [
+            "Cannot assign requested address",
+            "Address not found",
+            "Cannot find device",
+        ];
+        let gone = ran.outcome.is_success() || absent.iter().any(|words| text.contains(words));
+        if !gone {
+            return Err(failed_program("ip address delete", ran));
+        }
+        self.hold(address, false)?;
+        said(format!("{address} is released"))
+    }
+
+    async fn reboot(&self, id: &str, reason: &str) -> Result<Done, NotDone> {
+        tracing::info!(reason, "rebooting");
+        let mut command = Command::new(self.reboot_command.clone());
+        command.may_reboot = true;
+        self.program(id, "the reboot command", command).await?;
+        // The end of this run of the kernel is the success; it is told by the next one.
+        self.operations.report(id, "the reboot is under way", None);
+        tokio::time::sleep(REBOOTS_WITHIN).await;
+        let message = format!(
+            "the machine was told to reboot and still runs after {} minutes: somebody holds it up",
+            REBOOTS_WITHIN.as_secs() / 60
+        );
+        Err(Problem::new(Class::Transient, "StillRunning", message).into())
+    }
+
+    pub(super) fn slots(&self) -> Result<&super::Slots, Problem> {
         self.slots.as_ref().ok_or_else(|| {
             Problem::new(
                 Class::Terminal,

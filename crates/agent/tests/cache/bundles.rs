@@ -1,6 +1,6 @@
 //! Air-gapped: what one host exports another one imports, byte for byte, and nothing else gets in.
 
-use std::{fs, sync::Arc};
+use std::{fs, path::Path, process::Command, sync::Arc};
 
 use proptest::prelude::*;
 use slipway_agent::cache::CacheError;
@@ -9,6 +9,8 @@ use tempfile::TempDir;
 use super::{TestImage, TestSource, ensure, layer, open};
 
 const QUOTA: u64 = 8 << 20;
+/// Of the image that shares its bytes with its bundle.
+const LAYER: usize = 24 << 20;
 
 async fn exported(root: &TempDir) -> (Vec<TestImage>, std::path::PathBuf) {
     let shared = layer(1, 50_000);
@@ -134,4 +136,62 @@ fn a_copy_has_the_same_bytes_whether_they_are_shared_or_not() {
     fs::write(&to, vec![0; 200_000]).unwrap();
     slipway_agent::cache::copy_file(&from, &to).unwrap();
     assert_eq!(fs::read(&from).unwrap(), fs::read(&to).unwrap());
+}
+
+/// A file system of a file, mounted until it is dropped.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    /// `None`, with the reason said, where that cannot be.
+    fn btrfs(root: &Path, test: &str) -> Option<Self> {
+        let (image, at) = (root.join("btrfs.img"), root.join("mounted"));
+        fs::create_dir_all(&at).unwrap();
+        fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+        let made = Command::new("mkfs.btrfs").arg("-q").arg(&image).output();
+        let mounted = made.is_ok_and(|made| made.status.success())
+            && Command::new("mount")
+                .args(["-o", "loop"])
+                .args([&image, &at])
+                .output()
+                .is_ok_and(|mounted| mounted.status.success());
+        if !mounted {
+            println!("report: skipped: {test}: it needs root and mkfs.btrfs (Debian package btrfs-progs)");
+        }
+        mounted.then_some(Self(at))
+    }
+
+    fn free(&self) -> u64 {
+        Command::new("sync").arg("-f").arg(&self.0).status().unwrap();
+        let told = rustix::fs::statvfs(&self.0).unwrap();
+        told.f_bfree * told.f_frsize
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// On a real btrfs the images of a bundle are in the cache without taking their room again.
+#[test]
+fn a_bundle_on_a_file_system_that_can_share_bytes_takes_no_room_twice() {
+    let root = TempDir::new().unwrap();
+    let Some(disk) = Mounted::btrfs(root.path(), "an import that shares bytes") else {
+        return;
+    };
+    let image = TestImage::of("app", &[layer(1, LAYER)]);
+    let bundle = disk.0.join("bundle");
+    image.write_layout(&bundle);
+    let before = disk.free();
+    let cache = open(&disk.0.join("cache"), 64 << 20);
+    cache.import(&bundle, &[image.digest]).unwrap();
+    let taken = before.saturating_sub(disk.free());
+    println!("report: an import of {LAYER} bytes on btrfs took {taken} bytes of the disk");
+    assert!(taken < LAYER as u64 / 4, "{taken}");
+    assert_eq!(cache.image(&image.digest).unwrap().size(), image.size());
+    // The cache's bytes are its own: what is done to the bundle does not reach them.
+    fs::remove_dir_all(&bundle).unwrap();
+    let out = root.path().join("out.tar");
+    cache.export(&[image.digest], &out).unwrap();
 }

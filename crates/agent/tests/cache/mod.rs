@@ -6,7 +6,7 @@ mod killed;
 mod network;
 pub mod real_registry;
 mod room;
-mod trouble;
+pub mod trouble;
 
 use std::{
     collections::BTreeMap,
@@ -217,7 +217,7 @@ impl BlobSource for TestSource {
         self.blobs.lock().get(digest).cloned().ok_or(SourceError::Absent)
     }
 
-    async fn open(&self, blob: &Blob, offset: u64) -> Result<Opened, SourceError> {
+    async fn open(&self, blob: &Blob, offset: u64, until: u64) -> Result<Opened, SourceError> {
         let manner = *self.manner.lock();
         match manner {
             Manner::Unreachable => return Err(SourceError::Failed("it cannot be reached".into())),
@@ -237,7 +237,11 @@ impl BlobSource for TestSource {
             .ok_or(SourceError::Absent)?
             .to_vec();
         let at = if manner == Manner::NoRanges { 0 } else { offset };
-        let mut end = bytes.len();
+        let mut end = if manner == Manner::NoRanges {
+            bytes.len()
+        } else {
+            until as usize
+        };
         match manner {
             Manner::Lies => bytes[0] ^= 1,
             Manner::TooMuch => {

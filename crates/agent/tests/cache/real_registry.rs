@@ -10,11 +10,12 @@ use std::{
 };
 
 use oci_client::{
-    Client, Reference,
+    Client, Reference, RegistryOperation,
     client::{ClientConfig, ClientProtocol, Config, ImageLayer},
     secrets::RegistryAuth,
 };
 use slipway_agent::cache::{BlobSource, Cache, Ensure, RegistrySettings, TagPolicy};
+use slipway_hosts_sim::NodeImage;
 use slipway_slots::Digest;
 use tempfile::TempDir;
 
@@ -120,6 +121,35 @@ impl RealRegistry {
             .unwrap();
         let (_, digest) = client.pull_manifest(&reference, auth).await.unwrap();
         digest.parse().unwrap()
+    }
+
+    /// Pushes an image for slots; how it is referred to.
+    pub async fn push_image(&self, image: &NodeImage, repository: &str, tag: &str) -> String {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let client = Client::new(ClientConfig {
+            protocol: ClientProtocol::Http,
+            ..ClientConfig::default()
+        });
+        let name = format!("{}/{repository}:{tag}", self.address);
+        let reference: Reference = name.parse().unwrap();
+        client
+            .auth(&reference, &RegistryAuth::Anonymous, RegistryOperation::Push)
+            .await
+            .unwrap();
+        let ((digest, manifest), blobs) = image.blobs().split_last().unwrap();
+        assert_eq!(*digest, image.digest);
+        for (digest, bytes) in blobs {
+            client
+                .push_blob(&reference, bytes.clone(), &digest.to_string())
+                .await
+                .unwrap();
+        }
+        let kind = "application/vnd.oci.image.manifest.v1+json".parse().unwrap();
+        client
+            .push_manifest_raw(&reference, manifest.clone(), kind)
+            .await
+            .unwrap();
+        name
     }
 
     /// Damages every stored blob of that size.

@@ -229,10 +229,10 @@ fn what_a_killed_export_left_is_removed_and_nothing_else() {
 }
 
 /// A file system of so many bytes; `None`, with the reason said, where it cannot be mounted.
-struct SmallDisk(PathBuf);
+pub struct SmallDisk(pub PathBuf);
 
 impl SmallDisk {
-    fn mount(at: &Path, bytes: u64, test: &str) -> Option<Self> {
+    pub fn mount(at: &Path, bytes: u64, test: &str) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
@@ -253,7 +253,7 @@ impl Drop for SmallDisk {
 }
 
 /// Takes all that is left.
-fn fill(path: &Path) {
+pub fn fill(path: &Path) {
     use std::io::Write;
     let mut file = fs::File::create(path).unwrap();
     while file.write_all(&[0; 512]).is_ok() {}

@@ -294,6 +294,14 @@ async fn e53_a_real_containerd_takes_the_image_and_keeps_its_pin_over_a_restart(
             assert!(!said.contains("not found"), "the content is missing: {said}");
         }
     }
+    // Somebody took the label off while the image is pinned: it comes back, and on both names.
+    for name in &announced {
+        let (taken, said) = real.ctr(&["images", "label", name, "io.cri-containerd.pinned="]);
+        assert!(taken, "{said}");
+    }
+    containerd.tidy(&cache, &LocalMachine).await.unwrap();
+    let (_, listed) = real.ctr(&["images", "list"]);
+    assert_eq!(listed.matches("io.cri-containerd.pinned=pinned").count(), 2, "{listed}");
     // Nobody pins it any more: the label goes, and the kubelet may take it.
     cache.unpin(&digest, "HostImage/app").unwrap();
     containerd.tidy(&cache, &LocalMachine).await.unwrap();

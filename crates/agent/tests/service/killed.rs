@@ -2,6 +2,7 @@
 //! agent that starts over the copy comes to the same end.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -143,6 +144,61 @@ async fn rests_in(client: &HostClient, host: &SimulatedHost, expected: &Facts, w
     panic!("{what}: {last:#?} and not {expected:#?}");
 }
 
+const ON_IMAGES: [&str; 6] = ["ensure", "evict", "export", "import", "pin", "unpin"];
+const OF_UPGRADES: [&str; 4] = ["arm", "confirm", "prepare", "rollback"];
+const ON_THE_MACHINE: [&str; 7] = [
+    "hold_address",
+    "kubernetes_step",
+    "reboot",
+    "release_address",
+    "run_bootstrap",
+    "run_command",
+    "wipe",
+];
+
+/// The protocol's list, so that no verb is left out: what is not in it changes nothing on a host.
+#[test]
+fn every_verb_is_among_those_at_whose_steps_the_agent_is_killed() {
+    let text = include_str!("../../../agent-api/proto/agent.proto");
+    let block = text.split("oneof verb {").nth(1).unwrap();
+    let mut in_protocol: Vec<_> = block
+        .split('}')
+        .next()
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .collect();
+    let mut killed = [&ON_IMAGES[..], &OF_UPGRADES, &ON_THE_MACHINE].concat();
+    in_protocol.sort_unstable();
+    killed.sort_unstable();
+    assert_eq!(killed, in_protocol);
+}
+
+/// How often the agent was killed, in which verbs.
+#[derive(Default)]
+struct Tally {
+    kills: usize,
+    verbs: BTreeSet<&'static str>,
+}
+
+impl Tally {
+    fn add(&mut self, (verb, kills): (&'static str, usize)) {
+        self.kills += kills;
+        self.verbs.insert(verb);
+    }
+
+    fn check(&self, verbs: &[&str], kills: usize) {
+        let list: Vec<_> = self.verbs.iter().copied().collect();
+        println!(
+            "report: the agent was killed at {} steps of {}",
+            self.kills,
+            list.join(", ")
+        );
+        assert_eq!(list, verbs);
+        assert!(self.kills > kills, "{}", self.kills);
+    }
+}
+
 struct World {
     fleet: Arc<Fleet>,
     options: Options,
@@ -192,7 +248,7 @@ impl World {
     }
 
     /// Orders the verb with copies at every step; then an agent starts over each copy.
-    async fn killed_everywhere(&self, verb: Verb, rest: Option<&str>) -> usize {
+    async fn killed_everywhere(&self, verb: Verb, rest: Option<&str>) -> (&'static str, usize) {
         let name = slipway_agent_api::order::nature(&verb).name;
         let request = order(&self.host.name, "the-order", 1, verb);
         self.copies.on.store(true, Ordering::SeqCst);
@@ -214,9 +270,10 @@ impl World {
         assert!(taken.len() >= 2, "{name} has {} steps", taken.len());
         for (step, folder) in &taken {
             let what = format!("{name} killed at {step} in {}", folder.display());
+            delivered_whole(&folder.join("k3s-images"), &what);
             self.start_over(&request, folder, &expected, boots, &what).await;
         }
-        taken.len()
+        (name, taken.len())
     }
 
     async fn start_over(
@@ -296,17 +353,43 @@ fn ensure(image: &TestImage, seed: &SimulatedHost) -> Verb {
         }),
         pin_owner: "HostImage/app".into(),
         delivery: proto::Delivery::K3s.into(),
-        peers: vec![proto::PeerHost {
-            host: seed.name.clone(),
-            address: seed.address().unwrap(),
-        }],
+        peers: beside(seed),
         ..Default::default()
     })
 }
 
+fn beside(seed: &SimulatedHost) -> Vec<proto::PeerHost> {
+    vec![proto::PeerHost {
+        host: seed.name.clone(),
+        address: seed.address().unwrap(),
+    }]
+}
+
+/// Whenever k3s looks into its folder, what it would take is whole: the archive has its end.
+fn delivered_whole(folder: &Path, what: &str) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().ends_with(".tar") {
+            continue;
+        }
+        let mut archive = tar::Archive::new(fs::File::open(entry.path()).unwrap());
+        let names: Vec<_> = archive
+            .entries()
+            .unwrap()
+            .map(|entry| {
+                entry.and_then(|mut entry| {
+                    std::io::copy(&mut entry, &mut std::io::sink())?;
+                    Ok(entry.path()?.display().to_string())
+                })
+            })
+            .collect::<Result<_, _>>()
+            .unwrap_or_else(|error| panic!("{what}: half an image is in k3s' folder: {error}"));
+        assert!(names.iter().any(|name| name == "index.json"), "{what}: {names:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_every_step_of_every_verb_on_images_it_comes_to_the_same_end() {
-    let mut kills = 0;
+    let mut tally = Tally::default();
     let image = container();
     // A host beside it has the image, and nobody else.
     let seeded = async |name: &str| {
@@ -317,7 +400,7 @@ async fn killed_at_every_step_of_every_verb_on_images_it_comes_to_the_same_end()
         (world, seed)
     };
     let (world, seed) = seeded("box-ensure").await;
-    kills += world.killed_everywhere(ensure(&image, &seed), None).await;
+    tally.add(world.killed_everywhere(ensure(&image, &seed), None).await);
 
     let digest = image.digest.to_string();
     let owner = || "HostImage/app".to_owned();
@@ -339,19 +422,17 @@ async fn killed_at_every_step_of_every_verb_on_images_it_comes_to_the_same_end()
     for (number, verb) in verbs.into_iter().enumerate() {
         let (world, seed) = seeded(&format!("box-{number}")).await;
         world.do_first("first", ensure(&image, &seed)).await;
-        kills += world.killed_everywhere(verb, None).await;
+        tally.add(world.killed_everywhere(verb, None).await);
     }
     let world = World::new("box-evict").await;
     image.write_layout(&world.host.exchange().join("app"));
     world.do_first("first", import("app")).await;
-    kills += world
-        .killed_everywhere(Verb::Evict(proto::Evict { digest }), None)
-        .await;
+    let evict = Verb::Evict(proto::Evict { digest });
+    tally.add(world.killed_everywhere(evict, None).await);
     let world = World::new("box-import").await;
     image.write_layout(&world.host.exchange().join("app"));
-    kills += world.killed_everywhere(import("app"), None).await;
-    println!("report: the agent was killed at {kills} steps of verbs on images");
-    assert!(kills > 50, "{kills}");
+    tally.add(world.killed_everywhere(import("app"), None).await);
+    tally.check(&ON_IMAGES, 50);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -365,11 +446,26 @@ async fn killed_at_every_step_of_an_upgrade_it_comes_to_the_same_end() {
         world
     };
     let world = prepared("box-prepare").await;
-    let mut kills = world.killed_everywhere(prepare("up-1", &image), None).await;
+    let mut tally = Tally::default();
+    tally.add(world.killed_everywhere(prepare("up-1", &image), None).await);
+
+    // The same from a host beside it, with nothing in the cache.
+    let world = World::new("box-delta").await;
+    let seed = world.fleet.add("seed", world.options.clone()).await.unwrap();
+    image.write_layout(&seed.exchange().join("two")).unwrap();
+    succeeded(&world.fleet.client(&seed), "import", import("two")).await;
+    let elsewhere = Verb::Prepare(proto::Prepare {
+        upgrade: "up-1".into(),
+        digest: image.digest.to_string(),
+        reference: "127.0.0.1:1/os:2".into(),
+        credentials: None,
+        peers: beside(&seed),
+    });
+    tally.add(world.killed_everywhere(elsewhere, None).await);
 
     let world = prepared("box-arm").await;
     world.do_first("prepare", prepare("up-1", &image)).await;
-    kills += world.killed_everywhere(arm("up-1"), Some("B")).await;
+    tally.add(world.killed_everywhere(arm("up-1"), Some("B")).await);
 
     let upgraded = async |name: &str| {
         let world = prepared(name).await;
@@ -381,19 +477,14 @@ async fn killed_at_every_step_of_an_upgrade_it_comes_to_the_same_end() {
     let confirm = Verb::Confirm(proto::Confirm {
         upgrade: "up-1".into(),
     });
-    kills += upgraded("box-confirm")
-        .await
-        .killed_everywhere(confirm, None)
-        .await;
+    let world = upgraded("box-confirm").await;
+    tally.add(world.killed_everywhere(confirm, None).await);
     let back = Verb::Rollback(proto::Rollback {
         reason: "the shop does not open".into(),
     });
-    kills += upgraded("box-rollback")
-        .await
-        .killed_everywhere(back, Some("A"))
-        .await;
-    println!("report: the agent was killed at {kills} steps of upgrades");
-    assert!(kills > 20, "{kills}");
+    let world = upgraded("box-rollback").await;
+    tally.add(world.killed_everywhere(back, Some("A")).await);
+    tally.check(&OF_UPGRADES, 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -428,20 +519,19 @@ async fn killed_at_every_step_of_verbs_on_the_machine_it_comes_to_the_same_end()
         (release, None),
         (Verb::Reboot(proto::Reboot::default()), Some("A")),
     ];
-    let mut kills = 0;
+    let mut tally = Tally::default();
     for (number, (verb, rest)) in verbs.into_iter().enumerate() {
         let world = World::new(&format!("box-{number}")).await;
         if matches!(verb, Verb::ReleaseAddress(_)) {
             world.do_first("hold", hold()).await;
         }
-        kills += world.killed_everywhere(verb, rest).await;
+        tally.add(world.killed_everywhere(verb, rest).await);
     }
     let world = World::new("box-wipe").await;
     fs::create_dir_all(world.host.folder().join("root/var/lib/rancher/k3s")).unwrap();
     let wipe = Verb::Wipe(proto::Wipe {
         confirm_host: "box-wipe".into(),
     });
-    kills += world.killed_everywhere(wipe, None).await;
-    println!("report: the agent was killed at {kills} steps of verbs on the machine");
-    assert!(kills > 20, "{kills}");
+    tally.add(world.killed_everywhere(wipe, None).await);
+    tally.check(&ON_THE_MACHINE, 20);
 }

@@ -2,6 +2,7 @@
 
 mod canaries;
 mod delivery;
+mod deltas;
 mod identity;
 mod killed;
 mod peers;
@@ -9,6 +10,7 @@ mod real_binary;
 mod restarts;
 mod suite;
 mod upgrades;
+mod wire;
 
 use std::{sync::Arc, time::Duration};
 
@@ -74,6 +76,7 @@ pub fn prepare(upgrade: &str, image: &NodeImage) -> Verb {
     Verb::Prepare(proto::Prepare {
         upgrade: upgrade.into(),
         digest: image.digest.to_string(),
+        ..Default::default()
     })
 }
 

@@ -10,18 +10,23 @@ use std::{
 
 use slipway_agent::self_update::LAUNCHED;
 use slipway_agent_api::proto::{self, OperationState, start_request::Verb};
-use slipway_hosts_sim::{AgentProcess, Fleet, NodeImage, Options};
+use slipway_hosts_sim::{AgentProcess, Fleet, NodeImage, Options, Reach};
 use slipway_slots::Digest;
 
 use super::suite::{Target, hold, reader, real_addresses};
 use super::{ended, fleet, import, order};
 
 fn join(fleet: &Fleet, options: &Options) -> AgentProcess {
+    join_by(fleet, options, Reach::Direct)
+}
+
+fn join_by(fleet: &Fleet, options: &Options, reach: Reach) -> AgentProcess {
     AgentProcess::join(
         Path::new(env!("CARGO_BIN_EXE_slipway-agent")),
         fleet,
         "box-real",
         &options.installed,
+        reach,
         "cache: {quotaMebibytes: 64, marginMebibytes: 0}",
     )
     .unwrap()
@@ -42,6 +47,27 @@ async fn the_real_binary_holds_the_suite() {
     // The token was for one use.
     let said = agent.enrol().unwrap_err().to_string();
     assert!(said.contains("was used already"), "{said}");
+}
+
+/// The same without a port of its own: it connects to the manager, also after it was killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_binary_behind_nat_holds_the_suite() {
+    let (fleet, options) = fleet().await;
+    let mut agent = join_by(&fleet, &options, Reach::Tunnel);
+    fleet.has_connected("box-real").await;
+    let target = Target {
+        operator: agent.operator(&fleet).unwrap(),
+        reader: None,
+        exchange: agent.exchange(),
+        state: agent.state(),
+    };
+    hold(&target).await;
+    let mut changes = fleet.board.changes();
+    agent.kill();
+    changes.changed().await.unwrap();
+    agent.start().unwrap();
+    fleet.has_connected("box-real").await;
+    assert_eq!(target.operator.inventory().await.unwrap().generation, 5);
 }
 
 /// kill -9 at times that differ; each order comes to its end, and none is done twice over.

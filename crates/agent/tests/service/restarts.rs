@@ -11,13 +11,20 @@ use std::{
     time::Duration,
 };
 
+use futures::StreamExt;
 use slipway_agent::{
     cache::{Step, Steps},
     engine::Unhindered,
     service::operations::{End, Operations},
 };
-use slipway_agent_api::proto::{self, OperationState, StartRequest, start_request::Verb};
+use slipway_agent_api::{
+    Class,
+    proto::{self, OperationState, StartRequest, start_request::Verb},
+};
+use slipway_hosts_sim::{FLEET, SimulatedHost};
 use tempfile::TempDir;
+
+use crate::cache::trouble::{SmallDisk, fill};
 
 use super::{command, ended, import, one, order, succeeded};
 
@@ -63,9 +70,9 @@ async fn a_command_that_the_agents_end_cut_off_is_interrupted_and_runs_again_onl
         .start(order("box-1", "op-1", 1, command(&["slow"])))
         .await
         .unwrap();
-    while host.machine.ran().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    // Its first words come over the watch.
+    let mut watch = client.watch("op-1");
+    while watch.next().await.unwrap().unwrap().output.is_none() {}
     let watching = tokio::spawn({
         let client = client.clone();
         async move { ended(&client, "op-1").await }
@@ -133,6 +140,62 @@ async fn an_order_with_credentials_is_interrupted_by_a_restart() {
     // Cancelled, nothing of it goes on.
     let cancelled = client.cancel("op-1", 1).await.unwrap();
     assert_eq!(cancelled.state(), OperationState::Cancelled);
+}
+
+/// A disk that is full takes no order, and one that fills up under an order delays its end; nothing that was told is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_refuses_orders_and_delays_ends_until_there_is_room() {
+    let (fleet, options) = super::fleet().await;
+    let place = fleet.folder().join("small");
+    let Some(disk) = SmallDisk::mount(&place, 4 << 20, "orders on a full disk") else {
+        return;
+    };
+    let host = SimulatedHost::install(&disk.0, "box-1", FLEET, &fleet.manager, options).unwrap();
+    host.join(&fleet.token("box-1")).await.unwrap();
+    host.start().await.unwrap();
+    let client = fleet.client(&host);
+    let theirs = disk.0.join("theirs");
+    fill(&theirs);
+    let said = client
+        .start(order("box-1", "op-1", 9, command(&["true"])))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (said.class, said.reason.as_str()),
+        (Class::Transient, "Disk"),
+        "{said}"
+    );
+    assert_eq!(
+        client.inventory().await.unwrap().generation,
+        0,
+        "what is not on disk does not count"
+    );
+    assert!(host.machine.ran().is_empty());
+    std::fs::remove_file(&theirs).unwrap();
+    succeeded(&client, "op-1", command(&["true"])).await;
+
+    // Now it fills up while a program runs.
+    let full = theirs.clone();
+    *host.machine.on_program.lock() = Some(Arc::new(move |what| {
+        if what == "true ended" {
+            fill(&full);
+        }
+    }));
+    client
+        .start(order("box-1", "op-2", 1, command(&["true"])))
+        .await
+        .unwrap();
+    let mut watch = client.watch("op-2");
+    while let Some(operation) = watch.next().await {
+        let operation = operation.unwrap();
+        assert_eq!(operation.state() == OperationState::Succeeded, !theirs.exists());
+        if operation.message.contains("cannot be written") {
+            std::fs::remove_file(&theirs).unwrap();
+        }
+    }
+    let done = client.operation("op-2").await.unwrap();
+    assert_eq!(done.state(), OperationState::Succeeded, "{}", done.message);
+    host.stop().await;
 }
 
 /// Output of commands is kept for the latest ones, and not for ever.

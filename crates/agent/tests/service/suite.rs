@@ -7,7 +7,7 @@ use slipway_agent::service::maintenance::Maintenance;
 use slipway_agent_api::{
     Class, Identity,
     client::HostClient,
-    proto::{self, OperationState, start_request::Verb},
+    proto::{self, OperationState, agent_client::AgentClient, start_request::Verb},
 };
 use slipway_hosts_sim::{FLEET, NodeImage, Reach};
 
@@ -200,8 +200,53 @@ async fn commands(target: &Target) {
     assert_eq!((busy.class, busy.reason.as_str()), (Class::Conflict, "Busy"));
     let cancelled = client.cancel("command-3", 5).await.unwrap();
     assert_eq!(cancelled.state(), OperationState::Cancelled);
+    output(target).await;
     let after = run(target, "command-4", command(&["true"])).await;
     assert_eq!(after.state(), OperationState::Succeeded);
+}
+
+/// What a command says is seen while it runs, from any place on, and by nobody but the operator.
+async fn output(target: &Target) {
+    let client = &target.operator;
+    let verb = command(&["sh", "-c", "echo one; sleep 600"]);
+    client
+        .start(order(client.host(), "output-1", 5, verb))
+        .await
+        .unwrap();
+    let heard = async |client: &HostClient, from: u64| {
+        let request = proto::WatchOperationRequest {
+            operation_id: "output-1".into(),
+            output_from: from,
+        };
+        let channel = client.channel().await.unwrap();
+        let origin = channel.origin();
+        let watch = AgentClient::with_origin(channel, origin)
+            .watch_operation(request)
+            .await;
+        watch.unwrap().into_inner()
+    };
+    let mut watch = heard(client, 0).await;
+    let first = loop {
+        let operation = watch.message().await.unwrap().unwrap();
+        assert_eq!(operation.ended_at, 0, "it has not ended: {}", operation.message);
+        if let Some(output) = operation.output {
+            break output;
+        }
+    };
+    assert_eq!(first.offset, 0);
+    let text = String::from_utf8(first.data.clone()).unwrap();
+    assert!(text.contains("one"), "{text}");
+    // Whoever has seen two bytes gets the rest, and a reader nothing.
+    let again = heard(client, 2).await.message().await.unwrap().unwrap();
+    let rest = again.output.unwrap();
+    assert_eq!((rest.offset, &rest.data[..]), (2, &first.data[2..]));
+    if let Some(reader) = &target.reader {
+        let seen = heard(reader, 0).await.message().await.unwrap().unwrap();
+        assert_eq!(seen.output, None);
+    }
+    client.cancel("output-1", 5).await.unwrap();
+    let last = super::ended(client, "output-1").await.unwrap();
+    assert_eq!(last.state(), OperationState::Cancelled);
 }
 
 /// An address is on the interface when the order has ended, and off it again. On loopback, where it disturbs nobody.
@@ -322,6 +367,7 @@ async fn simulated(reach: Reach) {
     faults.lock().programs = [
         ("false".to_owned(), (1, std::time::Duration::ZERO)),
         ("sleep".to_owned(), (0, std::time::Duration::from_mins(1))),
+        ("sh".to_owned(), (0, std::time::Duration::from_mins(1))),
     ]
     .into();
     let target = Target {

@@ -11,7 +11,7 @@ use slipway_hosts_sim::{NodeImage, Reach};
 use super::{arm, complete, fleet, import, one, pin, prepare, succeeded};
 
 /// Waits until the host says so.
-async fn until(client: &HostClient, what: &str, seen: impl Fn(&proto::Host) -> bool) -> proto::Host {
+pub async fn until(client: &HostClient, what: &str, seen: impl Fn(&proto::Host) -> bool) -> proto::Host {
     let mut last = String::new();
     for _ in 0..600 {
         match client.inventory().await {
