@@ -80,13 +80,13 @@ impl fmt::Debug for HostClient {
 
 /// How far a watch has come: it goes on there after a reconnect.
 #[derive(Debug, Default)]
-struct Seen {
+struct WatchProgress {
     sequence: Option<u64>,
     /// Bytes of output.
     output: u64,
 }
 
-impl Seen {
+impl WatchProgress {
     /// Whether there is anything in it that was not seen; then it is seen now.
     fn is_new(&mut self, operation: &Operation) -> bool {
         if self.sequence.is_some_and(|seen| operation.sequence <= seen) {
@@ -240,7 +240,7 @@ impl HostClient {
     }
 
     async fn follow(&self, id: &str, to: &mpsc::Sender<Result<Operation, Problem>>) {
-        let mut seen = Seen::default();
+        let mut seen = WatchProgress::default();
         let mut wait = BACKOFF.0;
         loop {
             let problem = match self.follow_once(id, to, &mut seen, &mut wait).await {
@@ -263,7 +263,7 @@ impl HostClient {
         &self,
         id: &str,
         to: &mpsc::Sender<Result<Operation, Problem>>,
-        seen: &mut Seen,
+        seen: &mut WatchProgress,
         wait: &mut Duration,
     ) -> Result<(), Problem> {
         let request = WatchOperationRequest {

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::source::{BlobSource, SourceError};
+use super::source_order::{self, SourceOrder, Stopped, is_slow, stall_timeout};
 use super::store::{Finished, Partial, Store};
-use super::turns::{self, Stopped, Turns, is_slow, patience};
 use super::{CacheError, Suspects};
 
 /// Bytes are written in pieces of about this size.
@@ -140,7 +140,7 @@ impl Download<'_> {
         self.meter.begin(partial.length());
         let trusted = (0..self.sources.len())
             .filter(|at| !self.suspects.contains(&self.sources[*at].name(), &blob.digest));
-        let mut turns = Turns::new(self.sources, &self.waits, blob.digest, trusted);
+        let mut order = SourceOrder::new(self.sources, &self.waits, blob.digest, trusted);
         let mut wrote: BTreeSet<usize> = BTreeSet::new();
         // After bytes of several were wrong together, one alone is asked for all of them.
         let mut alone = false;
@@ -162,7 +162,7 @@ impl Download<'_> {
                     Finished::Mismatch { inherited } => {
                         if let (0, 1, Some(liar)) = (inherited, wrote.len(), wrote.first().copied()) {
                             self.suspect(liar, &blob.digest);
-                            turns.leave(liar, "sent other bytes");
+                            order.leave(liar, "sent other bytes");
                         }
                         alone = true;
                         wrote.clear();
@@ -171,7 +171,7 @@ impl Download<'_> {
                     }
                 }
             }
-            let current = turns.current()?;
+            let current = order.current()?;
             if alone && !wrote.is_empty() && !wrote.contains(&current) {
                 partial
                     .restart()
@@ -181,15 +181,15 @@ impl Download<'_> {
             }
             let before = partial.length();
             let (stopped, back) = self
-                .pull(&self.sources[current], partial, &blob, turns.has_others())
+                .pull(&self.sources[current], partial, &blob, order.has_others())
                 .await;
             partial = back;
             if partial.length() != before {
                 wrote.insert(current);
-                turns.came();
+                order.came();
             }
             if let Err(stopped) = stopped {
-                sleep(turns.stopped(stopped)?).await;
+                sleep(order.stopped(stopped)?).await;
             }
         }
     }
@@ -208,10 +208,11 @@ impl Download<'_> {
         blob: &Blob,
         others: bool,
     ) -> (Result<(), Stopped>, Partial) {
-        let mut opened = match turns::open(source, blob, partial.length(), blob.size, &self.waits).await {
-            Ok(opened) => opened,
-            Err(stopped) => return (Err(stopped), partial),
-        };
+        let mut opened =
+            match source_order::open(source, blob, partial.length(), blob.size, &self.waits).await {
+                Ok(opened) => opened,
+                Err(stopped) => return (Err(stopped), partial),
+            };
         if opened.at != partial.length() {
             if opened.at != 0 {
                 return (
@@ -227,7 +228,7 @@ impl Download<'_> {
         let (began, first) = (Instant::now(), partial.length());
         let mut buffer = BytesMut::new();
         loop {
-            let ended = match turns::next(&mut opened, patience(source, &self.waits)).await {
+            let ended = match source_order::next(&mut opened, stall_timeout(source, &self.waits)).await {
                 Ok(piece) => {
                     buffer.extend_from_slice(&piece);
                     None
@@ -285,7 +286,7 @@ pub async fn manifest(
                 reasons.push(format!("{name} sent other bytes before"));
                 continue;
             }
-            match timeout(patience(source, waits), source.manifest(digest)).await {
+            match timeout(stall_timeout(source, waits), source.manifest(digest)).await {
                 Ok(Ok(bytes)) if Digest::of(&bytes) == *digest => return Ok(bytes),
                 Ok(Ok(_)) => {
                     suspects.add(&name, *digest);

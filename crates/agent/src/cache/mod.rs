@@ -15,9 +15,9 @@ mod registry;
 mod remote;
 mod shared_chunks;
 mod source;
+mod source_order;
 mod step;
 mod store;
-mod turns;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

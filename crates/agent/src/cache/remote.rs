@@ -16,7 +16,7 @@ use super::download::Waits;
 use super::manifest::MAX_MANIFEST;
 use super::shared_chunks::SharedChunks;
 use super::source::BlobSource;
-use super::turns::{self, Stopped, Turns, is_slow, patience};
+use super::source_order::{self, SourceOrder, Stopped, is_slow, stall_timeout};
 use super::{Cache, CacheError, Lease};
 
 /// A server that ignores ranges is read from the start up to here; beyond, another one is better.
@@ -209,22 +209,22 @@ impl Remote {
             None => self.waits,
         };
         let count = self.sources.len();
-        let order = (0..count).map(|at| (first + at) % count);
-        let mut turns = Turns::new(&self.sources, &waits, blob.digest, order);
+        let from_first = (0..count).map(|at| (first + at) % count);
+        let mut order = SourceOrder::new(&self.sources, &waits, blob.digest, from_first);
         let mut done = 0;
         while done < buffer.len() {
-            let source = &self.sources[turns.current()?];
-            let others = turns.has_others();
+            let source = &self.sources[order.current()?];
+            let others = order.has_others();
             let before = done;
             let at = offset + done as u64;
             let stopped = self
                 .pull(source, blob, at, &mut buffer[done..], others, &mut done)
                 .await;
             if done > before {
-                turns.came();
+                order.came();
             }
             if let Err(stopped) = stopped {
-                sleep(turns.stopped(stopped)?).await;
+                sleep(order.stopped(stopped)?).await;
             }
         }
         Ok(())
@@ -241,7 +241,7 @@ impl Remote {
         done: &mut usize,
     ) -> Result<(), Stopped> {
         let end = offset + into.len() as u64;
-        let mut opened = turns::open(source, blob, offset, end, &self.waits).await?;
+        let mut opened = source_order::open(source, blob, offset, end, &self.waits).await?;
         let mut skip = match offset.checked_sub(opened.at) {
             Some(skip) if skip <= MOST_SKIPPED => skip as usize,
             Some(_) => return Err(Stopped::Never("does not give parts of a blob".to_owned())),
@@ -249,15 +249,15 @@ impl Remote {
         };
         let (began, mut came) = (Instant::now(), 0);
         while !into.is_empty() {
-            let piece = turns::next(&mut opened, patience(source, &self.waits)).await?;
+            let piece = source_order::next(&mut opened, stall_timeout(source, &self.waits)).await?;
             self.counts.add(piece.len(), source.is_peer());
             came += piece.len() as u64;
             let skipped = skip.min(piece.len());
             skip -= skipped;
-            let wanted = (piece.len() - skipped).min(into.len());
-            into[..wanted].copy_from_slice(&piece[skipped..skipped + wanted]);
-            into = &mut std::mem::take(&mut into)[wanted..];
-            *done += wanted;
+            let taken = (piece.len() - skipped).min(into.len());
+            into[..taken].copy_from_slice(&piece[skipped..skipped + taken]);
+            into = &mut std::mem::take(&mut into)[taken..];
+            *done += taken;
             if others && !into.is_empty() && is_slow(source, &self.waits, began, came) {
                 return Err(Stopped::Cut("is slow".to_owned()));
             }

@@ -14,11 +14,11 @@ use super::{Cache, Lease};
 
 /// By the image's blob of chunks, and by where a chunk's stored form begins in it.
 #[derive(Debug, Default)]
-pub struct SharedChunks(HashMap<Digest, BTreeMap<u64, Place>>);
+pub struct SharedChunks(HashMap<Digest, BTreeMap<u64, CachedChunk>>);
 
 /// Where a cached image has a chunk, in the same stored form.
 #[derive(Clone, Debug)]
-struct Place {
+struct CachedChunk {
     file: Arc<File>,
     offset: u64,
     length: u32,
@@ -37,14 +37,14 @@ impl Cache {
         held: &BTreeMap<Digest, Vec<u8>>,
     ) -> (SharedChunks, Vec<Lease>) {
         let mut shared = SharedChunks::default();
-        let mut wanted: HashMap<Digest, Vec<(Digest, u64, u32)>> = HashMap::new();
+        let mut desired: HashMap<Digest, Vec<(Digest, u64, u32)>> = HashMap::new();
         for partition in &manifest.partitions {
             let stored = held.get(&partition.index.digest);
             let Some(index) = stored.and_then(|stored| decode(partition, stored)) else {
                 continue;
             };
             for entry in index.entries {
-                wanted.entry(entry.digest).or_default().push((
+                desired.entry(entry.digest).or_default().push((
                     partition.chunks.digest,
                     entry.stored_offset,
                     entry.stored_length,
@@ -59,7 +59,10 @@ impl Cache {
             let Ok(lease) = self.lease(&record.digest) else {
                 continue;
             };
-            if self.add_chunks_of(&record.digest, &wanted, &mut shared).is_some() {
+            if self
+                .add_chunks_of(&record.digest, &desired, &mut shared)
+                .is_some()
+            {
                 leases.push(lease);
             }
         }
@@ -70,7 +73,7 @@ impl Cache {
     fn add_chunks_of(
         &self,
         image: &Digest,
-        wanted: &HashMap<Digest, Vec<(Digest, u64, u32)>>,
+        desired: &HashMap<Digest, Vec<(Digest, u64, u32)>>,
         shared: &mut SharedChunks,
     ) -> Option<()> {
         let manifest = self.disk_image(image).ok()?.unverified().ok()?;
@@ -80,15 +83,15 @@ impl Cache {
             let index = decode(partition, &stored)?;
             let file = Arc::new(self.open_blob(&partition.chunks)?);
             for entry in index.entries {
-                for (blob, offset, length) in wanted.get(&entry.digest).into_iter().flatten() {
+                for (blob, offset, length) in desired.get(&entry.digest).into_iter().flatten() {
                     // Another compressor may have stored it otherwise.
                     if *length == entry.stored_length {
-                        let place = Place {
+                        let chunk = CachedChunk {
                             file: file.clone(),
                             offset: entry.stored_offset,
                             length: *length,
                         };
-                        shared.0.entry(*blob).or_default().insert(*offset, place);
+                        shared.0.entry(*blob).or_default().insert(*offset, chunk);
                         found = Some(());
                     }
                 }
@@ -106,10 +109,10 @@ impl Cache {
 impl SharedChunks {
     /// How many bytes of this part of a blob of chunks cached images have.
     pub fn at_hand(&self, blob: &Digest, offset: u64, length: u64) -> u64 {
-        let places = self.0.get(blob).into_iter();
-        places
-            .flat_map(|places| places.range(offset..offset + length))
-            .map(|(_, place)| u64::from(place.length))
+        let cached = self.0.get(blob).into_iter();
+        cached
+            .flat_map(|cached| cached.range(offset..offset + length))
+            .map(|(_, chunk)| u64::from(chunk.length))
             .sum()
     }
 
@@ -118,15 +121,15 @@ impl SharedChunks {
         let end = offset + buffer.len() as u64;
         let mut missing = Vec::new();
         let mut at = 0;
-        let places = self.0.get(blob);
-        for (start, place) in places.into_iter().flat_map(|places| places.range(offset..end)) {
+        let cached = self.0.get(blob);
+        for (start, chunk) in cached.into_iter().flat_map(|cached| cached.range(offset..end)) {
             let start = (*start - offset) as usize;
-            let part = start..start + place.length as usize;
+            let part = start..start + chunk.length as usize;
             if part.start < at || part.end > buffer.len() {
                 continue;
             }
             let into = &mut buffer[part.clone()];
-            if place.file.read_exact_at(into, place.offset).is_err() {
+            if chunk.file.read_exact_at(into, chunk.offset).is_err() {
                 continue;
             }
             if at < part.start {
@@ -163,24 +166,24 @@ mod tests {
             let mut file = tempfile::tempfile().unwrap();
             let mut all = Vec::new();
             let mut held = Vec::new();
-            let (mut places, mut cached) = (BTreeMap::new(), 0);
+            let (mut stored, mut length_of_file) = (Vec::new(), 0);
             let mut starts = vec![0];
             for (number, (length, here)) in chunks.iter().enumerate() {
                 let bytes = vec![number as u8 + 1; *length as usize];
                 if *here {
                     file.write_all(&bytes).unwrap();
-                    places.insert(all.len() as u64, (cached, *length));
-                    cached += u64::from(*length);
+                    stored.push((all.len() as u64, length_of_file, *length));
+                    length_of_file += u64::from(*length);
                 }
                 held.extend(vec![*here; *length as usize]);
                 all.extend(bytes);
                 starts.push(all.len());
             }
             let file = Arc::new(file);
-            let places = places.into_iter().map(|(at, (offset, length))| {
-                (at, Place { file: file.clone(), offset, length })
+            let cached = stored.into_iter().map(|(at, offset, length)| {
+                (at, CachedChunk { file: file.clone(), offset, length })
             });
-            let shared = SharedChunks(HashMap::from([(blob, places.collect())]));
+            let shared = SharedChunks(HashMap::from([(blob, cached.collect())]));
             // Whoever asks asks for whole chunks.
             let (one, other) = (from.index(starts.len()), to.index(starts.len()));
             let (first, last) = (starts[one.min(other)], starts[one.max(other)]);

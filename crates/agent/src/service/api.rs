@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use super::Host;
 use super::maintenance::Maintenance;
-use super::operations::{Shown, withhold_output};
+use super::shown::{Shown, withhold_output};
 use crate::cache::{ImageRecord, Kept};
 
 pub(super) struct Api(pub Arc<Host>);

@@ -14,6 +14,7 @@ pub mod operations;
 mod prepare;
 mod programs;
 mod said;
+mod shown;
 mod slots;
 mod speed;
 mod verbs;

@@ -22,12 +22,11 @@ use tokio::sync::watch;
 use super::admission::{Admission, Known, Standing, State, admit, fence};
 use super::maintenance::Maintenance;
 use super::said::Said;
+use super::shown::{Shown, forget_output};
 use crate::cache::{Step, Steps, replace_file};
 
-/// How many ended operations are remembered,
+/// How many ended operations are remembered.
 const REMEMBERED: usize = 500;
-/// and how many bytes of output of all of them together.
-const REMEMBERED_OUTPUT: usize = 8 << 20;
 
 /// What is on disk of an operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,13 +49,6 @@ struct Record {
 struct Entry {
     record: Record,
     shown: watch::Sender<Shown>,
-}
-
-/// An operation as it stands, and what its programs said.
-#[derive(Clone, Default)]
-pub struct Shown {
-    pub operation: Operation,
-    pub said: Said,
 }
 
 impl Entry {
@@ -440,51 +432,9 @@ impl Operations {
         if inner.exclusive.as_deref() == Some(id) {
             inner.exclusive = None;
         }
-        forget_output(&mut inner);
+        forget_output(inner.entries.values().map(|entry| &entry.shown));
         Ok(())
     }
-}
-
-/// The output of the latest operations is kept, up to a limit.
-fn forget_output(inner: &mut Inner) {
-    let mut with_output: Vec<_> = inner
-        .entries
-        .values()
-        .filter_map(|entry| {
-            let Shown { operation, said } = &*entry.shown.borrow();
-            let result = operation.command.as_ref();
-            let length = said.len() + result.map_or(0, |command| command.output.len());
-            let forgettable = length > 0 && has_ended(operation);
-            forgettable.then(|| (operation.ended_at, operation.id.clone(), length))
-        })
-        .collect();
-    with_output.sort_unstable();
-    let mut total: usize = with_output.iter().map(|(_, _, length)| length).sum();
-    for (_, id, length) in with_output {
-        if total <= REMEMBERED_OUTPUT {
-            return;
-        }
-        total -= length;
-        if let Some(entry) = inner.entries.get(&id) {
-            // Nobody is woken for it: the operation has long ended.
-            entry.shown.send_if_modified(|Shown { operation, said }| {
-                said.forget();
-                if let Some(command) = &mut operation.command {
-                    command.output = Vec::new();
-                    command.truncated = true;
-                }
-                false
-            });
-        }
-    }
-}
-
-/// An operation as a reader sees it.
-pub fn withhold_output(mut operation: Operation) -> Operation {
-    if let Some(command) = &mut operation.command {
-        command.output.clear();
-    }
-    operation
 }
 
 impl From<crate::cache::Progress> for proto::Progress {

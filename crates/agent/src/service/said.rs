@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_runs_reader_begins_anew_and_what_is_forgotten_is_not_told() {
+    fn an_earlier_runs_reader_begins_again_and_what_is_forgotten_is_not_told() {
         let mut said = Said::default();
         said.append(b"second run");
         assert_eq!(said.after(700).unwrap().offset, 0);

@@ -37,6 +37,8 @@ struct Drawn {
     pin: Option<Pin>,
     leased: bool,
     slot: bool,
+    /// It is on its way a second time, from a bundle or another registry.
+    arriving: bool,
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
@@ -50,14 +52,16 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         ),
         proptest::bool::weighted(0.1),
         proptest::bool::weighted(0.1),
+        proptest::bool::weighted(0.1),
     )
-        .prop_map(|(blobs, age, ttl, pin, leased, slot)| Drawn {
+        .prop_map(|(blobs, age, ttl, pin, leased, slot, arriving)| Drawn {
             blobs: blobs.into_iter().collect(),
             age,
             ttl,
             pin,
             leased,
             slot,
+            arriving,
         })
 }
 
@@ -80,7 +84,7 @@ fn index(images: &[Drawn], loose: &[u8]) -> (Index, Vec<Digest>) {
             last_used: noon() - SignedDuration::from_secs(drawn.age),
             slot_image: None,
         };
-        let mut stays = drawn.leased;
+        let mut stays = drawn.leased || drawn.arriving;
         if let Some(Pin { left: until }) = drawn.pin {
             let until = until.map(|seconds| noon() + SignedDuration::from_secs(seconds));
             stays |= until.is_none_or(|until| until > noon());
@@ -95,6 +99,9 @@ fn index(images: &[Drawn], loose: &[u8]) -> (Index, Vec<Digest>) {
         index.insert(record);
         if drawn.leased {
             index.lease(digest);
+        }
+        if drawn.arriving {
+            index.begin_flight(digest);
         }
         if stays {
             kept.push(digest);
@@ -201,6 +208,7 @@ fn what_was_used_longest_ago_goes_first_and_expired_before_it() {
         pin: None,
         leased: false,
         slot: false,
+        arriving: false,
     };
     let (index, _) = index(
         &[

@@ -301,7 +301,11 @@ async fn e53_a_real_containerd_takes_the_image_and_keeps_its_pin_over_a_restart(
     }
     containerd.tidy(&cache, &LocalMachine).await.unwrap();
     let (_, listed) = real.ctr(&["images", "list"]);
-    assert_eq!(listed.matches("io.cri-containerd.pinned=pinned").count(), 2, "{listed}");
+    assert_eq!(
+        listed.matches("io.cri-containerd.pinned=pinned").count(),
+        2,
+        "{listed}"
+    );
     // Nobody pins it any more: the label goes, and the kubelet may take it.
     cache.unpin(&digest, "HostImage/app").unwrap();
     containerd.tidy(&cache, &LocalMachine).await.unwrap();

@@ -1,6 +1,6 @@
 //! E-54: hosts give each other what they have, with upstream cut off, within limits, and to nobody else.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use oci_client::secrets::RegistryAuth;
 use slipway_agent::{cache::RegistrySettings, service::Serving};
@@ -9,7 +9,7 @@ use slipway_agent_api::{
     channel::Channel,
     proto::{self, LocateRequest, Operation, ReadRequest, blobs_client::BlobsClient, start_request::Verb},
 };
-use slipway_hosts_sim::{FLEET, SimulatedHost};
+use slipway_hosts_sim::{FLEET, Options, SimulatedHost};
 use slipway_slots::Digest;
 
 use super::{fleet, succeeded};
@@ -107,6 +107,39 @@ async fn a_host_that_lies_is_left_for_upstream() {
     )
     .await;
     assert!(progress(&done).bytes_upstream >= 1 << 20);
+}
+
+/// A host that gives too little is left for one that gives more, and what came of it is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_slow_is_left_for_the_next() {
+    let image = TestImage::of("app", &[layer(9, 2 << 20)]);
+    let (fleet, mut options) = fleet().await;
+    let imported = async |name: &str, options: Options| {
+        let host = fleet.add(name, options).await.unwrap();
+        image.write_layout(&host.exchange().join("app"));
+        succeeded(&fleet.client(&host), "import", super::import("app")).await;
+        host
+    };
+    let fast = imported("fast", options.clone()).await;
+    let mut limited = options.clone();
+    // One piece, and the next in three days.
+    limited.serving.bytes_per_second = Some(1);
+    let slow = imported("slow", limited).await;
+    options.waits.peer_stall = Duration::from_secs(1);
+    let host = fleet.add("box-1", options).await.unwrap();
+    let nowhere = "127.0.0.1:1/app:1";
+    let done = succeeded(
+        &fleet.client(&host),
+        "ensure",
+        ensure(nowhere, &image.digest, &[&slow, &fast]),
+    )
+    .await;
+    // What the slow one gave is not asked for again.
+    assert!(
+        progress(&done).bytes_peers <= image.size(),
+        "{:?}",
+        progress(&done)
+    );
 }
 
 #[tokio::test]

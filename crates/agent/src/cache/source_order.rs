@@ -26,7 +26,7 @@ pub(super) enum Stopped {
     Disk(io::Error),
 }
 
-pub(super) struct Turns<'a> {
+pub(super) struct SourceOrder<'a> {
     sources: &'a [Arc<dyn BlobSource>],
     waits: &'a Waits,
     blob: Digest,
@@ -37,7 +37,7 @@ pub(super) struct Turns<'a> {
     progress: Instant,
 }
 
-impl<'a> Turns<'a> {
+impl<'a> SourceOrder<'a> {
     /// `order` says who is asked, the first of them first.
     pub fn new(
         sources: &'a [Arc<dyn BlobSource>],
@@ -119,7 +119,7 @@ impl<'a> Turns<'a> {
 }
 
 /// How long a source may be silent.
-pub(super) fn patience(source: &Arc<dyn BlobSource>, waits: &Waits) -> Duration {
+pub(super) fn stall_timeout(source: &Arc<dyn BlobSource>, waits: &Waits) -> Duration {
     if source.is_peer() {
         waits.peer_stall
     } else {
@@ -135,7 +135,7 @@ pub(super) async fn open(
     end: u64,
     waits: &Waits,
 ) -> Result<Opened, Stopped> {
-    match timeout(patience(source, waits), source.open(blob, offset, end)).await {
+    match timeout(stall_timeout(source, waits), source.open(blob, offset, end)).await {
         Ok(Ok(opened)) => Ok(opened),
         Ok(Err(SourceError::Throttled(wait))) => Err(Stopped::Throttled(wait)),
         Ok(Err(SourceError::Failed(reason))) => Err(Stopped::Cut(reason)),
@@ -145,12 +145,15 @@ pub(super) async fn open(
 }
 
 /// The next bytes of an answer.
-pub(super) async fn next(opened: &mut Opened, patience: Duration) -> Result<Bytes, Stopped> {
-    match timeout(patience, opened.stream.next()).await {
+pub(super) async fn next(opened: &mut Opened, stall_timeout: Duration) -> Result<Bytes, Stopped> {
+    match timeout(stall_timeout, opened.stream.next()).await {
         Ok(Some(Ok(piece))) => Ok(piece),
         Ok(Some(Err(reason))) => Err(Stopped::Cut(format!("broke off: {reason}"))),
         Ok(None) => Err(Stopped::Cut("ended before all was there".to_owned())),
-        Err(_) => Err(Stopped::Cut(format!("sent nothing for {} s", patience.as_secs()))),
+        Err(_) => Err(Stopped::Cut(format!(
+            "sent nothing for {} s",
+            stall_timeout.as_secs()
+        ))),
     }
 }
 
