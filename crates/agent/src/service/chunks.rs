@@ -75,7 +75,7 @@ impl ChunkSource for RemoteBlobs {
         let missing = if self.here {
             self.remote.read_here(blob, offset, buffer)
         } else {
-            vec![0..buffer.len()]
+            std::iter::once(0..buffer.len()).collect()
         };
         for part in missing {
             let at = offset + part.start as u64;
