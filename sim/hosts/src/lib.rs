@@ -13,7 +13,7 @@ pub use image::{NodeImage, signing_key};
 pub use machine::{Faults, OnProgram, SimulatedMachine};
 pub use process::AgentProcess;
 
-/// The page's code, compiled and run with the documents.
+/// The page's code, compiled and run with the documents. It reads watches with `futures::StreamExt`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/agent-api.md")]
 pub struct AgentApiPage;
