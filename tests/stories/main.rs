@@ -28,6 +28,8 @@ mod k3s_takeover;
 mod packaged_manager;
 mod real_k3s;
 mod real_k3s_quorum;
+mod real_k3s_reading;
+mod real_k3s_unkind;
 mod stock_kubeadm_control_plane;
 mod stock_machine_deployment;
 mod support;

@@ -14,6 +14,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
+use slipway_k3s::api::PRE_TERMINATE_HOOK;
 use slipway_testbed::{hosts::HostPhase, wait::until_within};
 use tokio::task::JoinHandle;
 
@@ -25,9 +26,9 @@ use crate::{
 };
 
 /// How long a member is nobody's before it is removed, and half as long again.
-const LONGER_THAN_THE_GRACE: Duration = Duration::from_mins(3);
+pub const LONGER_THAN_THE_GRACE: Duration = Duration::from_mins(3);
 /// etcd tells nobody when its members change, nor k3s what it is asked to do: both are asked this often.
-const SAMPLE: Duration = Duration::from_millis(500);
+pub const SAMPLE: Duration = Duration::from_millis(500);
 const REMOVE: &str = "etcd.k3s.cattle.io/remove";
 
 /// What was ever seen of a cluster, by asking it again and again.
@@ -40,7 +41,7 @@ struct Samples {
     removals: BTreeMap<String, BTreeSet<String>>,
 }
 
-struct Sampler {
+pub struct Sampler {
     seen: Arc<Mutex<Samples>>,
     task: JoinHandle<()>,
 }
@@ -64,7 +65,7 @@ fn node_of(member: &str) -> String {
 }
 
 impl Sampler {
-    fn of(fleet: &Arc<Fleet>) -> Self {
+    pub fn of(fleet: &Arc<Fleet>) -> Self {
         let seen: Arc<Mutex<Samples>> = Arc::default();
         let (fleet, noted) = (Arc::clone(fleet), Arc::clone(&seen));
         let task = tokio::spawn(async move {
@@ -77,6 +78,19 @@ impl Sampler {
             }
         });
         Self { seen, task }
+    }
+
+    /// Nobody was asked to leave, and etcd had so many voters all the time.
+    pub fn saw_no_removal(&self, voters: (usize, usize)) -> Result<()> {
+        let seen = locked(&self.seen);
+        ensure!(seen.removals.is_empty(), "{:?}", seen.removals);
+        ensure!(
+            seen.samples > 10 && seen.voters == Some(voters),
+            "{} samples, {:?}",
+            seen.samples,
+            seen.voters
+        );
+        Ok(())
     }
 }
 
@@ -98,7 +112,7 @@ impl Samples {
     }
 }
 
-async fn delete_machine(fleet: &Fleet, machine: &str) -> Result<()> {
+pub async fn delete_machine(fleet: &Fleet, machine: &str) -> Result<()> {
     fleet
         .of(CORE, "Machine")
         .delete(machine, &DeleteParams::default())
@@ -107,9 +121,24 @@ async fn delete_machine(fleet: &Fleet, machine: &str) -> Result<()> {
 }
 
 /// No host went on which etcd counted.
-fn nobody_is_left_behind(fleet: &Fleet) -> Result<()> {
+pub fn nobody_is_left_behind(fleet: &Fleet) -> Result<()> {
     let left = fleet.tier.left_behind(&fleet.key()).unwrap_or_default();
     ensure!(left.is_empty(), "etcd counted on {left:?} when they went");
+    Ok(())
+}
+
+/// Waits until a deleted Machine's host is let go, and looks then whether etcd has a member of it.
+pub async fn until_let_go(fleet: &Fleet, machine: &str) -> Result<()> {
+    let machines = fleet.of(CORE, "Machine");
+    let kept = |machine: &kube::api::DynamicObject| machine.annotations().contains_key(PRE_TERMINATE_HOOK);
+    let what = "be let go";
+    until_within(fleet.tier.deadline(), &machines, machine, what, |machine| {
+        !kept(machine)
+    })
+    .await?;
+    let members = fleet.members().await?;
+    let left = members.iter().find(|member| node_of(&member.name) == machine);
+    ensure!(left.is_none(), "{machine} was let go as {left:?} of {members:?}");
     Ok(())
 }
 
@@ -159,6 +188,7 @@ async fn a_learner_that_is_deleted_takes_no_quorum_along() -> Result<()> {
         "{learner} of {servers:?}"
     );
     delete_machine(&fleet, second).await?;
+    until_let_go(&fleet, second).await?;
     fleet.until_gone(second).await?;
     nobody_is_left_behind(&fleet)?;
     fleet.until_settled(3, version).await?;
@@ -210,15 +240,7 @@ async fn a_server_without_its_labels_keeps_its_member() -> Result<()> {
         ensure!(now == before, "{before:?} became {now:?}");
         tokio::time::sleep(SAMPLE).await;
     }
-    {
-        let seen = locked(&sampler.seen);
-        ensure!(seen.removals.is_empty(), "{:?}", seen.removals);
-        ensure!(
-            seen.samples > 10 && seen.voters == Some((3, 3)),
-            "{:?}",
-            seen.voters
-        );
-    }
+    sampler.saw_no_removal((3, 3))?;
     drop(sampler);
     ensure!(fleet.server_names().await? == servers);
     let node = nodes.get(&servers[1]).await?;

@@ -1,111 +1,26 @@
-//! A runtime extension that updates machines in place: what it covers, how long it takes and what it was asked is the
-//! test's to say and to read.
+//! The kit's runtime extension, registered in the simulated management cluster as core does it.
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
-
-use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use parking_lot::Mutex;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-};
+use slipway_kit::extension::handlers;
+pub use slipway_kit::extension::{Extension, patches};
 
 use super::environment::{Environment, create, patch_status};
 
 /// Every kind an update can touch.
 pub const EVERYTHING: &[&str] = &["Machine", "HostMachine", "KThreesConfig"];
 
-/// How the extension behaves, and what it was asked.
-#[derive(Default)]
-pub struct Script {
-    /// Kinds whose spec it can change.
-    pub covers: BTreeSet<&'static str>,
-    /// Fails every call with this message.
-    pub fails: Option<String>,
-    /// How many more calls say that the update is still going on.
-    pub takes: usize,
-    calls: Vec<(String, Value)>,
-}
-
-/// A runtime extension on loopback.
-pub struct Extension {
-    address: SocketAddr,
-    ca: String,
-    pub script: Arc<Mutex<Script>>,
-}
-
-impl Extension {
-    pub async fn start(covers: &[&'static str]) -> Self {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![CertificateDer::from_pem_slice(made.cert.pem().as_bytes()).expect("a certificate")],
-                PrivateKeyDer::from_pem_slice(made.signing_key.serialize_pem().as_bytes()).expect("a key"),
-            )
-            .expect("a server");
-        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let script = Arc::new(Mutex::new(Script {
-            covers: covers.iter().copied().collect(),
-            ..Script::default()
-        }));
-        let told = Arc::clone(&script);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, script) = (acceptor.clone(), Arc::clone(&told));
-                tokio::spawn(async move {
-                    if let Ok(stream) = acceptor.accept(stream).await {
-                        answer(stream, &script).await;
-                    }
-                });
-            }
-        });
-        Self {
-            address,
-            ca: made.cert.pem(),
-            script,
-        }
-    }
-
-    pub async fn register(&self, environment: &Environment) {
-        let url = format!("https://localhost:{}", self.address.port());
-        register(environment, &url, &self.ca).await;
-    }
-
-    pub fn calls(&self, hook: &str) -> usize {
-        let path = format!("/{}/", hook.to_lowercase());
-        self.script
-            .lock()
-            .calls
-            .iter()
-            .filter(|(line, _)| line.contains(&path))
-            .count()
-    }
-}
-
 /// Registers an extension as core does once it has discovered its handlers.
-pub async fn register(environment: &Environment, url: &str, ca: &str) {
+pub async fn register(environment: &Environment, client_config: Value) {
     let api = extension_configs(environment);
-    let handler = |hook: &str| {
-        json!({"name": format!("{}.updates", hook.to_lowercase()), "timeoutSeconds": 5, "failurePolicy": "Fail",
-                "requestHook": {"apiVersion": "hooks.runtime.cluster.x-k8s.io/v1alpha1", "hook": hook}})
-    };
     let made = create(
         &api,
         json!({"apiVersion": "runtime.cluster.x-k8s.io/v1beta2", "kind": "ExtensionConfig",
                 "metadata": {"name": "updates"},
-                "spec": {"clientConfig": {"url": url, "caBundle": STANDARD.encode(ca)}}}),
+                "spec": {"clientConfig": client_config}}),
     )
     .await;
     patch_status(
@@ -114,7 +29,7 @@ pub async fn register(environment: &Environment, url: &str, ca: &str) {
             json!({
                 "conditions": [{"type": "Discovered", "status": "True", "reason": "Discovered", "message": "",
                     "observedGeneration": made.metadata.generation, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-                "handlers": [handler("CanUpdateMachine"), handler("UpdateMachine")],
+                "handlers": handlers(),
             }),
         )
         .await;
@@ -123,67 +38,4 @@ pub async fn register(environment: &Environment, url: &str, ca: &str) {
 pub fn extension_configs(environment: &Environment) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("runtime.cluster.x-k8s.io", "v1beta2", "ExtensionConfig");
     Api::all_with(environment.management.client(), &ApiResource::from_gvk(&kind))
-}
-
-/// One request of HTTP/1.1 and its answer.
-async fn answer(mut stream: tokio_rustls::server::TlsStream<TcpStream>, script: &Mutex<Script>) {
-    let mut bytes = Vec::new();
-    let (line, body) = loop {
-        let mut chunk = vec![0; 16 * 1024];
-        let count = stream.read(&mut chunk).await.unwrap_or(0);
-        if count == 0 {
-            return;
-        }
-        bytes.extend_from_slice(&chunk[..count]);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let Some(end) = text.find("\r\n\r\n") else {
-            continue;
-        };
-        let length: usize = text[..end]
-            .lines()
-            .find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok())
-            .unwrap_or(0);
-        if bytes.len() >= end + 4 + length {
-            let body: Value = serde_json::from_slice(&bytes[end + 4..]).unwrap_or_default();
-            break (text.lines().next().unwrap_or_default().to_owned(), body);
-        }
-    };
-    let answer = {
-        let mut script = script.lock();
-        script.calls.push((line.clone(), body.clone()));
-        match &script.fails {
-            Some(message) => json!({"status": "Failure", "message": message}),
-            None if line.contains("/canupdatemachine/") => patches(&body, &script.covers),
-            None if script.takes > 0 => {
-                script.takes -= 1;
-                json!({"status": "Success", "retryAfterSeconds": 15})
-            }
-            None => json!({"status": "Success", "retryAfterSeconds": 0}),
-        }
-    };
-    let text = answer.to_string();
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        text.len()
-    );
-    let _ = stream.write_all(head.as_bytes()).await;
-    let _ = stream.write_all(text.as_bytes()).await;
-    let _ = stream.shutdown().await;
-}
-
-/// What the extension can do: the whole desired spec of the kinds it covers.
-pub fn patches(request: &Value, covers: &BTreeSet<&'static str>) -> Value {
-    let mut answer = json!({"status": "Success"});
-    for (object, field) in [
-        ("machine", "machinePatch"),
-        ("infrastructureMachine", "infrastructureMachinePatch"),
-        ("bootstrapConfig", "bootstrapConfigPatch"),
-    ] {
-        let desired = &request["desired"][object];
-        if covers.contains(desired["kind"].as_str().unwrap_or_default()) {
-            let patch = json!([{"op": "replace", "path": "/spec", "value": desired["spec"]}]).to_string();
-            answer[field] = json!({"patchType": "JSONPatch", "patch": STANDARD.encode(patch)});
-        }
-    }
-    answer
 }

@@ -14,7 +14,7 @@ use slipway_kit::core::{PENDING_HOOKS, UPDATE_IN_PROGRESS};
 use super::{
     driver::{Driver, NEW, OLD},
     environment::{all, change, condition, is_absent},
-    extension::{EVERYTHING, Extension, extension_configs},
+    extension::{EVERYTHING, Extension, extension_configs, register},
 };
 
 /// Core's part: while a machine's update is pending it calls the extension; once that is done the host runs what its
@@ -62,7 +62,7 @@ async fn ready(replicas: i32, strategy: &str, covers: &[&'static str]) -> (Drive
     driver.real_time = true;
     driver.core.settings.lock().leaves_updates = true;
     let extension = Extension::start(covers).await;
-    extension.register(&driver).await;
+    register(&driver, extension.client_config()).await;
     let servers = usize::try_from(replicas).unwrap_or_default();
     driver.until_settled(servers, OLD).await;
     (driver, extension)

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use slipway_k3s::{
     api::RolloutStrategyType,
     control_plane::{
-        observed::RemediationRecord,
+        hook::{self, Progress},
+        liveness::Probe,
+        observed::{Observed, RemediationRecord, Server, Workload},
         plan::{Action, Plan},
     },
 };
@@ -362,4 +364,84 @@ fn a_server_cut_off_a_moment_before_is_not_taken_for_alive() {
     world.fault(|model| model.mend("server-2"));
     world.settle();
     assert!(world.is_settled(), "{}", world.log.join("\n"));
+}
+
+/// Two of five servers are being deleted, nothing tells the node or the address of either, and etcd has one member that may be the one's
+/// or the other's.
+fn two_that_leave_over_one_member() -> (Observed, Timestamp, String) {
+    let mut world = World::settled(5);
+    let member = world.model.nodes["server-5"].annotations[model::MEMBER_ANNOTATION].clone();
+    let other = world.model.nodes["server-4"].annotations[model::MEMBER_ANNOTATION].clone();
+    let mut observed = world.observed();
+    observed.desired.replicas = 3;
+    for server in &mut observed.servers {
+        if ["server-4", "server-5"].contains(&server.name.as_str()) {
+            server.deleted_at = Some(world.now());
+            server.waiting_for_hook = true;
+            server.node = None;
+            server.addresses.clear();
+            server.probe = Probe::NotTried;
+        }
+    }
+    let Workload::Reachable(view) = &mut observed.workload else {
+        panic!("{:?}", observed.workload);
+    };
+    view.nodes
+        .retain(|node| node.name != "server-4" && node.name != "server-5");
+    let members = view.members.as_mut().expect("members");
+    members.retain(|one| one.name != other);
+    (observed, world.now(), member)
+}
+
+/// S-8: neither of two deleted servers waits for the other because of a member that is one of theirs: it leaves. Which of them it was
+/// nothing tells, so no host is let go because of it.
+#[test]
+fn two_deleted_servers_do_not_wait_for_each_other() {
+    let (mut observed, now, member) = two_that_leave_over_one_member();
+    let Progress::Act(action, why) = hook::decide(&observed, now) else {
+        panic!("{:?}", hook::decide(&observed, now));
+    };
+    let Action::RemoveOrphan {
+        member: left,
+        machine,
+        ..
+    } = &action
+    else {
+        panic!("{action:?}");
+    };
+    assert_eq!((left, machine), (&member, &None), "{why}");
+
+    // With it gone, the first is let go because etcd stands it, not because its member has left.
+    let Workload::Reachable(view) = &mut observed.workload else {
+        panic!("{:?}", observed.workload);
+    };
+    view.members
+        .as_mut()
+        .expect("members")
+        .retain(|one| one.name != member);
+    match hook::decide(&observed, now) {
+        Progress::Act(Action::ReleaseHook { machine }, why) => {
+            assert_eq!(machine, "server-4");
+            assert!(why.contains("even if its host still joins"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// S-8: as long as somebody who stays, or is not as far yet, may be the owner of the member, it is left alone.
+#[test]
+fn a_member_that_may_belong_to_one_that_stays_is_left_alone() {
+    let stays: fn(&mut Server) = |server| server.deleted_at = None;
+    let drains: fn(&mut Server) = |server| server.waiting_for_hook = false;
+    let kept: fn(&mut Server) = |server| server.hooks.others = true;
+    for change in [stays, drains, kept] {
+        let (mut observed, now, member) = two_that_leave_over_one_member();
+        let last = observed.servers.last_mut().expect("server-5");
+        assert_eq!(last.name, "server-5");
+        change(last);
+        match hook::decide(&observed, now) {
+            Progress::Wait(why) => assert!(why.contains(&member), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }

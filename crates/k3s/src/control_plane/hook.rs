@@ -143,12 +143,6 @@ fn without_member(server: &Server, view: &View, observed: &Observed, now: Timest
         return release("its host has nothing to boot with and never joins etcd");
     }
     // What nobody else is known to be the owner of may be its.
-    let others: Vec<Server> = observed
-        .servers
-        .iter()
-        .filter(|other| other.name != *name)
-        .cloned()
-        .collect();
     let (own, nodes): (Vec<Node>, Vec<Node>) = view
         .nodes
         .iter()
@@ -169,11 +163,15 @@ fn without_member(server: &Server, view: &View, observed: &Observed, now: Timest
                 quorum::told(member)
             ));
         }
-        if orphan::is_claimed(member, &others, &nodes, now) {
-            return Progress::Wait(format!(
-                "machine {name} keeps its host: etcd member {} may be its or another's, and nothing tells yet",
-                member.name
-            ));
+        match claimants(member, server, observed, &nodes, now) {
+            Claimants::NobodyElse => {}
+            Claimants::OthersThatLeave => return leave_for_one_of_several(server, member, observed, now),
+            Claimants::Others => {
+                return Progress::Wait(format!(
+                    "machine {name} keeps its host: etcd member {} may be its or another's, and nothing tells yet",
+                    member.name
+                ));
+            }
         }
         return leave(server, member, observed, now);
     }
@@ -199,6 +197,64 @@ fn without_member(server: &Server, view: &View, observed: &Observed, now: Timest
         "machine {name} keeps its host: k3s may still join from there, and {projection}; if its host never starts k3s, \
          remove the annotation {PRE_TERMINATE_HOOK} from the machine"
     ))
+}
+
+/// Who else may be the owner of a member that may be a server's.
+enum Claimants {
+    NobodyElse,
+    /// All of them have come as far in their deletion as the server.
+    OthersThatLeave,
+    Others,
+}
+
+fn claimants(
+    member: &Member,
+    server: &Server,
+    observed: &Observed,
+    nodes: &[Node],
+    now: Timestamp,
+) -> Claimants {
+    let leaves = |other: &Server| {
+        other.is_going() || (other.is_deleting() && other.waiting_for_hook && !other.hooks.others)
+    };
+    let others = observed.servers.iter().filter(|other| other.name != server.name);
+    let (leaving, staying): (Vec<Server>, Vec<Server>) = others.cloned().partition(leaves);
+    let of_leaving = |node: &&Node| {
+        leaving
+            .iter()
+            .any(|other| other.node.as_ref() == Some(&node.name))
+    };
+    let staying_nodes: Vec<Node> = nodes.iter().filter(|node| !of_leaving(node)).cloned().collect();
+    if orphan::is_claimed(member, &staying, &staying_nodes, now) {
+        Claimants::Others
+    } else if orphan::is_claimed(member, &leaving, nodes, now) {
+        Claimants::OthersThatLeave
+    } else {
+        Claimants::NobodyElse
+    }
+}
+
+/// Whichever of the deleted servers a member belongs to, it leaves. On no machine is it noted that its member has left: the others
+/// may not have joined yet, and each keeps its host until that is judged by itself.
+fn leave_for_one_of_several(
+    server: &Server,
+    member: &Member,
+    observed: &Observed,
+    now: Timestamp,
+) -> Progress {
+    let (name, left) = (&server.name, &member.name);
+    let stuck = |why: String| Progress::Stuck(format!("machine {name} keeps its host: {why}"));
+    if let Some(why) = quorum::below_floor(observed, now, server, member) {
+        return stuck(why);
+    }
+    match orphan::remove(member, None, observed, now) {
+        Ok(action) => Progress::Act(
+            action,
+            format!("every machine that etcd member {left} may belong to is being deleted"),
+        ),
+        Err(why) if why.starts_with("waiting") => Progress::Wait(format!("{why}, maybe of machine {name}")),
+        Err(why) => stuck(why),
+    }
 }
 
 /// k3s listens before it joins. Where other servers are reached and this one's address has been silent all the time, none
