@@ -13,7 +13,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_k3s::api::PRE_TERMINATE_HOOK;
 use slipway_testbed::{hosts::HostPhase, wait::until_within};
 use tokio::task::JoinHandle;
@@ -120,6 +120,50 @@ pub async fn delete_machine(fleet: &Fleet, machine: &str) -> Result<()> {
     Ok(())
 }
 
+/// A connection ends with the server it led to: it is asked again, and another answers.
+pub async fn asked<T, A: Future<Output = Result<T>>>(ask: impl Fn() -> A) -> Result<T> {
+    for _ in 0..20 {
+        if let Ok(answer) = ask().await {
+            return Ok(answer);
+        }
+        tokio::time::sleep(SAMPLE).await;
+    }
+    ask().await
+}
+
+/// The names of etcd's members.
+pub async fn member_names(fleet: &Fleet) -> Result<BTreeSet<String>> {
+    let members = asked(|| fleet.members()).await?;
+    Ok(members.into_iter().map(|member| member.name).collect())
+}
+
+/// A node of the cluster itself.
+pub async fn node(fleet: &Fleet, name: &str) -> Result<Option<Node>> {
+    let nodes = asked(|| fleet.nodes()).await?;
+    Ok(nodes.into_iter().find(|node| node.name_any() == name))
+}
+
+/// Somebody changes a node's metadata.
+pub async fn patch_node(fleet: &Fleet, name: &str, metadata: &Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"metadata": metadata}));
+    asked(|| async {
+        let nodes: Api<Node> = Api::all(fleet.workload().await?);
+        nodes.patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Somebody deletes a node.
+pub async fn delete_node(fleet: &Fleet, name: &str) -> Result<()> {
+    asked(|| async {
+        let nodes: Api<Node> = Api::all(fleet.workload().await?);
+        nodes.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    })
+    .await
+}
+
 /// No host went on which etcd counted.
 pub fn nobody_is_left_behind(fleet: &Fleet) -> Result<()> {
     let left = fleet.tier.left_behind(&fleet.key()).unwrap_or_default();
@@ -136,7 +180,7 @@ pub async fn until_let_go(fleet: &Fleet, machine: &str) -> Result<()> {
         !kept(machine)
     })
     .await?;
-    let members = fleet.members().await?;
+    let members = asked(|| fleet.members()).await?;
     let left = members.iter().find(|member| node_of(&member.name) == machine);
     ensure!(left.is_none(), "{machine} was let go as {left:?} of {members:?}");
     Ok(())
@@ -217,33 +261,25 @@ async fn a_server_without_its_labels_keeps_its_member() -> Result<()> {
     fleet.until_settled(3, version).await?;
     nodes_become_voters(&fleet).await?;
     let fleet = Arc::new(fleet);
-    let before: BTreeSet<String> = fleet
-        .members()
-        .await?
-        .into_iter()
-        .map(|member| member.name)
-        .collect();
+    let before = member_names(&fleet).await?;
     let servers = fleet.server_names().await?;
-    let nodes: Api<Node> = Api::all(fleet.workload().await?);
     let labels = json!({
         "node-role.kubernetes.io/control-plane": null,
         "node-role.kubernetes.io/etcd": null,
     });
-    let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
-    nodes.patch(&servers[1], &PatchParams::default(), &patch).await?;
+    patch_node(&fleet, &servers[1], &json!({"labels": labels})).await?;
     let sampler = Sampler::of(&fleet);
     // That something does not happen can only be waited for.
     let started = Instant::now();
     while started.elapsed() < LONGER_THAN_THE_GRACE {
-        let members = fleet.members().await?;
-        let now: BTreeSet<String> = members.into_iter().map(|member| member.name).collect();
+        let now = member_names(&fleet).await?;
         ensure!(now == before, "{before:?} became {now:?}");
         tokio::time::sleep(SAMPLE).await;
     }
     sampler.saw_no_removal((3, 3))?;
     drop(sampler);
     ensure!(fleet.server_names().await? == servers);
-    let node = nodes.get(&servers[1]).await?;
+    let node = node(&fleet, &servers[1]).await?.context("its node")?;
     ensure!(
         !node
             .labels()

@@ -2,7 +2,6 @@
 //! server, and a plane whose machines are gone. They run where `real_k3s` does; two points share a cluster of servers each.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -25,7 +24,8 @@ use crate::{
     k3s_lifecycle::deleting_leaves_nothing,
     real_k3s::{RealFleet, nodes_become_voters, real},
     real_k3s_quorum::{
-        LONGER_THAN_THE_GRACE, SAMPLE, Sampler, delete_machine, nobody_is_left_behind, until_let_go,
+        LONGER_THAN_THE_GRACE, SAMPLE, Sampler, asked, delete_machine, delete_node, member_names,
+        nobody_is_left_behind, node, patch_node, until_let_go,
     },
     support::is_ready,
 };
@@ -144,32 +144,29 @@ async fn a_late_annotation_keeps_the_host(fleet: &Fleet, version: &str) -> Resul
         .map(ResourceExt::name_any)
         .find(|name| !first.contains(name))
         .context("a second server")?;
-    let nodes: Api<Node> = Api::all(workload.clone());
-    let node = nodes.get(&second).await?;
-    ensure!(!node.annotations().contains_key(MEMBER), "it names its member");
+    let found = node(fleet, &second).await?.context("its node")?;
+    ensure!(!found.annotations().contains_key(MEMBER), "it names its member");
     let belongs = |member: &str| member.is_empty() || member.starts_with(&format!("{second}-"));
-    let members = fleet.members().await?;
+    let members = member_names(fleet).await?;
     ensure!(
-        members.iter().any(|member| belongs(&member.name)),
+        members.iter().any(|member| belongs(member)),
         "{second} is no member: {members:?}"
     );
     delete_machine(fleet, &second).await?;
     until_let_go(fleet, &second).await?;
-    let node = nodes.get_opt(&second).await?;
+    let found = node(fleet, &second).await?;
     ensure!(
-        node.is_none_or(|node| !node.annotations().contains_key(MEMBER)),
+        found.is_none_or(|node| !node.annotations().contains_key(MEMBER)),
         "the member's name came in between, so this says nothing"
     );
     fleet.until_gone(&second).await?;
     nobody_is_left_behind(fleet)?;
     fleet.hosts.delay(HostPhase::Delete, Duration::ZERO);
-    keep_names_away(&workload, false).await?;
+    keep_names_away(&fleet.workload().await?, false).await?;
     // k3s comes to a node when it changes.
-    let touched = Patch::Merge(json!({"metadata": {"annotations": {"example.com/touched": "yes"}}}));
-    for node in fleet.nodes().await? {
-        nodes
-            .patch(&node.name_any(), &PatchParams::default(), &touched)
-            .await?;
+    for node in asked(|| fleet.nodes()).await? {
+        let touched = json!({"annotations": {"example.com/touched": "yes"}});
+        patch_node(fleet, &node.name_any(), &touched).await?;
     }
     fleet.until_settled(3, version).await?;
     nodes_become_voters(fleet).await?;
@@ -202,18 +199,19 @@ async fn a_server_that_joined_by_hand_keeps_its_member(fleet: &Arc<Fleet>, versi
     let nodes: Api<Node> = Api::all(fleet.workload().await?);
     let named = |node: &Node| node.annotations().contains_key(MEMBER);
     until_within(fleet.tier.deadline(), &nodes, BY_HAND, "name its member", named).await?;
-    let before: BTreeSet<String> = fleet.members().await?.into_iter().map(|one| one.name).collect();
+    let before = member_names(fleet).await?;
     let sampler = Sampler::of(fleet);
     backend.set_alive(&fleet.key(), BY_HAND, false).await?;
     // That something does not happen can only be waited for.
     let started = Instant::now();
     while started.elapsed() < LONGER_THAN_THE_GRACE {
-        let now: BTreeSet<String> = fleet.members().await?.into_iter().map(|one| one.name).collect();
+        let now = member_names(fleet).await?;
         ensure!(now == before, "{before:?} became {now:?}");
         ensure!(fleet.server_names().await? == servers);
         tokio::time::sleep(SAMPLE).await;
     }
-    ensure!(!is_ready(&nodes.get(BY_HAND).await?), "the cluster has noticed");
+    let off = node(fleet, BY_HAND).await?.context("its node")?;
+    ensure!(!is_ready(&off), "the cluster has noticed");
     backend.set_alive(&fleet.key(), BY_HAND, true).await?;
     until_within(fleet.tier.deadline(), &nodes, BY_HAND, "be ready again", is_ready).await?;
     sampler.saw_no_removal((4, 4))?;
@@ -224,7 +222,7 @@ async fn a_server_that_joined_by_hand_keeps_its_member(fleet: &Arc<Fleet>, versi
 
     // It goes as the docs say: its node is deleted, and k3s takes the member along.
     backend.set_alive(&fleet.key(), BY_HAND, false).await?;
-    nodes.delete(BY_HAND, &DeleteParams::default()).await?;
+    delete_node(fleet, BY_HAND).await?;
     until_voters(fleet, 3).await?;
     backend.destroy(&fleet.key(), BY_HAND).await?;
     Ok(())
@@ -287,8 +285,8 @@ async fn nothing_is_restarted_in_the_grace_of_a_dead_server(fleet: &Fleet, versi
     let before = fleet.server_names().await?;
     let dead = &before[2];
     fleet.kill(dead).await?;
-    let nodes: Api<Node> = Api::all(fleet.workload().await?);
-    ensure!(is_ready(&nodes.get(dead).await?), "nobody has noticed yet");
+    let found = node(fleet, dead).await?.context("its node")?;
+    ensure!(is_ready(&found), "nobody has noticed yet");
     let labels = json!({"kthreesConfigSpec": {"agentConfig": {"nodeLabels": ["example.com/updated=yes"]}}});
     let asked = Instant::now();
     fleet.patch_plane(labels).await?;

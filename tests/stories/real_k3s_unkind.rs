@@ -2,7 +2,7 @@
 //! `real_k3s` runs; both have to be the same.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     pin::pin,
     time::{Duration, Instant},
 };
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{Patch, PatchParams},
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use crate::{
     k3s_fleet::{CORE, Fleet, NAME, condition},
     k3s_lifecycle::deleting_leaves_nothing,
     real_k3s::{RealFleet, nodes_become_voters, real},
-    real_k3s_quorum::SAMPLE,
+    real_k3s_quorum::{SAMPLE, asked, delete_node, member_names, node, patch_node},
     support::is_ready,
 };
 
@@ -246,7 +246,6 @@ async fn k3s_is_as_unkind_as_the_model() -> Result<()> {
 struct Real<'fleet> {
     fleet: &'fleet Fleet,
     nodes: Api<Node>,
-    leases: Api<Lease>,
     told: Told,
 }
 
@@ -255,8 +254,7 @@ impl<'fleet> Real<'fleet> {
         let workload = fleet.workload().await?;
         Ok(Self {
             fleet,
-            nodes: Api::all(workload.clone()),
-            leases: Api::namespaced(workload, "kube-node-lease"),
+            nodes: Api::all(workload),
             told: Told::new(),
         })
     }
@@ -287,10 +285,8 @@ impl<'fleet> Real<'fleet> {
         Ok(self.told)
     }
 
-    async fn patch(&self, node: &str, metadata: Value) -> Result<()> {
-        let patch = Patch::Merge(json!({"metadata": metadata}));
-        self.nodes.patch(node, &PatchParams::default(), &patch).await?;
-        Ok(())
+    async fn node(&self, name: &str) -> Result<Node> {
+        node(self.fleet, name).await?.context("its node")
     }
 
     async fn until_node(&self, node: &str, what: &str, so: impl Fn(&Node) -> bool) -> Result<Node> {
@@ -302,18 +298,17 @@ impl<'fleet> Real<'fleet> {
         tokio::time::sleep(LOOKED_TWICE).await;
     }
 
-    async fn members(&self) -> Result<BTreeSet<String>> {
-        let members = self.fleet.members().await?;
-        Ok(members.into_iter().map(|member| member.name).collect())
-    }
-
     async fn the_only_voter(&mut self, server: &str) -> Result<()> {
-        self.patch(server, json!({"annotations": {REMOVE_ANNOTATION: "true"}}))
-            .await?;
+        patch_node(
+            self.fleet,
+            server,
+            &json!({"annotations": {REMOVE_ANNOTATION: "true"}}),
+        )
+        .await?;
         let asked = |node: &Node| node.annotations().contains_key(REMOVE_ANNOTATION);
         self.until_node(server, "be asked no more", |node| !asked(node))
             .await?;
-        let kept = self.members().await?.len() == 1;
+        let kept = member_names(self.fleet).await?.len() == 1;
         self.told.insert(
             "the removal of the only voter",
             either(kept, "is taken back", "is done"),
@@ -379,10 +374,14 @@ impl<'fleet> Real<'fleet> {
     async fn what_is_taken_off(&mut self, living: &str) -> Result<()> {
         let labels = json!({ROLE: null, ETCD_ROLE: null});
         let annotations = json!({MEMBER_ANNOTATION: null, ADDRESS_ANNOTATION: null});
-        self.patch(living, json!({"labels": labels, "annotations": annotations}))
-            .await?;
+        patch_node(
+            self.fleet,
+            living,
+            &json!({"labels": labels, "annotations": annotations}),
+        )
+        .await?;
         self.let_k3s_look().await;
-        let node = self.nodes.get(living).await?;
+        let node = self.node(living).await?;
         let back = |there: bool| either(there, "comes back", "stays off");
         self.told.insert(
             "the role of etcd that somebody takes off",
@@ -400,7 +399,11 @@ impl<'fleet> Real<'fleet> {
     }
 
     async fn renewed_at(&self, node: &str) -> Result<Value> {
-        let lease = self.leases.get(node).await?;
+        let lease = asked(|| async {
+            let leases: Api<Lease> = Api::namespaced(self.fleet.workload().await?, "kube-node-lease");
+            Ok(leases.get(node).await?)
+        })
+        .await?;
         Ok(json!(lease.spec.and_then(|spec| spec.renew_time)))
     }
 
@@ -419,16 +422,14 @@ impl<'fleet> Real<'fleet> {
         self.told
             .insert("the lease of a server that is down", renewed(after.1 != before.1));
         ensure!(LOOKED_TWICE > LEASE * 2);
-        let node = self.nodes.get(down).await?;
+        let node = self.node(down).await?;
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let voter = conditions.into_iter().flatten().any(|one| {
             one.type_ == "EtcdIsVoter"
                 && one.status == "True"
                 && one.reason.as_deref() == Some("MemberNotLearner")
         });
-        let listed = self
-            .fleet
-            .members()
+        let listed = asked(|| self.fleet.members())
             .await?
             .iter()
             .filter(|one| !one.learner)
@@ -441,8 +442,12 @@ impl<'fleet> Real<'fleet> {
     }
 
     async fn a_change_beside_it(&mut self, living: &str, version: &str) -> Result<()> {
-        self.patch(living, json!({"annotations": {REMOVE_ANNOTATION: "true"}}))
-            .await?;
+        patch_node(
+            self.fleet,
+            living,
+            &json!({"annotations": {REMOVE_ANNOTATION: "true"}}),
+        )
+        .await?;
         self.let_k3s_look().await;
         let asked = self
             .nodes
@@ -452,10 +457,14 @@ impl<'fleet> Real<'fleet> {
             .contains_key(REMOVE_ANNOTATION);
         self.told.insert(
             "the removal of a living voter beside one that is down",
-            removal(self.members().await?.len(), asked),
+            removal(member_names(self.fleet).await?.len(), asked),
         );
-        self.patch(living, json!({"annotations": {REMOVE_ANNOTATION: null}}))
-            .await?;
+        patch_node(
+            self.fleet,
+            living,
+            &json!({"annotations": {REMOVE_ANNOTATION: null}}),
+        )
+        .await?;
 
         let fleet = self.fleet;
         let joined = fleet.host_of(living).await?;
@@ -475,7 +484,7 @@ impl<'fleet> Real<'fleet> {
         let started = Instant::now();
         let mut let_in = false;
         while started.elapsed() < Duration::from_mins(1) && !let_in {
-            let_in = fleet.members().await?.len() > 3;
+            let_in = member_names(fleet).await?.len() > 3;
             tokio::time::sleep(SAMPLE).await;
         }
         self.told.insert(
@@ -487,30 +496,38 @@ impl<'fleet> Real<'fleet> {
     }
 
     async fn its_node_is_deleted(&mut self, down: &str) -> Result<()> {
-        let node = self.nodes.get(down).await?;
-        let name = node
+        let named = self.node(down).await?;
+        let name = named
             .annotations()
             .get(MEMBER_ANNOTATION)
             .context("a name")?
             .clone();
-        self.patch(down, json!({"annotations": {MEMBER_ANNOTATION: null}}))
-            .await?;
-        self.nodes.delete(down, &DeleteParams::default()).await?;
+        patch_node(
+            self.fleet,
+            down,
+            &json!({"annotations": {MEMBER_ANNOTATION: null}}),
+        )
+        .await?;
+        delete_node(self.fleet, down).await?;
         self.let_k3s_look().await;
-        let kept = self.nodes.get_opt(down).await?.is_some();
+        let kept = node(self.fleet, down).await?.is_some();
         self.told.insert(
             "a deleted node that does not name its member",
-            deletion(kept, self.members().await?.len()),
+            deletion(kept, member_names(self.fleet).await?.len()),
         );
         if kept {
-            self.patch(down, json!({"annotations": {MEMBER_ANNOTATION: name}}))
-                .await?;
+            patch_node(
+                self.fleet,
+                down,
+                &json!({"annotations": {MEMBER_ANNOTATION: name}}),
+            )
+            .await?;
             self.let_k3s_look().await;
         }
-        let kept = self.nodes.get_opt(down).await?.is_some();
+        let kept = node(self.fleet, down).await?.is_some();
         self.told.insert(
             "the same node with its member's name",
-            deletion(kept, self.members().await?.len()),
+            deletion(kept, member_names(self.fleet).await?.len()),
         );
         Ok(())
     }
