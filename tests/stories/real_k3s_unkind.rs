@@ -242,6 +242,11 @@ async fn k3s_is_as_unkind_as_the_model() -> Result<()> {
     deleting_leaves_nothing(&fleet).await
 }
 
+/// What k3s would do by itself it does within two looks of etcd's leader. That something does not happen can only be waited for.
+async fn let_k3s_look() {
+    tokio::time::sleep(LOOKED_TWICE).await;
+}
+
 /// Looks at a fleet of real servers.
 struct Real<'fleet> {
     fleet: &'fleet Fleet,
@@ -291,11 +296,6 @@ impl<'fleet> Real<'fleet> {
 
     async fn until_node(&self, node: &str, what: &str, so: impl Fn(&Node) -> bool) -> Result<Node> {
         Ok(until_within(self.fleet.tier.deadline(), &self.nodes, node, what, so).await?)
-    }
-
-    /// What k3s would do by itself it does within two looks of etcd's leader. That something does not happen can only be waited for.
-    async fn let_k3s_look(&self) {
-        tokio::time::sleep(LOOKED_TWICE).await;
     }
 
     async fn the_only_voter(&mut self, server: &str) -> Result<()> {
@@ -380,7 +380,7 @@ impl<'fleet> Real<'fleet> {
             &json!({"labels": labels, "annotations": annotations}),
         )
         .await?;
-        self.let_k3s_look().await;
+        let_k3s_look().await;
         let node = self.node(living).await?;
         let back = |there: bool| either(there, "comes back", "stays off");
         self.told.insert(
@@ -414,7 +414,7 @@ impl<'fleet> Real<'fleet> {
             .await?;
         self.told
             .insert("the node of a server that is down", "is not ready");
-        self.let_k3s_look().await;
+        let_k3s_look().await;
         let after = (self.renewed_at(living).await?, self.renewed_at(down).await?);
         let renewed = |so: bool| either(so, "is renewed", "is not renewed");
         self.told
@@ -448,7 +448,7 @@ impl<'fleet> Real<'fleet> {
             &json!({"annotations": {REMOVE_ANNOTATION: "true"}}),
         )
         .await?;
-        self.let_k3s_look().await;
+        let_k3s_look().await;
         let asked = self
             .nodes
             .get(living)
@@ -509,7 +509,7 @@ impl<'fleet> Real<'fleet> {
         )
         .await?;
         delete_node(self.fleet, down).await?;
-        self.let_k3s_look().await;
+        let_k3s_look().await;
         let kept = node(self.fleet, down).await?.is_some();
         self.told.insert(
             "a deleted node that does not name its member",
@@ -522,7 +522,7 @@ impl<'fleet> Real<'fleet> {
                 &json!({"annotations": {MEMBER_ANNOTATION: name}}),
             )
             .await?;
-            self.let_k3s_look().await;
+            let_k3s_look().await;
         }
         let kept = node(self.fleet, down).await?.is_some();
         self.told.insert(

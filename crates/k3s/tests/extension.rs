@@ -14,7 +14,7 @@ use super::environment::{Environment, create, patch_status};
 pub const EVERYTHING: &[&str] = &["Machine", "HostMachine", "KThreesConfig"];
 
 /// Registers an extension as core does once it has discovered its handlers.
-pub async fn register(environment: &Environment, client_config: Value) {
+pub async fn register(environment: &Environment, client_config: &Value) {
     let api = extension_configs(environment);
     let made = create(
         &api,

@@ -62,7 +62,7 @@ async fn ready(replicas: i32, strategy: &str, covers: &[&'static str]) -> (Drive
     driver.real_time = true;
     driver.core.settings.lock().leaves_updates = true;
     let extension = Extension::start(covers).await;
-    register(&driver, extension.client_config()).await;
+    register(&driver, &extension.client_config()).await;
     let servers = usize::try_from(replicas).unwrap_or_default();
     driver.until_settled(servers, OLD).await;
     (driver, extension)

@@ -156,7 +156,7 @@ fn upgrade_in_place<'a>(environment: &'a Environment, world: &'a World) -> BoxFu
     async move {
         // Nobody looks at its certificate.
         let client_config = json!({"url": "https://updates.local", "caBundle": "bm9ib2R5"});
-        register(environment, client_config).await;
+        register(environment, &client_config).await;
         let patch = json!({"spec": {"version": NEW, "rolloutStrategy": {"type": "InPlace"}}});
         let names = || async {
             let servers = environment.servers().await;
