@@ -1,0 +1,4 @@
+//! EdgeCluster: where the API of a cluster on edge hosts is reached.
+
+pub mod admit;
+pub mod api;

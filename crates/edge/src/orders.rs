@@ -1,0 +1,116 @@
+//! What the actions of an upgrade are in the agent's protocol: pure. Ids and contents are the same for the same try, so an order
+//! may be sent as often as anybody likes.
+
+use slipway_agent_api::proto::{
+    Arm, Delivery, Ensure, ImageReference, KubeadmUpgrade, KubernetesStep, Prepare, Rollback, RunCommand,
+    StartRequest, TagPolicy, Unpin, Wipe, kubernetes_step::Step as KubernetesStepKind, start_request::Verb,
+};
+
+use crate::{
+    api::Image,
+    host::{api::Claim, release},
+    node_upgrade::{
+        api::{NodeUpgradeSpec, Role},
+        facts::{Facts, Order},
+        plan::snapshot_command,
+    },
+};
+
+/// The most of a reason that a host keeps.
+const LONGEST_REASON: usize = 512;
+const SNAPSHOT_SECONDS: u32 = 900;
+const SNAPSHOT_OUTPUT: u32 = 16 << 10;
+
+/// The order of an upgrade, for its host. `reason`: why it goes back.
+pub fn of_upgrade(facts: &Facts, order: Order, attempt: u32, generation: u64, reason: &str) -> StartRequest {
+    let (spec, id) = (&facts.spec, &facts.id);
+    let verb = match order {
+        Order::Ensure => Verb::Ensure(ensure(&spec.image, id, Delivery::None)),
+        Order::Prepare => Verb::Prepare(Prepare {
+            upgrade: id.clone(),
+            digest: spec.image.digest.clone(),
+            ..Prepare::default()
+        }),
+        Order::Snapshot => Verb::RunCommand(RunCommand {
+            argv: snapshot_command(spec, id),
+            time_limit_seconds: SNAPSHOT_SECONDS,
+            output_limit_bytes: SNAPSHOT_OUTPUT,
+            ..RunCommand::default()
+        }),
+        Order::Arm => Verb::Arm(Arm {
+            upgrade: id.clone(),
+            tries: spec.tries.unwrap_or(0),
+        }),
+        Order::Kubernetes => Verb::KubernetesStep(kubeadm(spec, facts.cluster.is_applied)),
+        Order::Rollback => Verb::Rollback(Rollback {
+            reason: plain(reason),
+        }),
+    };
+    StartRequest {
+        operation_id: order.id(id, attempt),
+        generation,
+        host: spec.host_name.clone(),
+        verb: Some(verb),
+    }
+}
+
+/// The first server applies the version, every other node takes it from the cluster.
+fn kubeadm(spec: &NodeUpgradeSpec, is_applied: bool) -> KubernetesStep {
+    let applies = spec.role == Role::ControlPlane && !is_applied;
+    KubernetesStep {
+        step: Some(KubernetesStepKind::KubeadmUpgrade(KubeadmUpgrade {
+            apply_version: if applies {
+                spec.version.clone()
+            } else {
+                String::new()
+            },
+        })),
+    }
+}
+
+/// An image in the host's cache, kept by this owner.
+pub fn ensure(image: &Image, owner: &str, delivery: Delivery) -> Ensure {
+    Ensure {
+        image: Some(ImageReference {
+            reference: image.reference.clone(),
+            digest: image.digest.clone(),
+            tag_policy: TagPolicy::DigestOnly.into(),
+        }),
+        pin_owner: owner.to_owned(),
+        delivery: delivery.into(),
+        ..Ensure::default()
+    }
+}
+
+/// An image that this owner does not need any more.
+pub fn unpin(digest: &str, owner: &str) -> Verb {
+    Verb::Unpin(Unpin {
+        digest: digest.to_owned(),
+        owner: owner.to_owned(),
+    })
+}
+
+/// The wipe of a claim that was released.
+pub fn wipe(host: &str, claim: &Claim, attempt: u32, generation: u64) -> StartRequest {
+    StartRequest {
+        operation_id: release::operation_id(claim, attempt),
+        generation,
+        host: host.to_owned(),
+        verb: Some(Verb::Wipe(Wipe {
+            confirm_host: host.to_owned(),
+        })),
+    }
+}
+
+/// A reason as hosts take it: on one line, and not too long.
+fn plain(reason: &str) -> String {
+    let line: String = reason
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
+    let end = (0..=LONGEST_REASON.min(line.len()))
+        .rev()
+        .find(|end| line.is_char_boundary(*end))
+        .unwrap_or(0);
+    line[..end].to_owned()
+}

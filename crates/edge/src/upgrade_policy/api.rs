@@ -1,0 +1,76 @@
+//! UpgradePolicy.
+
+// Columns of the same type share an attribute's text, which the lint takes for a repetition.
+#![allow(clippy::duplicated_attributes)]
+
+use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::window::Window;
+
+/// How upgrades go through a fleet. Everything is optional: without a policy one host at a time is upgraded, and the first one that
+/// rolls back stops it.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "edge.slipway.dev",
+    version = "v1alpha1",
+    kind = "UpgradePolicy",
+    plural = "upgradepolicies",
+    category = "edge",
+    shortname = "up",
+    namespaced,
+    derive = "PartialEq",
+    derive = "Default",
+    printcolumn(name = "Concurrent", type_ = "string", json_path = ".spec.maxConcurrent"),
+    printcolumn(
+        name = "Stop After",
+        type_ = "integer",
+        json_path = ".spec.stopAfterRollbacks"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(default, rename_all = "camelCase")]
+pub struct UpgradePolicySpec {
+    /// Which machines go first. Each machine is in the first wave that selects it and has room; who is in none goes last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("maxItems" = 32))]
+    pub waves: Vec<Wave>,
+    /// How many minutes a wave has to run well before the next one begins (default 0).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soak_minutes: Option<u32>,
+    /// When hosts may be disturbed; always if empty. What has begun is finished.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("maxItems" = 32))]
+    pub windows: Vec<Window>,
+    /// How many machines are disturbed at once, as a number or a share of the fleet (default 1). 0 stops it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<IntOrString>,
+    /// How many rollbacks of one image stop the fleet (default 1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = 1))]
+    pub stop_after_rollbacks: Option<u32>,
+    /// Versions that must not be jumped over, e.g. v1.34.2+k3s1: an upgrade past one of them stops there first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("maxItems" = 64))]
+    pub mandatory_versions: Vec<String>,
+    /// Releases that upgrades go by. With them a path over several minor versions is found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("maxItems" = 64))]
+    pub known_versions: Vec<String>,
+}
+
+/// Machines that go together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Wave {
+    #[schemars(extend("minLength" = 1, "maxLength" = 63))]
+    pub name: String,
+    /// By the labels of Machines; all if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// At most so many, as a number or a share of the fleet; no limit if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<IntOrString>,
+}

@@ -1,0 +1,14 @@
+//! Tests of the edge crate: decisions as tables, golden stories, and properties over every state that can be reached.
+
+mod acceptance;
+mod admission;
+mod claim_states;
+mod claims;
+mod cluster_upgrades;
+mod golden;
+mod hooks;
+mod host_images;
+mod node_upgrades;
+mod policies;
+mod real_apiserver;
+mod upgrade_world;
