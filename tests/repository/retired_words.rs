@@ -63,12 +63,18 @@ const DEFINITIONS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Identifiers, in code but not in comments and strings.
-const IDENTIFIERS: &[(&str, &str)] = &[
-    ("(un)?wanted", "desired"),
-    ("patience", "timeout"),
-    ("theatre", "environment"),
-    ("lent", "role_grants"),
+/// Identifiers, in code but not in comments and strings: the word, where, and what to say instead.
+const IDENTIFIERS: &[(&str, &str, &str)] = &[
+    ("(un)?wanted", "", "desired"),
+    ("patience", "", "timeout"),
+    ("theatre", "", "environment"),
+    ("lent|Lent", "", "role_grants"),
+    ("Sight|Motion|Hands|Round|Scene|Taken", "", "the field's word"),
+    ("ghosts?|Ghosts?", "", "orphaned member"),
+    ("remedy|remedies", "", "retry policy"),
+    ("lanes?|lessons?", "crates/azure", "bucket, feedback"),
+    ("authority|Authority", "crates/agent-api", "CA"),
+    ("[A-Za-z]*Authority[A-Z][A-Za-z]*", "", "CA"),
 ];
 
 /// Phrases, in code and prose.
@@ -99,8 +105,8 @@ const ONCE: &[&str] = &["Step", "Change", "Place"];
 /// What has not been renamed yet. A line that nobody needs fails the test.
 const NOT_YET: &[&str] = &["crates/agent", "crates/aso"];
 
-/// A connection's other end is a peer in every protocol, and so is a member of etcd.
-const PROTOCOL_PEERS: &[&str] = &["crates/agent-api", "docs/agent-api.md", "docs/edge"];
+/// A connection's other end is a peer in every protocol, and so is a host that gives images to those beside it.
+const PROTOCOL_PEERS: &[&str] = &["crates/agent", "docs/agent-api.md", "docs/edge"];
 
 const ROOTS: &[&str] = &[
     "benches",
@@ -172,7 +178,7 @@ static RETIRED: LazyLock<Vec<Retired>> = LazyLock::new(|| {
         .map(|(pattern, below, instead)| entry(&whole(pattern), below, true, instead));
     let identifiers = IDENTIFIERS
         .iter()
-        .map(|(pattern, instead)| entry(&whole(pattern), "", true, instead));
+        .map(|(pattern, below, instead)| entry(&whole(pattern), below, true, instead));
     let phrases = PHRASES
         .iter()
         .map(|(pattern, instead)| entry(pattern, "", false, instead));
@@ -197,15 +203,13 @@ fn retired(path: &str, text: &str) -> BTreeSet<String> {
                 .find_iter(text)
                 .map(|hit| format!("{:?}: say {}", hit.as_str(), retired.instead))
         })
-        .filter(|found| !(is_protocol && found.contains("he peer")))
+        .filter(|found| !(is_protocol && found.contains("upstream, or its name")))
         .collect()
 }
 
 #[test]
 fn retired_words_stay_away() {
-    let mut wrong = Vec::new();
-    let mut needed = BTreeSet::new();
-    let all = all();
+    let (all, mut wrong, mut needed) = (all(), Vec::new(), BTreeSet::new());
     assert!(all.len() > 500, "only {} texts are read", all.len());
     for (path, text) in &all {
         let found = retired(path, text);
@@ -250,12 +254,15 @@ fn words_are_recognised_and_english_is_free() {
         ("crates/x/src/a.rs", "mod stage;"),
         ("crates/packing/src/a.rs", "struct Shape<'a>("),
         ("crates/x/src/a.rs", "let wanted = 1;"),
+        ("crates/x/src/a.rs", "Outgoing::Taken"),
+        ("crates/x/src/a.rs", "enum AuthorityError {"),
+        ("crates/azure/src/a.rs", "let lane = 1;"),
         ("crates/x/src/a.rs", "// It is made anew."),
         ("docs/a.md", "The change brings it back."),
         ("docs/a.md", "until that is so"),
         ("crates/x/src/a.rs", "/// Where the peer differs"),
     ] {
-        assert_eq!(retired(path, text).len(), 1, "{text}");
+        assert!(!retired(path, text).is_empty(), "{text}");
     }
     for (path, text) in [
         (
@@ -264,6 +271,8 @@ fn words_are_recognised_and_english_is_free() {
         ),
         ("crates/x/src/a.rs", "let text = \"wanted: a theatre\";"),
         ("crates/azure/src/a.rs", "struct Shape"),
+        ("crates/x/src/a.rs", "let lane = url.authority();"),
+        ("crates/agent/src/a.rs", "mod peer;"),
         ("crates/x/src/a.rs", "enum Stage { Alpha }"),
         (
             "docs/a.md",

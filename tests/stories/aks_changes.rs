@@ -9,7 +9,7 @@ use slipway_testbed::wait::{until, until_gone};
 
 use crate::{
     aks_manager,
-    aks_world::{CORE, Fleet, LOOK_OFTEN, NEXT, World, condition, is_ready, management, pool, system},
+    aks_world::{CORE, Fleet, NEXT, READ_OFTEN, World, condition, is_ready, management, pool, system},
 };
 
 const MEMBERS: &[&str] = &[
@@ -119,9 +119,9 @@ pub async fn drift(world: &World) -> Result<()> {
             &[system("driftsys"), pool("driftwork", "User", 2, json!({}))],
         )
         .await?;
-    let looks = |often: Value| json!({"metadata": {"annotations": {LOOK_OFTEN: often}}});
+    let reads = |often: Value| json!({"metadata": {"annotations": {READ_OFTEN: often}}});
     for (api, name) in [(fleet.planes(), "drift"), (fleet.pools(), "driftwork")] {
-        fleet.merge(&api, name, looks(json!("3s"))).await?;
+        fleet.merge(&api, name, reads(json!("3s"))).await?;
     }
     let mut body = fleet.shown("")?;
     body["tags"]["team"] = json!("red");

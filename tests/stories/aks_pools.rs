@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slipway_azure_sim::Fault;
 use slipway_testbed::wait::{until, until_gone};
 
-use crate::aks_world::{Fleet, LOOK_OFTEN, NEXT, SUBSCRIPTION, World, condition, is_ready, pool, system};
+use crate::aks_world::{Fleet, NEXT, READ_OFTEN, SUBSCRIPTION, World, condition, is_ready, pool, system};
 
 /// Out, in, to nothing and back, with real nodes; then everything else of a pool that may change.
 pub async fn scale_and_change(world: &World) -> Result<()> {
@@ -128,7 +128,7 @@ pub async fn autoscale(world: &World) -> Result<()> {
         }
     };
     until(&fleet.machine_pools(), "autowork", "be followed", follows(1)).await?;
-    let often = json!({"metadata": {"annotations": {LOOK_OFTEN: "1s"}}});
+    let often = json!({"metadata": {"annotations": {READ_OFTEN: "1s"}}});
     fleet.merge(&fleet.pools(), "autowork", often).await?;
     let before = fleet.writes();
     let id = format!("/subscriptions/{SUBSCRIPTION}{}/agentPools/autowork", fleet.aks());
@@ -150,7 +150,7 @@ pub async fn autoscale(world: &World) -> Result<()> {
     )
     .await?;
     // What AKS scales at random is left behind looked at as seldom as the rest.
-    let seldom = json!({"metadata": {"annotations": {LOOK_OFTEN: null}}});
+    let seldom = json!({"metadata": {"annotations": {READ_OFTEN: null}}});
     fleet.merge(&fleet.pools(), "autowork", seldom).await
 }
 

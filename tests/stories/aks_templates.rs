@@ -137,8 +137,8 @@ pub async fn topology(world: &World) -> Result<()> {
     let templates = fleet.of(AZURE, "AzureManagedMachinePoolTemplate");
     let mode = json!({"spec": {"template": {"spec": {"scaleDownMode": "Deallocate"}}}});
     fleet.merge(&templates, "aks-user", mode).await?;
-    let look = json!({"metadata": {"annotations": {"look": "again"}}});
-    fleet.merge(&fleet.clusters(), "topology", look).await?;
+    let touched = json!({"metadata": {"annotations": {"look": "again"}}});
+    fleet.merge(&fleet.clusters(), "topology", touched).await?;
     let pool = pool_called(&fleet, "topowork").await?;
     until(&fleet.pools(), &pool, "follow its template", |pool| {
         pool.data["spec"]["scaleDownMode"] == "Deallocate" && is_ready(pool)

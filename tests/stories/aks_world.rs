@@ -31,7 +31,7 @@ pub const CLIENT: &str = "22222222-2222-2222-2222-222222222222";
 pub const VERSION: &str = "v1.33.3";
 pub const NEXT: &str = "v1.34.1";
 /// Asks for a fresh look at Azure, for stories about what others do there.
-pub const LOOK_OFTEN: &str = "slipway.dev/azure-max-read-age";
+pub const READ_OFTEN: &str = "slipway.dev/azure-max-read-age";
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 
 pub struct World {
@@ -320,11 +320,11 @@ impl Fleet<'_> {
     }
 
     pub fn identity(&self) -> Vec<Value> {
-        let marks = json!({"clusterctl.cluster.x-k8s.io/move-hierarchy": "true"});
+        let labels = json!({"clusterctl.cluster.x-k8s.io/move-hierarchy": "true"});
         vec![
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "identity", "labels": marks},
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "identity", "labels": labels},
                 "stringData": {"clientSecret": self.world.secret}}),
-            json!({"apiVersion": AZURE, "kind": "AzureClusterIdentity", "metadata": {"name": "identity", "labels": marks},
+            json!({"apiVersion": AZURE, "kind": "AzureClusterIdentity", "metadata": {"name": "identity", "labels": labels},
                 "spec": {"type": "ServicePrincipal", "allowedNamespaces": {}, "tenantID": TENANT, "clientID": CLIENT,
                     "clientSecret": {"name": "identity", "namespace": self.name}}}),
         ]

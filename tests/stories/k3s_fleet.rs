@@ -401,9 +401,9 @@ pub fn is_true(object: &DynamicObject, desired: &str) -> bool {
 
 pub fn condition<'a>(object: &'a DynamicObject, desired: &str) -> Option<&'a Value> {
     let status = &object.data["status"];
-    let newer = match status["v1beta2"]["conditions"].as_array() {
-        Some(newer) => newer,
+    let conditions = match status["v1beta2"]["conditions"].as_array() {
+        Some(conditions) => conditions,
         None => status["conditions"].as_array()?,
     };
-    newer.iter().find(|one| one["type"] == desired)
+    conditions.iter().find(|one| one["type"] == desired)
 }

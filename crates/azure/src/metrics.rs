@@ -116,11 +116,11 @@ impl AzureMetrics {
         metrics.before_reading(move || {
             let (remaining, waiting) = budget.sample();
             own.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-            for (lane, left) in remaining {
+            for (bucket, left) in remaining {
                 let share = Share {
-                    subscription: lane.subscription,
-                    provider: lane.provider,
-                    access: lane.access.label(),
+                    subscription: bucket.subscription,
+                    provider: bucket.provider,
+                    access: bucket.access.label(),
                 };
                 own.remaining.get_or_create(&share).set(left);
             }
@@ -150,11 +150,11 @@ impl AzureMetrics {
             .observe(seconds);
     }
 
-    pub(crate) fn throttled(&self, turn: &PermitRequest, by: &'static str) {
+    pub(crate) fn throttled(&self, permit: &PermitRequest, by: &'static str) {
         self.throttled
             .get_or_create(&Throttled {
-                provider: turn.lane.provider.clone(),
-                access: turn.lane.access.label(),
+                provider: permit.bucket.provider.clone(),
+                access: permit.bucket.access.label(),
                 by,
             })
             .inc();

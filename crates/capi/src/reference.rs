@@ -150,10 +150,10 @@ mod tests {
             }
         );
 
-        let older =
+        let v1beta1 =
             contract_version("x", &labels(&[("cluster.x-k8s.io/v1beta1", "v1beta1_v1alpha4")])).unwrap();
         assert_eq!(
-            older,
+            v1beta1,
             ContractVersion {
                 contract: "v1beta1",
                 version: "v1beta1".into()

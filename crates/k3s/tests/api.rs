@@ -177,13 +177,13 @@ fn both_contracts_find_their_fields() {
     ] {
         assert!(has(&config, path), "KThreesConfig has no {path}");
     }
-    let older = schema(&crd::control_plane()[0], "v1beta1");
+    let v1beta1 = schema(&crd::control_plane()[0], "v1beta1");
     for path in [
         "spec.infrastructureTemplate.name",
         "spec.nodeDrainTimeout",
         "spec.upgradeAfter",
     ] {
-        assert!(has(&older, path), "KThreesControlPlane v1beta1 has no {path}");
+        assert!(has(&v1beta1, path), "KThreesControlPlane v1beta1 has no {path}");
     }
-    assert!(!has(&older, "spec.rolloutAfter"));
+    assert!(!has(&v1beta1, "spec.rolloutAfter"));
 }

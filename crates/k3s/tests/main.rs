@@ -16,7 +16,7 @@ mod healing;
 mod hostile_userdata;
 mod in_place;
 mod judgement;
-mod missing_template;
+mod logs;
 mod moved_away;
 mod plans;
 mod quorum;

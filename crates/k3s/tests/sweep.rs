@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_capi::secret::{
     Purpose,
-    certificate::{self, AUTHORITY_LIFETIME, KeyAlgorithm},
+    certificate::{self, CA_LIFETIME, KeyAlgorithm},
     key_pair_secret,
 };
 use slipway_kit::{
@@ -39,7 +39,7 @@ fn cas() -> &'static Vec<Secret> {
                     purpose,
                     "kubernetes",
                     KeyAlgorithm::EcdsaP256,
-                    AUTHORITY_LIFETIME,
+                    CA_LIFETIME,
                     Timestamp::UNIX_EPOCH,
                 )
                 .expect("a CA");

@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use slipway_capi::secret::{
     KeyPair, Purpose,
-    certificate::{AUTHORITY_LIFETIME, CLIENT_LIFETIME, KeyAlgorithm, client_certificate, generate},
+    certificate::{CA_LIFETIME, CLIENT_LIFETIME, KeyAlgorithm, client_certificate, generate},
 };
 use slipway_k3s::{
     api::{AgentConfig, KThreesConfigSpec, ServerConfig},
@@ -50,14 +50,7 @@ fn now() -> jiff::Timestamp {
 }
 
 fn ca(purpose: Purpose) -> KeyPair {
-    generate(
-        purpose,
-        "kubernetes",
-        KeyAlgorithm::EcdsaP256,
-        AUTHORITY_LIFETIME,
-        now(),
-    )
-    .expect("a CA")
+    generate(purpose, "kubernetes", KeyAlgorithm::EcdsaP256, CA_LIFETIME, now()).expect("a CA")
 }
 
 impl World {

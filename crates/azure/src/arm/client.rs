@@ -450,9 +450,9 @@ impl Client {
         }
     }
 
-    fn turn(&self, verb: Verb, target: &ResourceId, priority: Priority) -> PermitRequest {
+    fn permit(&self, verb: Verb, target: &ResourceId, priority: Priority) -> PermitRequest {
         PermitRequest {
-            lane: BucketKey::of(target, verb),
+            bucket: BucketKey::of(target, verb),
             resource: target.key().to_owned(),
             priority,
             cluster: Arc::clone(&self.cluster),
@@ -461,14 +461,14 @@ impl Client {
 
     /// Waits for a turn, without a slot: for a read as long as a call may, since a reconcile that is cut short reads everything
     /// again; for a change only briefly, since its object keeps its place in line and is told when its turn comes.
-    async fn acquire(&self, verb: Verb, target: &ResourceId, turn: &PermitRequest) -> Result<(), ArmError> {
+    async fn acquire(&self, verb: Verb, target: &ResourceId, permit: &PermitRequest) -> Result<(), ArmError> {
         let longest = match verb {
             Verb::Get | Verb::Post => self.budget_timeout,
             Verb::Put | Verb::Patch | Verb::Delete => self.budget_timeout.min(WORTH_WAITING),
         };
-        let turned = self.slot.given_up_for(self.budget.acquire(turn, longest));
-        turned.await.map_err(|after| {
-            self.metrics.throttled(turn, "budget");
+        let permitted = self.slot.given_up_for(self.budget.acquire(permit, longest));
+        permitted.await.map_err(|after| {
+            self.metrics.throttled(permit, "budget");
             ArmError::Budget {
                 doing: verb.doing(),
                 target: target.to_string(),
@@ -489,7 +489,9 @@ impl Client {
         if let Ok(value) = self.slot.given_up_for(soon).await {
             return Ok(value);
         }
-        let after = self.budget.expected_wait(&self.turn(Verb::Get, target, priority));
+        let after = self
+            .budget
+            .expected_wait(&self.permit(Verb::Get, target, priority));
         if after > WORTH_WAITING {
             return Err(after);
         }
@@ -500,17 +502,17 @@ impl Client {
     /// Takes the turn of a change before what it is based on is read: what cannot be sent yet is not read for either. The change
     /// that follows uses it; a turn that is not used goes to others after a while.
     pub async fn reserve(&self, verb: Verb, id: &ResourceId) -> Result<(), ArmError> {
-        let turn = self.turn(verb, id, Priority::Change);
-        self.acquire(verb, id, &turn).await?;
-        self.budget.hold(&turn);
+        let permit = self.permit(verb, id, Priority::Change);
+        self.acquire(verb, id, &permit).await?;
+        self.budget.hold(&permit);
         Ok(())
     }
 
     /// Sends one request: a turn, a token, the wire, and what the answer teaches the budget.
     pub async fn send(&self, call: &Call<'_>) -> Result<Reply, ArmError> {
         let doing = call.verb.doing();
-        let turn = self.turn(call.verb, call.target, call.priority);
-        self.acquire(call.verb, call.target, &turn).await?;
+        let permit = self.permit(call.verb, call.target, call.priority);
+        self.acquire(call.verb, call.target, &permit).await?;
         let token = self.tokens.token().await?;
         let mut request = Request::new(call.address.clone(), call.verb.method());
         request.insert_header("accept", "application/json");
@@ -557,7 +559,7 @@ impl Client {
         self.metrics
             .answered(call.target, call.verb, Some(status), seconds);
         if status == 429 {
-            self.metrics.throttled(&turn, "azure");
+            self.metrics.throttled(&permit, "azure");
         }
         let reply = Reply::new(status, headers, Vec::from(body.as_ref()), self.clock.now());
         tracing::debug!(
@@ -570,7 +572,7 @@ impl Client {
         if status == 401 {
             self.tokens.refused();
         }
-        self.budget.learn(&turn, &reply);
+        self.budget.learn(&permit, &reply);
         Ok(reply)
     }
 

@@ -25,12 +25,12 @@ const SLACK: Duration = Duration::from_millis(1);
 /// Who stands in line: a request that comes back is known by what it is for.
 type Key = (BucketKey, String, super::Priority, Arc<str>);
 
-fn key(turn: &PermitRequest) -> Key {
+fn key(permit: &PermitRequest) -> Key {
     (
-        turn.lane.clone(),
-        turn.resource.clone(),
-        turn.priority,
-        Arc::clone(&turn.cluster),
+        permit.bucket.clone(),
+        permit.resource.clone(),
+        permit.priority,
+        Arc::clone(&permit.cluster),
     )
 }
 
@@ -60,8 +60,8 @@ impl State {
     fn pump(&mut self) {
         let now = self.now();
         let over: Vec<(Key, Reservation)> = self.kept.extract_if(|_, kept| kept.until <= now).collect();
-        for ((lane, ..), kept) in &over {
-            self.let_go(lane, kept, now);
+        for ((bucket, ..), kept) in &over {
+            self.let_go(bucket, kept, now);
         }
         for ticket in self.model.grant(now) {
             if let Some(caller) = self.callers.remove(&ticket) {
@@ -75,9 +75,9 @@ impl State {
     }
 
     /// Nobody comes for a kept place: its turn, or the place itself, goes to others.
-    fn let_go(&mut self, lane: &BucketKey, kept: &Reservation, now: Duration) {
+    fn let_go(&mut self, bucket: &BucketKey, kept: &Reservation, now: Duration) {
         if kept.granted {
-            self.model.give_back(lane, now);
+            self.model.give_back(bucket, now);
         } else {
             self.model.leave(kept.ticket);
         }
@@ -96,28 +96,31 @@ impl State {
     }
 
     /// The place of a request that stood in line before, or a new one. `None`: its turn has come meanwhile.
-    fn place(&mut self, turn: &PermitRequest) -> Option<Ticket> {
+    fn place(&mut self, permit: &PermitRequest) -> Option<Ticket> {
         let now = self.now();
-        match self.kept.remove(&key(turn)) {
+        match self.kept.remove(&key(permit)) {
             Some(Reservation {
                 ticket,
                 granted: false,
                 ..
             }) => return Some(ticket),
-            Some(_) if self.model.held(turn, now).is_zero() => return None,
+            Some(_) if self.model.held(permit, now).is_zero() => return None,
             // Azure asked to wait since the turn came.
-            Some(_) => self.model.give_back(&turn.lane, now),
+            Some(_) => self.model.give_back(&permit.bucket, now),
             None => {}
         }
-        Some(self.model.join(turn.clone()))
+        Some(self.model.join(permit.clone()))
     }
 
     /// Keeps the place of a caller that goes back to its queue; tells when to come again.
-    fn keep(&mut self, ticket: Ticket, turn: &PermitRequest) -> Duration {
+    fn keep(&mut self, ticket: Ticket, permit: &PermitRequest) -> Duration {
         let now = self.now();
-        let after = self.model.wait_for(ticket, turn, now).max(Duration::from_secs(1));
+        let after = self
+            .model
+            .wait_for(ticket, permit, now)
+            .max(Duration::from_secs(1));
         self.callers.remove(&ticket);
-        match self.kept.entry(key(turn)) {
+        match self.kept.entry(key(permit)) {
             Entry::Occupied(_) => {
                 self.model.leave(ticket);
             }
@@ -155,13 +158,13 @@ impl Budget {
 
     /// Waits for a turn if it comes within `timeout`. If not, the caller is told when to come back through its own queue,
     /// so that no worker stands here while others have work, and keeps its place in line meanwhile.
-    pub async fn acquire(&self, turn: &PermitRequest, timeout: Duration) -> Result<(), Duration> {
+    pub async fn acquire(&self, permit: &PermitRequest, timeout: Duration) -> Result<(), Duration> {
         let deadline = Instant::now() + timeout + SLACK;
         let (sender, mut receiver) = oneshot::channel();
         let ticket = {
             let mut state = self.0.lock();
             state.pump();
-            let Some(ticket) = state.place(turn) else {
+            let Some(ticket) = state.place(permit) else {
                 return Ok(());
             };
             state.callers.insert(ticket, sender);
@@ -171,19 +174,19 @@ impl Budget {
         let mut place = Waiter {
             budget: self,
             ticket,
-            lane: &turn.lane,
+            bucket: &permit.bucket,
             used: false,
         };
         loop {
             let wake = {
                 let mut state = self.0.lock();
                 let now = state.now();
-                let (moment, wait) = (Instant::now(), state.model.wait_for(ticket, turn, now));
+                let (moment, wait) = (Instant::now(), state.model.wait_for(ticket, permit, now));
                 let waits =
                     state.callers.contains_key(&ticket) && (moment >= deadline || moment + wait > deadline);
                 if waits {
                     place.used = true;
-                    return Err(state.keep(ticket, turn));
+                    return Err(state.keep(ticket, permit));
                 }
                 state.wake().unwrap_or(deadline).min(deadline)
             };
@@ -199,28 +202,28 @@ impl Budget {
     }
 
     /// How long a request would wait that came now.
-    pub fn expected_wait(&self, turn: &PermitRequest) -> Duration {
+    pub fn expected_wait(&self, permit: &PermitRequest) -> Duration {
         let mut state = self.0.lock();
         state.pump();
         let now = state.now();
-        let ticket = state.model.join(turn.clone());
-        let wait = state.model.wait_for(ticket, turn, now);
+        let ticket = state.model.join(permit.clone());
+        let wait = state.model.wait_for(ticket, permit, now);
         state.model.leave(ticket);
         wait
     }
 
-    pub fn learn(&self, turn: &PermitRequest, reply: &Reply) {
-        self.take_in(turn, &RateLimitFeedback::from_reply(reply));
+    pub fn learn(&self, permit: &PermitRequest, reply: &Reply) {
+        self.take_in(permit, &RateLimitFeedback::from_reply(reply));
     }
 
-    pub fn take_in(&self, turn: &PermitRequest, lesson: &RateLimitFeedback) {
+    pub fn take_in(&self, permit: &PermitRequest, feedback: &RateLimitFeedback) {
         let mut state = self.0.lock();
         let now = state.now();
-        state.model.learn(turn, lesson, now);
+        state.model.learn(permit, feedback, now);
     }
 
     /// Keeps a turn that was given for the request it is meant for; it finds it when it comes within [`KEPT`].
-    pub fn hold(&self, turn: &PermitRequest) {
+    pub fn hold(&self, permit: &PermitRequest) {
         let mut state = self.0.lock();
         let now = state.now();
         let kept = Reservation {
@@ -228,12 +231,12 @@ impl Budget {
             granted: true,
             until: now + KEPT,
         };
-        if let Some(other) = state.kept.insert(key(turn), kept) {
-            state.let_go(&turn.lane, &other, now);
+        if let Some(other) = state.kept.insert(key(permit), kept) {
+            state.let_go(&permit.bucket, &other, now);
         }
     }
 
-    /// What is left by lane, and how many stand in line.
+    /// What is left by bucket, and how many stand in line.
     pub fn sample(&self) -> (Vec<(BucketKey, f64)>, usize) {
         let mut state = self.0.lock();
         let now = state.now();
@@ -249,7 +252,7 @@ impl Budget {
 struct Waiter<'a> {
     budget: &'a Budget,
     ticket: Ticket,
-    lane: &'a BucketKey,
+    bucket: &'a BucketKey,
     used: bool,
 }
 
@@ -262,7 +265,7 @@ impl Drop for Waiter<'_> {
         let called = state.callers.remove(&self.ticket).is_none();
         if !state.model.leave(self.ticket) && called {
             let now = state.now();
-            state.model.give_back(self.lane, now);
+            state.model.give_back(self.bucket, now);
         }
         state.pump();
     }
@@ -273,9 +276,9 @@ mod tests {
     use super::*;
     use crate::budget::{Access, Priority, Rate, headers::Scope};
 
-    fn turn(cluster: &str, priority: Priority) -> PermitRequest {
+    fn permit(cluster: &str, priority: Priority) -> PermitRequest {
         PermitRequest {
-            lane: BucketKey {
+            bucket: BucketKey {
                 subscription: "s".into(),
                 provider: "microsoft.containerservice".into(),
                 access: Access::Write,
@@ -299,18 +302,18 @@ mod tests {
         }
     }
 
-    const PATIENT: Duration = Duration::from_hours(1);
+    const LONG: Duration = Duration::from_hours(1);
 
     #[tokio::test(start_paused = true)]
     async fn a_named_wait_is_kept_to_the_second() {
         for (scope, neighbour_waits) in [(Scope::Provider, true), (Scope::Resource, false)] {
             let budget = Budget::new(Limits::default());
             budget
-                .acquire(&turn("a", Priority::Change), PATIENT)
+                .acquire(&permit("a", Priority::Change), LONG)
                 .await
                 .unwrap();
             budget.take_in(
-                &turn("a", Priority::Change),
+                &permit("a", Priority::Change),
                 &RateLimitFeedback {
                     hold: Some((scope, Duration::from_secs(36))),
                     ..RateLimitFeedback::default()
@@ -318,12 +321,12 @@ mod tests {
             );
             let start = Instant::now();
             budget
-                .acquire(&turn("b", Priority::Change), PATIENT)
+                .acquire(&permit("b", Priority::Change), LONG)
                 .await
                 .unwrap();
             assert_eq!(start.elapsed().as_secs() == 36, neighbour_waits, "{scope:?}");
             budget
-                .acquire(&turn("a", Priority::Change), PATIENT)
+                .acquire(&permit("a", Priority::Change), LONG)
                 .await
                 .unwrap();
             assert_eq!(start.elapsed().as_secs(), 36, "{scope:?}");
@@ -339,7 +342,7 @@ mod tests {
             let (budget, served) = (budget.clone(), Arc::clone(&served));
             tasks.spawn(async move {
                 budget
-                    .acquire(&turn(cluster, Priority::Change), PATIENT)
+                    .acquire(&permit(cluster, Priority::Change), LONG)
                     .await
                     .unwrap();
                 served.lock().push(cluster);
@@ -372,7 +375,7 @@ mod tests {
         });
         for _ in 0..4 {
             budget
-                .acquire(&turn("a", Priority::Change), PATIENT)
+                .acquire(&permit("a", Priority::Change), LONG)
                 .await
                 .unwrap();
         }
@@ -381,7 +384,7 @@ mod tests {
         for priority in [Priority::Refresh, Priority::Operation, Priority::Change] {
             let (budget, order) = (budget.clone(), Arc::clone(&order));
             tasks.spawn(async move {
-                budget.acquire(&turn("a", priority), PATIENT).await.unwrap();
+                budget.acquire(&permit("a", priority), LONG).await.unwrap();
                 order.lock().push(priority);
             });
         }
@@ -395,8 +398,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_caller_whose_turn_is_far_is_told_when_to_come_back_at_once() {
         let budget = Budget::new(slow());
-        let first = turn("a", Priority::Change);
-        budget.acquire(&first, PATIENT).await.unwrap();
+        let first = permit("a", Priority::Change);
+        budget.acquire(&first, LONG).await.unwrap();
         budget.take_in(
             &first,
             &RateLimitFeedback {
@@ -412,7 +415,7 @@ mod tests {
     fn resource(cluster: &str, name: usize) -> PermitRequest {
         PermitRequest {
             resource: format!("/subscriptions/s/{cluster}/{name}"),
-            ..turn(cluster, Priority::Change)
+            ..permit(cluster, Priority::Change)
         }
     }
 
@@ -448,7 +451,7 @@ mod tests {
             budget.acquire(&resource("a", name), soon).await.unwrap_err();
         }
         for (cluster, seconds) in [("b", 2), ("a", 32)] {
-            let question = turn(cluster, Priority::Operation);
+            let question = permit(cluster, Priority::Operation);
             assert_eq!(budget.expected_wait(&question).as_secs(), seconds, "{cluster}");
             let after = budget.acquire(&question, soon).await.unwrap_err();
             assert_eq!(
@@ -474,8 +477,8 @@ mod tests {
         budget.acquire(&resource("b", 0), soon).await.unwrap();
         budget.hold(&resource("b", 0));
         let start = Instant::now();
-        budget.acquire(&resource("c", 0), PATIENT).await.unwrap();
-        budget.acquire(&resource("c", 1), PATIENT).await.unwrap();
+        budget.acquire(&resource("c", 0), LONG).await.unwrap();
+        budget.acquire(&resource("c", 1), LONG).await.unwrap();
         assert_eq!(start.elapsed().as_secs(), 2, "turns go on meanwhile");
         tokio::time::advance(KEPT).await;
         budget.acquire(&resource("c", 2), soon).await.unwrap();
@@ -493,7 +496,7 @@ mod tests {
                 .unwrap_err();
         }
         let start = Instant::now();
-        budget.acquire(&resource("b", 0), PATIENT).await.unwrap();
+        budget.acquire(&resource("b", 0), LONG).await.unwrap();
         assert_eq!(start.elapsed().as_secs(), 2, "the second in rotation");
         tokio::time::advance(KEPT * 2).await;
         budget.acquire(&resource("c", 0), Duration::ZERO).await.unwrap();
@@ -504,16 +507,16 @@ mod tests {
     async fn a_caller_that_goes_away_gives_its_turn_back() {
         let budget = Budget::new(slow());
         budget
-            .acquire(&turn("a", Priority::Change), PATIENT)
+            .acquire(&permit("a", Priority::Change), LONG)
             .await
             .unwrap();
-        let leaving = turn("b", Priority::Change);
-        let timed = tokio::time::timeout(Duration::from_millis(500), budget.acquire(&leaving, PATIENT)).await;
+        let leaving = permit("b", Priority::Change);
+        let timed = tokio::time::timeout(Duration::from_millis(500), budget.acquire(&leaving, LONG)).await;
         assert!(timed.is_err());
         assert_eq!(budget.waiting(), 0);
         let start = Instant::now();
         budget
-            .acquire(&turn("c", Priority::Change), PATIENT)
+            .acquire(&permit("c", Priority::Change), LONG)
             .await
             .unwrap();
         assert!(start.elapsed() <= Duration::from_millis(501));
@@ -522,7 +525,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_remaining_count_near_zero_slows_refreshes_first() {
         let budget = Budget::new(Limits::default());
-        let change = turn("a", Priority::Change);
+        let change = permit("a", Priority::Change);
         budget.take_in(
             &change,
             &RateLimitFeedback {
@@ -533,7 +536,7 @@ mod tests {
         budget.acquire(&change, Duration::ZERO).await.unwrap();
         assert!(
             budget
-                .acquire(&turn("a", Priority::Refresh), Duration::ZERO)
+                .acquire(&permit("a", Priority::Refresh), Duration::ZERO)
                 .await
                 .is_err()
         );

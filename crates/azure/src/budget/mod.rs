@@ -51,7 +51,7 @@ impl BucketKey {
 /// A request that wants its turn.
 #[derive(Clone, Debug)]
 pub struct PermitRequest {
-    pub lane: BucketKey,
+    pub bucket: BucketKey,
     /// The resource's key: a limit may hold for one resource alone.
     pub resource: String,
     pub priority: Priority,

@@ -144,10 +144,10 @@ pub type Ticket = u64;
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
-    turn: PermitRequest,
+    permit: PermitRequest,
 }
 
-/// The lines of a lane. Among those that somebody waits for, clusters take turns whatever they ask for.
+/// The lines of a bucket. Among those that somebody waits for, clusters take turns whatever they ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Awaited,
@@ -181,12 +181,12 @@ struct Line {
 
 impl Line {
     fn push(&mut self, waiting: Waiting) {
-        let cluster = Arc::clone(&waiting.turn.cluster);
+        let cluster = Arc::clone(&waiting.permit.cluster);
         let line = self.clusters.entry(Arc::clone(&cluster)).or_default();
         if line.is_empty() {
             self.order.push_back(cluster);
         }
-        let after = line.partition_point(|other| other.turn.priority <= waiting.turn.priority);
+        let after = line.partition_point(|other| other.permit.priority <= waiting.permit.priority);
         line.insert(after, waiting);
     }
 
@@ -196,7 +196,7 @@ impl Line {
         for position in 0..self.order.len() {
             let cluster = Arc::clone(&self.order[position]);
             let line = self.clusters.get_mut(&cluster)?;
-            let Some(index) = line.iter().position(|waiting| ready(&waiting.turn)) else {
+            let Some(index) = line.iter().position(|waiting| ready(&waiting.permit)) else {
                 continue;
             };
             let taken = line.remove(index);
@@ -241,7 +241,7 @@ impl Line {
     }
 
     fn turns(&self) -> impl Iterator<Item = &PermitRequest> {
-        self.clusters.values().flatten().map(|waiting| &waiting.turn)
+        self.clusters.values().flatten().map(|waiting| &waiting.permit)
     }
 }
 
@@ -277,13 +277,13 @@ impl Model {
     }
 
     /// Gets in line.
-    pub fn join(&mut self, turn: PermitRequest) -> Ticket {
+    pub fn join(&mut self, permit: PermitRequest) -> Ticket {
         self.next += 1;
         let ticket = self.next;
         self.lines
-            .entry((turn.lane.clone(), Rank::of(turn.priority)))
+            .entry((permit.bucket.clone(), Rank::of(permit.priority)))
             .or_default()
-            .push(Waiting { ticket, turn });
+            .push(Waiting { ticket, permit });
         ticket
     }
 
@@ -292,20 +292,20 @@ impl Model {
         self.lines.values_mut().any(|line| line.remove(ticket))
     }
 
-    fn buckets(&mut self, lane: &BucketKey, now: Duration) -> (&mut Bucket, &mut Bucket) {
+    fn buckets(&mut self, bucket: &BucketKey, now: Duration) -> (&mut Bucket, &mut Bucket) {
         let limits = self.limits;
         let subscription = self
             .subscriptions
-            .entry((lane.subscription.clone(), lane.access))
+            .entry((bucket.subscription.clone(), bucket.access))
             .or_insert_with(|| {
                 Bucket::new(
-                    pick(lane.access, limits.subscription_read, limits.subscription_write),
+                    pick(bucket.access, limits.subscription_read, limits.subscription_write),
                     now,
                 )
             });
-        let provider = self.providers.entry(lane.clone()).or_insert_with(|| {
+        let provider = self.providers.entry(bucket.clone()).or_insert_with(|| {
             Bucket::new(
-                pick(lane.access, limits.provider_read, limits.provider_write),
+                pick(bucket.access, limits.provider_read, limits.provider_write),
                 now,
             )
         });
@@ -314,12 +314,12 @@ impl Model {
         (subscription, provider)
     }
 
-    fn held_for(holds: &HashMap<Hold, Duration>, turn: &PermitRequest, now: Duration) -> Duration {
-        let lane = &turn.lane;
+    fn held_for(holds: &HashMap<Hold, Duration>, permit: &PermitRequest, now: Duration) -> Duration {
+        let bucket = &permit.bucket;
         [
-            Hold::Subscription(lane.subscription.clone(), lane.access),
-            Hold::Provider(lane.clone()),
-            Hold::Resource(turn.resource.clone(), lane.access),
+            Hold::Subscription(bucket.subscription.clone(), bucket.access),
+            Hold::Provider(bucket.clone()),
+            Hold::Resource(permit.resource.clone(), bucket.access),
         ]
         .iter()
         .filter_map(|hold| holds.get(hold))
@@ -334,26 +334,26 @@ impl Model {
         let mut granted = Vec::new();
         for rank in Rank::ALL {
             let priority = rank.priority();
-            let lanes: Vec<BucketKey> = self
+            let keys: Vec<BucketKey> = self
                 .lines
                 .keys()
                 .filter(|(_, other)| *other == rank)
-                .map(|(lane, _)| lane.clone())
+                .map(|(bucket, _)| bucket.clone())
                 .collect();
-            for lane in lanes {
+            for bucket in keys {
                 loop {
-                    let (subscription, provider) = self.buckets(&lane, now);
+                    let (subscription, provider) = self.buckets(&bucket, now);
                     if !subscription.wait(priority).is_zero() || !provider.wait(priority).is_zero() {
                         break;
                     }
-                    let Some(line) = self.lines.get_mut(&(lane.clone(), rank)) else {
+                    let Some(line) = self.lines.get_mut(&(bucket.clone(), rank)) else {
                         break;
                     };
                     let holds = &self.holds;
-                    let Some(taken) = line.take(|turn| Self::held_for(holds, turn, now).is_zero()) else {
+                    let Some(taken) = line.take(|permit| Self::held_for(holds, permit, now).is_zero()) else {
                         break;
                     };
-                    let (subscription, provider) = self.buckets(&lane, now);
+                    let (subscription, provider) = self.buckets(&bucket, now);
                     subscription.tokens -= 1.0;
                     provider.tokens -= 1.0;
                     granted.push(taken.ticket);
@@ -368,13 +368,13 @@ impl Model {
     pub fn wake(&mut self, now: Duration) -> Option<Duration> {
         let keys: Vec<(BucketKey, Rank)> = self.lines.keys().cloned().collect();
         let mut earliest: Option<Duration> = None;
-        for (lane, rank) in keys {
+        for (key, rank) in keys {
             let priority = rank.priority();
-            let (subscription, provider) = self.buckets(&lane, now);
+            let (subscription, provider) = self.buckets(&key, now);
             let bucket = subscription.wait(priority).max(provider.wait(priority));
-            let held = self.lines[&(lane, rank)]
+            let held = self.lines[&(key, rank)]
                 .turns()
-                .map(|turn| Self::held_for(&self.holds, turn, now))
+                .map(|permit| Self::held_for(&self.holds, permit, now))
                 .min()
                 .unwrap_or_default();
             let wait = bucket.max(held);
@@ -384,13 +384,13 @@ impl Model {
     }
 
     /// How long until this turn comes, if nobody joins who goes first.
-    pub fn wait_for(&mut self, ticket: Ticket, turn: &PermitRequest, now: Duration) -> Duration {
-        let held = self.held(turn, now);
-        let (priority, rank) = (turn.priority, Rank::of(turn.priority));
+    pub fn wait_for(&mut self, ticket: Ticket, permit: &PermitRequest, now: Duration) -> Duration {
+        let held = self.held(permit, now);
+        let (priority, rank) = (permit.priority, Rank::of(permit.priority));
         let ahead: usize = self
             .lines
             .iter()
-            .filter(|((lane, other), _)| *lane == turn.lane && *other <= rank)
+            .filter(|((bucket, other), _)| *bucket == permit.bucket && *other <= rank)
             .map(|((_, other), line)| {
                 if *other == rank {
                     line.ahead(ticket).unwrap_or_default()
@@ -399,7 +399,7 @@ impl Model {
                 }
             })
             .sum();
-        let (subscription, provider) = self.buckets(&turn.lane, now);
+        let (subscription, provider) = self.buckets(&permit.bucket, now);
         subscription
             .wait_behind(priority, ahead)
             .max(provider.wait_behind(priority, ahead))
@@ -407,50 +407,49 @@ impl Model {
     }
 
     /// How long Azure asked to wait with this.
-    pub fn held(&self, turn: &PermitRequest, now: Duration) -> Duration {
-        Self::held_for(&self.holds, turn, now)
+    pub fn held(&self, permit: &PermitRequest, now: Duration) -> Duration {
+        Self::held_for(&self.holds, permit, now)
     }
 
     /// A turn that was given but not used goes back.
-    pub fn give_back(&mut self, lane: &BucketKey, now: Duration) {
-        let (subscription, provider) = self.buckets(lane, now);
+    pub fn give_back(&mut self, bucket: &BucketKey, now: Duration) {
+        let (subscription, provider) = self.buckets(bucket, now);
         subscription.tokens = (subscription.tokens + 1.0).min(subscription.rate.burst);
         provider.tokens = (provider.tokens + 1.0).min(provider.rate.burst);
     }
 
     /// Takes in what an answer said about the limits.
-    pub fn learn(&mut self, turn: &PermitRequest, lesson: &RateLimitFeedback, now: Duration) {
-        let lane = &turn.lane;
-        let (subscription, provider) = self.buckets(lane, now);
-        if let Some(remaining) = lesson.subscription_remaining {
+    pub fn learn(&mut self, permit: &PermitRequest, feedback: &RateLimitFeedback, now: Duration) {
+        let bucket = &permit.bucket;
+        let (subscription, provider) = self.buckets(bucket, now);
+        if let Some(remaining) = feedback.subscription_remaining {
             subscription.tokens = subscription.tokens.min(f64::from(remaining));
         }
-        if let Some(remaining) = lesson.provider_remaining {
+        if let Some(remaining) = feedback.provider_remaining {
             provider.tokens = provider.tokens.min(f64::from(remaining));
         }
-        if let Some((scope, after)) = &lesson.hold {
+        if let Some((scope, after)) = &feedback.hold {
             let hold = match scope {
                 super::headers::Scope::Subscription => {
-                    Hold::Subscription(lane.subscription.clone(), lane.access)
+                    Hold::Subscription(bucket.subscription.clone(), bucket.access)
                 }
-                super::headers::Scope::Provider => Hold::Provider(lane.clone()),
-                super::headers::Scope::Resource => Hold::Resource(turn.resource.clone(), lane.access),
+                super::headers::Scope::Provider => Hold::Provider(bucket.clone()),
+                super::headers::Scope::Resource => Hold::Resource(permit.resource.clone(), bucket.access),
             };
             let until = self.holds.entry(hold).or_default();
             *until = (*until).max(now + *after);
         }
     }
 
-    /// What may be sent at once, by lane: the scarcer of what the provider and the subscription have left.
+    /// What may be sent at once, by bucket: the scarcer of what the provider and the subscription have left.
     pub fn remaining(&mut self, now: Duration) -> Vec<(BucketKey, f64)> {
-        let mut lanes: Vec<BucketKey> = self.providers.keys().cloned().collect();
-        lanes.sort();
-        lanes
-            .into_iter()
-            .map(|lane| {
-                let (subscription, provider) = self.buckets(&lane, now);
+        let mut keys: Vec<BucketKey> = self.providers.keys().cloned().collect();
+        keys.sort();
+        keys.into_iter()
+            .map(|bucket| {
+                let (subscription, provider) = self.buckets(&bucket, now);
                 let left = subscription.tokens.min(provider.tokens).max(0.0);
-                (lane, left)
+                (bucket, left)
             })
             .collect()
     }

@@ -78,11 +78,11 @@ impl View {
         };
         let key = (listing.clone(), priority);
         let flight = Arc::clone(self.flights.lock().entry(key).or_default());
-        let _turn = match client.await_other(id, priority, flight.lock()).await {
-            Ok(turn) => turn,
+        let _flight = match client.await_other(id, priority, flight.lock()).await {
+            Ok(guard) => guard,
             Err(after) => return Ok(Read::Throttled(after)),
         };
-        // Whoever had the turn before us may have brought what we want.
+        // The request before ours may have read what we need.
         match self.known(id, api_version, max_age) {
             Ok(read) => return Ok(read),
             Err(Found::List(_)) => {}

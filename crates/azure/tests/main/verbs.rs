@@ -92,29 +92,29 @@ async fn a_post_asks_for_credentials_and_starts_operations() {
 #[tokio::test(start_paused = true)]
 async fn one_object_may_ask_for_fresher_reads_than_the_rest() {
     let world = World::new();
-    let (eager, patient) = (world.arm("eager"), world.arm("patient"));
+    let (eager, lazy) = (world.arm("eager"), world.arm("lazy"));
     converge(&eager, &group(), None).await.unwrap();
     let put = cluster("c", &json!({}));
     let record = converge(&eager, &put, None).await.unwrap();
-    let look = async |arm: &slipway_azure::Arm, age: Option<Duration>| {
+    let read = async |arm: &slipway_azure::Arm, age: Option<Duration>| {
         let mut desired = Desired::new(&put, record.as_ref());
         desired.max_read_age = age;
         arm.ensure(&desired).await.unwrap();
     };
     // One read after the change, then the view is settled.
-    look(&patient, None).await;
+    read(&lazy, None).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
-    look(&patient, None).await;
+    read(&lazy, None).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     world.simulator.azure().forget_requests();
-    look(&patient, None).await;
+    read(&lazy, None).await;
     assert_eq!(
         world.count("GET", "/subscriptions/"),
         0,
         "two minutes is young enough for everybody else"
     );
     let asked = Tuning::read_age_of("1m").unwrap();
-    look(&eager, Some(asked)).await;
+    read(&eager, Some(asked)).await;
     assert_eq!(
         world.count("GET", "/subscriptions/"),
         1,

@@ -16,7 +16,7 @@ use crate::Error;
 
 pub const DAY: Duration = Duration::from_hours(24);
 /// How long a CA lives.
-pub const AUTHORITY_LIFETIME: Duration = Duration::from_hours(3650 * 24);
+pub const CA_LIFETIME: Duration = Duration::from_hours(3650 * 24);
 /// How long a client certificate lives; it is renewed at half of that.
 pub const CLIENT_LIFETIME: Duration = Duration::from_hours(365 * 24);
 /// Clocks differ.
@@ -184,14 +184,7 @@ mod tests {
     }
 
     fn ca(algorithm: KeyAlgorithm) -> KeyPair {
-        generate(
-            Purpose::ClusterCa,
-            "kubernetes",
-            algorithm,
-            AUTHORITY_LIFETIME,
-            now(),
-        )
-        .unwrap()
+        generate(Purpose::ClusterCa, "kubernetes", algorithm, CA_LIFETIME, now()).unwrap()
     }
 
     #[test]

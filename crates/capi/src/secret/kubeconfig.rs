@@ -132,7 +132,7 @@ pub fn needs_renewal(secret: &Secret, threshold: Duration, now: Timestamp) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secret::certificate::{AUTHORITY_LIFETIME, CLIENT_LIFETIME, DAY};
+    use crate::secret::certificate::{CA_LIFETIME, CLIENT_LIFETIME, DAY};
 
     fn now() -> Timestamp {
         "2026-06-01T12:00:00Z".parse().unwrap()
@@ -143,7 +143,7 @@ mod tests {
             Purpose::ClusterCa,
             "kubernetes",
             KeyAlgorithm::EcdsaP256,
-            AUTHORITY_LIFETIME,
+            CA_LIFETIME,
             now(),
         )
         .unwrap();

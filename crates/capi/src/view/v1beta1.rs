@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn an_older_cluster_becomes_the_newer_view() {
-        let older: Cluster = serde_json::from_value(json!({
+        let v1beta1: Cluster = serde_json::from_value(json!({
             "metadata": {"name": "edge"},
             "spec": {
                 "paused": true,
@@ -294,7 +294,7 @@ mod tests {
             },
         }))
         .unwrap();
-        let cluster = super::super::Cluster::from(older);
+        let cluster = super::super::Cluster::from(v1beta1);
         assert!(cluster.is_paused());
         assert!(cluster.infrastructure_provisioned());
         assert!(cluster.control_plane_initialized());
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn an_older_pool_keeps_its_template_and_providers() {
-        let older: MachinePool = serde_json::from_value(json!({
+        let v1beta1: MachinePool = serde_json::from_value(json!({
             "spec": {
                 "clusterName": "edge", "replicas": 3, "minReadySeconds": 5, "providerIDList": ["a", "b"],
                 "template": {"metadata": {"labels": {"x": "y"}}, "spec": {"version": "v1.33.1",
@@ -315,7 +315,7 @@ mod tests {
             "status": {"infrastructureReady": true, "replicas": 2},
         }))
         .unwrap();
-        let pool = super::super::MachinePool::from(older);
+        let pool = super::super::MachinePool::from(v1beta1);
         assert_eq!(pool.spec.replicas, Some(3));
         assert_eq!(pool.spec.provider_id_list, ["a", "b"]);
         assert_eq!(pool.spec.template.spec.version, "v1.33.1");

@@ -53,7 +53,7 @@ async fn a_machine_pool_gets_its_bootstrap_data() {
     assert_eq!(status.data_secret_name.as_deref(), Some("pool"));
 }
 
-/// S-53: an external datastore: its connection string reaches the servers from the secret, no authority of etcd is made,
+/// S-53: an external datastore: its connection string reaches the servers from the secret, no CA of etcd is made,
 /// and an even number of servers heals without a read of etcd.
 #[tokio::test(start_paused = true)]
 async fn an_external_datastore_is_used_and_healed() {

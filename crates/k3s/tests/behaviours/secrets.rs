@@ -11,7 +11,7 @@ use kube::{
 use serde_json::json;
 use slipway_capi::secret::{
     Purpose,
-    certificate::{self, AUTHORITY_LIFETIME, CLIENT_LIFETIME, KeyAlgorithm},
+    certificate::{self, CA_LIFETIME, CLIENT_LIFETIME, KeyAlgorithm},
     key_pair_secret,
     kubeconfig::{self, Administrator},
     read_key_pair,
@@ -105,7 +105,7 @@ async fn supply(driver: &Driver, purpose: Purpose, algorithm: KeyAlgorithm, with
         purpose,
         "of-the-user",
         algorithm,
-        AUTHORITY_LIFETIME,
+        CA_LIFETIME,
         driver.context.clock.now(),
     )
     .expect("a CA");
@@ -133,7 +133,7 @@ async fn authorities_of_the_user_are_used_as_they_are() {
         Purpose::ClusterCa,
         "root",
         KeyAlgorithm::EcdsaP256,
-        AUTHORITY_LIFETIME,
+        CA_LIFETIME,
         driver.context.clock.now(),
     )
     .expect("a root")

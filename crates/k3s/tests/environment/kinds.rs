@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use slipway_apiserver_sim::Kinds;
 use slipway_k3s::provider;
-use slipway_kit::core::kinds::{INFRASTRUCTURE, foreign, of_core};
+use slipway_kit::core::kinds::{INFRASTRUCTURE, beside, foreign, of_core};
 
 pub(super) fn foreign_crds() -> Vec<CustomResourceDefinition> {
     let mut all = of_core();
@@ -19,12 +19,6 @@ pub(super) fn foreign_crds() -> Vec<CustomResourceDefinition> {
 
 /// Every kind and webhook there is in the management cluster, read once: schemas take long to make.
 pub(super) fn kinds() -> &'static Kinds {
-    static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
-        provider()
-            .packages
-            .iter()
-            .map(|package| Kinds::read(&package.crds, &package.conversion, &package.admission))
-            .fold(Kinds::read(&foreign_crds(), &[], &[]), Kinds::and)
-    });
+    static KINDS: LazyLock<Kinds> = LazyLock::new(|| beside(&foreign_crds(), &provider()));
     &KINDS
 }

@@ -21,7 +21,7 @@ use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
 
 #[derive(Debug, thiserror::Error)]
-pub enum AuthorityError {
+pub enum CaError {
     #[error("reading or writing {path}: {source}")]
     File { path: String, source: std::io::Error },
     #[error("making a certificate: {0}")]
@@ -53,11 +53,11 @@ fn parameters() -> CertificateParams {
 }
 
 impl Ca {
-    pub fn new() -> Result<Self, AuthorityError> {
+    pub fn new() -> Result<Self, CaError> {
         Self::with_key(KeyPair::generate()?)
     }
 
-    fn with_key(key: KeyPair) -> Result<Self, AuthorityError> {
+    fn with_key(key: KeyPair) -> Result<Self, CaError> {
         let issuer = CertifiedIssuer::self_signed(parameters(), key)?;
         let certificate = issuer.pem();
         Ok(Self {
@@ -68,8 +68,8 @@ impl Ca {
     }
 
     /// Keeps the CA in a folder (`ca.pem` and `ca.key`), so that clients trust it after a restart.
-    pub fn kept_in(folder: &Path) -> Result<Self, AuthorityError> {
-        let file = |path: &Path, source| AuthorityError::File {
+    pub fn kept_in(folder: &Path) -> Result<Self, CaError> {
+        let file = |path: &Path, source| CaError::File {
             path: path.display().to_string(),
             source,
         };
@@ -109,7 +109,7 @@ impl Ca {
         Some(key)
     }
 
-    fn make(&self, name: &str) -> Result<CertifiedKey, AuthorityError> {
+    fn make(&self, name: &str) -> Result<CertifiedKey, CaError> {
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name = DistinguishedName::new();
         parameters.distinguished_name.push(DnType::CommonName, name);

@@ -134,7 +134,7 @@ impl World {
 }
 
 /// How many nodes somebody sees, or the status they are refused with.
-async fn look(kubeconfig: &Kubeconfig) -> Result<usize, u16> {
+async fn count_nodes(kubeconfig: &Kubeconfig) -> Result<usize, u16> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default())
         .await
         .expect("a usable kubeconfig");
@@ -173,10 +173,13 @@ async fn every_form_of_kubeconfig_reaches_a_real_api_server() {
 
     // Local accounts: whoever holds the file may do everything.
     for action in ["listClusterAdminCredential", "listClusterUserCredential"] {
-        assert!(look(&world.kubeconfig("local", action)).await.is_ok(), "{action}");
+        assert!(
+            count_nodes(&world.kubeconfig("local", action)).await.is_ok(),
+            "{action}"
+        );
     }
     assert!(
-        look(&world.kubeconfig("entra", "listClusterAdminCredential"))
+        count_nodes(&world.kubeconfig("entra", "listClusterAdminCredential"))
             .await
             .is_ok()
     );
@@ -185,14 +188,14 @@ async fn every_form_of_kubeconfig_reaches_a_real_api_server() {
     let user = world.kubeconfig("entra", "listClusterUserCredential");
     let known = with_token(user.clone(), &world.token(CLIENT, AKS));
     let began = std::time::Instant::now();
-    while look(&known).await == Err(401) {
+    while count_nodes(&known).await == Err(401) {
         assert!(
             began.elapsed() < KEYS_DEADLINE,
             "the API server never took a token"
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(look(&known).await, Err(403));
+    assert_eq!(count_nodes(&known).await, Err(403));
     world.put(
         &format!("{path}/providers/Microsoft.Authorization/roleAssignments/{STRANGER}"),
         &json!({"properties": {
@@ -200,13 +203,13 @@ async fn every_form_of_kubeconfig_reaches_a_real_api_server() {
             "roleDefinitionId": format!("/providers/Microsoft.Authorization/roleDefinitions/{CLUSTER_ADMIN}"),
         }}),
     );
-    assert!(look(&known).await.is_ok());
+    assert!(count_nodes(&known).await.is_ok());
     assert_eq!(
-        look(&with_token(user.clone(), &world.token(STRANGER, AKS))).await,
+        count_nodes(&with_token(user.clone(), &world.token(STRANGER, AKS))).await,
         Err(403)
     );
     let elsewhere = world.token(CLIENT, "https://management.azure.com");
-    assert_eq!(look(&with_token(user.clone(), &elsewhere)).await, Err(401));
+    assert_eq!(count_nodes(&with_token(user.clone(), &elsewhere)).await, Err(401));
 
     // The credential plugin that fetches such a token itself.
     let mut plugin = user.clone();
@@ -226,7 +229,7 @@ async fn every_form_of_kubeconfig_reaches_a_real_api_server() {
         variable("AZURE_CLIENT_ID", CLIENT.to_owned()),
         variable("AZURE_CLIENT_SECRET", "any".to_owned()),
     ]);
-    assert!(look(&plugin).await.is_ok());
+    assert!(count_nodes(&plugin).await.is_ok());
 
     world.server.stop().await;
     real.stop();

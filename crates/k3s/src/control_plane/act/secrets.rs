@@ -10,7 +10,7 @@ use slipway_capi::{
     owner,
     secret::{
         self, Purpose,
-        certificate::{self, AUTHORITY_LIFETIME, CLIENT_LIFETIME, KeyAlgorithm},
+        certificate::{self, CA_LIFETIME, CLIENT_LIFETIME, KeyAlgorithm},
         kubeconfig::{self, Administrator},
         store,
     },
@@ -33,7 +33,7 @@ impl Executor<'_> {
             purpose,
             "kubernetes",
             KeyAlgorithm::Rsa2048,
-            AUTHORITY_LIFETIME,
+            CA_LIFETIME,
             self.context.clock.now(),
         )?;
         let made = secret::key_pair_secret(

@@ -187,10 +187,12 @@ pub async fn observe(
         Source::Apiserver => listed_machines(&namespace, &selector, context).await?,
         Source::Watches(_) => shown_machines(&namespace, &cluster_name, context),
     };
+    let deleting = object.metadata.deletion_timestamp.is_some();
     // Only one that goes has to wait for them.
-    let pools = match object.metadata.deletion_timestamp {
-        Some(_) => count_pools(&namespace, &selector, context).await?,
-        None => 0,
+    let pools = if deleting {
+        count_pools(&namespace, &selector, context).await?
+    } else {
+        0
     };
     let (servers, workers): (Vec<Machine>, Vec<Machine>) =
         all.into_iter().partition(Machine::is_control_plane);
@@ -224,23 +226,18 @@ pub async fn observe(
     let embedded_etcd = config.has_embedded_etcd();
     let secrets = secrets::read(object, &cluster_name, reads, context).await?;
     // What may still be made is not missing.
-    let missing_secrets = if initialized {
-        secrets.missing(&cluster_name, embedded_etcd)
-    } else {
-        Vec::new()
-    };
+    let missing_secrets = initialized.then(|| secrets.missing(&cluster_name, embedded_etcd));
     let connection = secrets
         .access()
         .and_then(|access| connect(object, &access, workloads, context));
     let workload = watched_workload(connection.as_deref(), &facts, embedded_etcd, now).await;
-    let deleting = object.metadata.deletion_timestamp.is_some();
     Ok(Some(Snapshot {
         observed: Observed {
             desired: desired(object),
             cluster: cluster.map_or_else(ClusterFacts::of_one_that_is_gone, cluster_facts),
             deleting,
             initialized,
-            missing_secrets,
+            missing_secrets: missing_secrets.unwrap_or_default(),
             remediation_in_progress: record(object.annotations().get(REMEDIATION_IN_PROGRESS_ANNOTATION)),
             servers: facts,
             adoptable,

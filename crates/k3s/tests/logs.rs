@@ -1,4 +1,5 @@
-//! A machine template that does not exist, or whose kind does not: what the manager writes and logs while it waits for it.
+//! What the manager logs: one line when a control plane becomes ready, and next to nothing while it waits for a machine template
+//! that does not exist, or whose kind does not.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,7 +11,10 @@ use tracing::{
     span,
 };
 
-use super::environment::Fleet;
+use super::{
+    driver::{Driver, OLD},
+    environment::Fleet,
+};
 
 /// The lines of a log.
 #[derive(Clone, Default)]
@@ -72,4 +76,19 @@ async fn a_missing_template_is_no_hot_loop() {
         assert!(first.0 <= 20 && first.1 <= 10, "{first:?}\n{:#?}", lines.0.lock());
         assert!(later.0 <= 2 && later.1 <= 20, "{later:?}\n{:#?}", lines.0.lock());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_control_plane_that_becomes_ready_is_logged_once() {
+    let lines = Lines::default();
+    let _logged = tracing::subscriber::set_default(lines.clone());
+    let mut driver = Driver::standing(1, OLD).await;
+    driver.rounds(5).await;
+    let lines = lines.0.lock();
+    let ready: Vec<&String> = lines
+        .iter()
+        .filter(|line| line.contains("Became ready") && line.contains("KThreesControlPlane"))
+        .collect();
+    assert_eq!(ready.len(), 1, "{lines:#?}");
+    assert!(ready[0].contains("edge"), "{ready:?}");
 }
