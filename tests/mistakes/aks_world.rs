@@ -1,6 +1,7 @@
 //! The controllers of AKS on the apiserver simulator, with the simulated Azure behind them, in virtual time.
 
 use std::{
+    ops::Deref,
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -14,44 +15,30 @@ use serde_json::{Value, json};
 use slipway_aks::{access::Access, provider};
 use slipway_apiserver_sim::{Apiserver, Kinds};
 use slipway_azure::{Azure, Cloud, Clouds, Tuning, workload::nodes::Nodes};
-use slipway_azure_sim::{Settings, Simulator, Speed};
+use slipway_azure_sim::{Settings, Speed};
+pub use slipway_kit::azure::NAMESPACE;
 use slipway_kit::{
-    azure::{CLIENT, SUBSCRIPTION, TENANT, simulator, transport},
-    core::{
-        FakeCore,
-        kinds::{CORE, INFRASTRUCTURE, of_core},
-    },
-    objects::{self, condition, create, find, holds},
+    azure::{self, CLIENT, Controllers, SUBSCRIPTION, TENANT},
+    core::kinds::{CORE, INFRASTRUCTURE, beside, of_core},
+    objects::{condition, create, find, holds},
 };
-use slipway_runtime::{Clock, controller::Context};
-use tokio::task::JoinSet;
+use slipway_runtime::Clock;
 
-pub const NAMESPACE: &str = "default";
 pub const INFRASTRUCTURE_VERSION: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 pub const PLANE: &str = "AzureManagedControlPlane";
 pub const POOL: &str = "AzureManagedMachinePool";
 
-fn install(server: &Apiserver) {
-    // Read once: schemas take long to make.
-    static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
-        let core = Kinds::read(&of_core(), &[], &[]);
-        provider::provider()
-            .packages
-            .iter()
-            .map(|package| Kinds::read(&package.crds, &package.conversion, &package.admission))
-            .fold(core, Kinds::and)
-    });
-    server.install_kinds(&KINDS);
-}
-
-fn clock() -> Clock {
-    Clock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time"))
+fn kinds() -> &'static Kinds {
+    static KINDS: LazyLock<Kinds> = LazyLock::new(|| beside(&of_core(), &provider::provider()));
+    &KINDS
 }
 
 /// The kinds and webhooks without controllers, and a Cluster whose service range is 192.168.0.0/16.
 pub async fn bare_server() -> Apiserver {
-    let server = Apiserver::new(clock());
-    install(&server);
+    let server = Apiserver::new(Clock::starting_at(
+        "2026-01-01T00:00:00Z".parse().expect("a time"),
+    ));
+    server.install_kinds(kinds());
     create(&server, &cluster()).await;
     server
 }
@@ -103,11 +90,14 @@ pub fn manifests(plane: &Value, system_pool: &Value) -> Vec<Value> {
     all
 }
 
-pub struct World {
-    pub server: Apiserver,
-    pub simulator: Arc<Simulator>,
-    core: tokio::task::JoinHandle<()>,
-    _controllers: JoinSet<anyhow::Result<()>>,
+pub struct World(azure::World);
+
+impl Deref for World {
+    type Target = azure::World;
+
+    fn deref(&self) -> &azure::World {
+        &self.0
+    }
 }
 
 impl World {
@@ -119,28 +109,16 @@ impl World {
     }
 
     pub fn with(settings: Settings) -> Self {
-        let clock = clock();
-        let server = Apiserver::new(clock);
-        install(&server);
-        let simulator = simulator(settings, clock);
-        let azure = Azure::over(Cloud::public(), Tuning::default(), clock, transport(&simulator));
-        let unreachable = Nodes::connecting_by(Arc::new(|_, _| {
-            Err(kube::Error::Service(Box::new(std::io::Error::other(
-                "no route to host",
-            ))))
-        }));
-        let mut context = Context::for_tests(server.client(), 7);
-        context.clock = clock;
-        let mut controllers = JoinSet::new();
-        for registration in provider::controllers(&Access::new(Clouds::only(azure)), &unreachable) {
-            controllers.spawn((registration.run)(context.clone()));
-        }
-        Self {
-            core: tokio::spawn(FakeCore::new(server.clone(), clock).run()),
-            server,
-            simulator,
-            _controllers: controllers,
-        }
+        let controllers: Controllers = Arc::new(|clock, transport| {
+            let azure = Azure::over(Cloud::public(), Tuning::default(), clock, transport);
+            let unreachable = Nodes::connecting_by(Arc::new(|_, _| {
+                Err(kube::Error::Service(Box::new(std::io::Error::other(
+                    "no route to host",
+                ))))
+            }));
+            provider::controllers(&Access::new(Clouds::only(azure)), &unreachable)
+        });
+        Self(azure::World::new(kinds(), settings, controllers))
     }
 
     /// A cluster that is ready.
@@ -154,9 +132,7 @@ impl World {
     }
 
     pub async fn apply(&self, manifests: &[Value]) {
-        for manifest in manifests {
-            create(&self.server, manifest).await;
-        }
+        azure::apply(&self.server, manifests).await;
     }
 
     /// The client secret of the identity, in place of an older one.
@@ -175,12 +151,7 @@ impl World {
     }
 
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
-        let version = if kind.starts_with("Azure") {
-            INFRASTRUCTURE_VERSION.to_owned()
-        } else {
-            format!("{CORE}/v1beta2")
-        };
-        objects::api(&self.server, NAMESPACE, &version, kind)
+        azure::api(&self.server, kind)
     }
 
     pub async fn merge(&self, kind: &str, name: &str, patch: Value) -> Result<(), kube::Error> {
@@ -241,18 +212,7 @@ impl World {
     }
 
     pub async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
-        for _ in 0..8000 {
-            if reached(self) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_secs(2)).await;
-        }
-        let plane = self.object(PLANE, "fleet").unwrap_or_default();
-        panic!(
-            "still not {what}: {:#}\n{:#}",
-            plane["status"],
-            self.object(POOL, "system").unwrap_or_default()["status"]
-        );
+        self.0.until(what, || reached(self)).await;
     }
 
     pub async fn until_ready(&self) {
@@ -273,11 +233,5 @@ impl World {
             world.object("Cluster", "fleet").is_none() && world.object(PLANE, "fleet").is_none()
         })
         .await;
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.core.abort();
     }
 }

@@ -300,13 +300,13 @@ async fn surroundings() -> Vec<Mistake> {
     create(&world.server, &template()).await;
     let nowhere = merged(&cluster(), &json!({"spec": {"controlPlaneEndpoint": null}}));
     world.apply(&nowhere, &plane()).await;
-    let newer = |object: &Value| {
-        // The older form has no word for what a control plane waits for before its first server.
+    let v1beta2 = |object: &Value| {
+        // v1beta1 has no word for what a control plane waits for before its first server.
         let conditions = object["status"]["v1beta2"]["conditions"].as_array();
         let mut found = conditions.into_iter().flatten();
         found.find(|one| one["type"] == "ScalingUp").cloned()
     };
-    let sees = world.seen_as(PLANE, "True", "ScalingUp", newer).await;
+    let sees = world.seen_as(PLANE, "True", "ScalingUp", v1beta2).await;
     let endpoint = json!({"spec": {"controlPlaneEndpoint": {"host": "10.9.9.9", "port": 6443}}});
     world.change(&cluster(), endpoint).await;
     world.until_booting().await;

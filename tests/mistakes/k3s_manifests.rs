@@ -1,8 +1,11 @@
 //! Manifests of K3s clusters that are refused when they are applied.
 
 use serde_json::{Value, json};
-use slipway_apiserver_sim::{Apiserver, Kinds};
-use slipway_kit::{core::kinds::of_core, mistakes::Mistake};
+use slipway_apiserver_sim::Apiserver;
+use slipway_kit::{
+    core::kinds::{beside, of_core},
+    mistakes::Mistake,
+};
 use slipway_runtime::Clock;
 
 use crate::refused::{Refused, see_all, spec};
@@ -159,13 +162,7 @@ fn configs() -> Vec<Refused> {
 
 pub async fn see() -> Vec<Mistake> {
     let server = Apiserver::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
-    let core = Kinds::read(&of_core(), &[], &[]);
-    let kinds = slipway_k3s::provider()
-        .packages
-        .iter()
-        .map(|package| Kinds::read(&package.crds, &package.conversion, &package.admission))
-        .fold(core, Kinds::and);
-    server.install_kinds(&kinds);
+    server.install_kinds(&beside(&of_core(), &slipway_k3s::provider()));
     see_all(
         &server,
         vec![(CONTROL_PLANES, control_planes()), (CONFIGS, configs())],

@@ -7,7 +7,7 @@ use futures::{FutureExt, future::BoxFuture};
 use http::Method;
 use serde_json::{Value, json};
 use slipway_kit::{
-    azure::{ask, in_azure},
+    azure::{THEIRS, ask, in_azure},
     clusterctl::{put_down, take_away},
     journey::{Journey, Standing, User},
     sweep::World,
@@ -15,7 +15,7 @@ use slipway_kit::{
 
 use super::{
     ownership,
-    surroundings::{Life, THEIRS},
+    surroundings::Life,
     world::{apply, create, find, holds, is_rivals, manifests, merge, pool_manifests, remove},
 };
 

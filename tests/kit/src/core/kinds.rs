@@ -2,6 +2,8 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
+use slipway_apiserver_sim::Kinds;
+use slipway_runtime::Provider;
 
 pub const CORE: &str = "cluster.x-k8s.io";
 pub const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
@@ -39,4 +41,13 @@ pub fn of_core() -> Vec<CustomResourceDefinition> {
     ["Cluster", "Machine", "MachinePool"]
         .map(|kind| foreign(CORE, "v1beta2", kind))
         .into()
+}
+
+/// The kinds and webhooks of a provider's packages, beside those of others. Read it once: schemas take long to make.
+pub fn beside(others: &[CustomResourceDefinition], provider: &Provider) -> Kinds {
+    provider
+        .packages
+        .iter()
+        .map(|package| Kinds::read(&package.crds, &package.conversion, &package.admission))
+        .fold(Kinds::read(others, &[], &[]), Kinds::and)
 }

@@ -1,4 +1,8 @@
-//! The simulated Azure in this process, behind the transport that the Azure engine talks through.
+//! The simulated Azure in this process, behind the transport that the Azure engine talks through. [`World`] is where the
+//! controllers of an Azure provider live, [`Life`] what surrounds them in the sweep.
+
+mod life;
+mod world;
 
 use std::{
     fmt,
@@ -14,12 +18,24 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use http::Method;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::faults::{Fate, Faults};
-use slipway_azure_sim::{Azure, Settings, Simulator, State};
+use slipway_azure_sim::{Azure, Settings, Simulator, Speed, State};
 use slipway_runtime::Clock;
+
+pub use life::{AzureProvider, Life, THEIRS};
+pub use world::{Controllers, NAMESPACE, World, api, apply, merge, remove};
 
 pub const SUBSCRIPTION: &str = "00000000-0000-0000-0000-00000000000a";
 pub const TENANT: &str = "11111111-1111-1111-1111-111111111111";
 pub const CLIENT: &str = "22222222-2222-2222-2222-222222222222";
+
+/// Azure as it was recorded, only faster.
+pub fn quick() -> Settings {
+    Settings {
+        speed: Speed::Times(20.0),
+        require_token: false,
+        ..Settings::default()
+    }
+}
 
 /// A state whose directory already has its signing key: making one takes longer than a cluster's whole life.
 fn signed() -> State {
