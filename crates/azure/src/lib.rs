@@ -6,6 +6,7 @@
 
 pub mod arm;
 pub mod budget;
+pub mod caches;
 pub mod cloud;
 pub mod credential;
 pub mod diff;

@@ -23,5 +23,3 @@ pub const LABEL_AGENT_POOL_MODE: &str =
     "azuremanagedmachinepool.infrastructure.cluster.x-k8s.io/agentpoolmode";
 /// The mode of pools that carry what the cluster needs.
 pub const MODE_SYSTEM: &str = "System";
-/// The mode of all other pools.
-pub const MODE_USER: &str = "User";

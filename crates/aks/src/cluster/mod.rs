@@ -14,18 +14,16 @@ use slipway_capi::{
     annotations,
     condition::Condition,
     frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
-    owner,
-    view::Cluster,
 };
 use slipway_runtime::{
-    ObjectKey, Outcome,
+    Outcome,
     controller::{Context, Controller, Registration},
 };
 
 use self::{observe::Observed, plan::Action};
 use crate::{
-    api::{AzureManagedCluster, AzureManagedClusterStatus, AzureManagedControlPlane, V1Beta2Conditions},
-    caches::{Caches, prepared},
+    api::{AzureManagedCluster, AzureManagedClusterStatus, V1Beta2Conditions},
+    caches::Caches,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -35,22 +33,13 @@ struct Clusters {
 
 pub fn registration() -> Registration {
     let caches = Caches::default();
-    let of_plane = caches.clone();
     let kind = Clusters {
         caches: caches.clone(),
     };
-    let inner = Controller::new("azuremanagedcluster", Frame::new(kind))
-        .watches::<Cluster>(|cluster, _| Caches::infrastructure_key(cluster).into_iter().collect())
-        .watches::<AzureManagedControlPlane>(move |plane, context| {
-            owner::cluster_name(&plane.metadata)
-                .map(|name| ObjectKey::new(plane.metadata.namespace.as_deref(), name))
-                .and_then(|key| of_plane.cluster(&context.informers, &key))
-                .and_then(|cluster| Caches::infrastructure_key(&cluster))
-                .into_iter()
-                .collect()
-        })
+    let inner = caches
+        .watched_by_infrastructure(Controller::new("azuremanagedcluster", Frame::new(kind)))
         .into_registration();
-    prepared(inner, caches, |_| ())
+    caches.prepared(inner, |_| ())
 }
 
 impl Kind for Clusters {

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
-    reconcile::{Error, step::read_age},
+    reconcile::{Error, step::revisit},
     takeover::Takeover,
     workload::stored::StoredSecret,
 };
@@ -22,7 +22,6 @@ use slipway_capi::{
     condition::Condition,
     frame::{Frame, Kind, Plan, ProgressOf, Subject},
     owner,
-    view::{Cluster, MachinePool},
 };
 use slipway_runtime::{
     ObjectKey, Outcome, SecretFacts,
@@ -36,10 +35,9 @@ use self::{
 use crate::{
     access::Access,
     api::{
-        AzureClusterIdentity, AzureManagedCluster, AzureManagedControlPlane, AzureManagedControlPlaneStatus,
-        AzureManagedMachinePool, V1Beta2Conditions,
+        AzureClusterIdentity, AzureManagedControlPlane, AzureManagedControlPlaneStatus, V1Beta2Conditions,
     },
-    caches::{Caches, prepared},
+    caches::{Caches, planes_of_identity},
 };
 
 /// Holds a control plane until everything it made in Azure is gone.
@@ -65,23 +63,11 @@ pub fn registration(access: Access) -> Registration {
         secrets: SecretFacts::default(),
     };
     let (access, takeover, secrets) = (kind.access.clone(), kind.takeover.clone(), kind.secrets.clone());
-    let [members, pools, infrastructure, identities] = [(); 4].map(|()| caches.clone());
-    let inner = Controller::new("azuremanagedcontrolplane", Frame::new(kind))
-        .watches::<Cluster>(|cluster, _| Caches::plane_key(cluster).into_iter().collect())
-        .watches::<AzureManagedMachinePool>(move |pool, context| {
-            let name = owner::cluster_name(&pool.metadata);
-            members.plane_of_member(&context.informers, pool.metadata.namespace.as_deref(), name)
-        })
-        .watches::<MachinePool>(move |pool, context| {
-            let name = Some(pool.spec.cluster_name.as_str());
-            pools.plane_of_member(&context.informers, pool.metadata.namespace.as_deref(), name)
-        })
-        .watches::<AzureManagedCluster>(move |object, context| {
-            let name = owner::cluster_name(&object.metadata);
-            infrastructure.plane_of_member(&context.informers, object.metadata.namespace.as_deref(), name)
-        })
+    let identities = caches.clone();
+    let inner = caches
+        .watched_by_planes(Controller::new("azuremanagedcontrolplane", Frame::new(kind)))
         .watches::<AzureClusterIdentity>(move |identity, context| {
-            identities.planes_of_identity(&context.informers, &ObjectKey::of(identity))
+            planes_of_identity(&identities, &context.informers, &ObjectKey::of(identity))
         })
         .watches_metadata(ApiResource::erase::<Secret>(&()), |secret, _| {
             owner::controller_of(secret)
@@ -91,7 +77,7 @@ pub fn registration(access: Access) -> Registration {
                 .collect()
         })
         .into_registration();
-    prepared(inner, caches, move |metrics| {
+    caches.prepared(inner, move |metrics| {
         access.count_held(metrics);
         let (takeover, secrets) = (takeover.clone(), secrets.clone());
         metrics.count_held("aks_control_plane_takeovers", move || takeover.len());
@@ -133,12 +119,8 @@ impl Kind for ControlPlanes {
     }
 
     fn plan(reconcile: &Box<ReconcileContext>, now: Timestamp) -> Plan<Action> {
-        let mut plan = plan::plan(&reconcile.observed, now);
-        if let Some(age) = read_age(&reconcile.observed.plane.metadata) {
-            let after = age.max(Duration::from_secs(1));
-            plan.revisit(after, "the object asks for reads as fresh as this");
-        }
-        plan
+        let plan = plan::plan(&reconcile.observed, now);
+        revisit(plan, &reconcile.observed.plane.metadata)
     }
 
     /// A resource group is not deleted before it is known who else is in it.

@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::json;
 use slipway_azure::{
-    ArmError, Priority, ResourceId, Urgency, ownership,
+    ArmError, Priority, ResourceId, Urgency,
+    caches::claim,
+    ownership,
     reconcile::{
         Absence, Error, Observations, Records, StepStatus,
         records::Entry,
@@ -24,7 +26,7 @@ use super::plan::{Identity, Observed, id_of, resources, sign_in};
 use crate::{
     access::{Access, identity_finalizer, subscription},
     api::{AzureClusterIdentity, AzureManagedCluster, AzureManagedControlPlane},
-    caches::{Caches, claim},
+    caches::{Caches, plane_claims, pool_objects},
     planning::{Problem, Unknown},
     render::{self, ids},
 };
@@ -95,7 +97,7 @@ fn known(subject: &Subject<AzureManagedControlPlane>, sources: &Sources<'_>, con
         services: ranges(|cluster| &cluster.spec.cluster_network.services.cidr_blocks),
         pods: ranges(|cluster| &cluster.spec.cluster_network.pods.cidr_blocks),
         infrastructure: infrastructure.map(|found| AzureManagedCluster::clone(&found)),
-        pools: sources.caches.pool_objects(context, &key),
+        pools: pool_objects(sources.caches, context, &key),
         records: Records::of(&plane.metadata),
         must_detach: !sources.takeover.is_free(&plane.metadata),
         pool_timeout: sources.pool_timeout,
@@ -141,9 +143,7 @@ async fn ask(
         reconcile.api_versions.entry(key).or_insert(api_version);
     }
     for (id, state) in &reconcile.observations.states {
-        let others = sources
-            .caches
-            .plane_claims(&context.informers, &observed.plane, id);
+        let others = plane_claims(sources.caches, &context.informers, &observed.plane, id);
         let ownership = ownership::judge(&claim(&observed.plane, id), &others, &state.tags());
         if let Some(foreign) = ownership.foreign() {
             observed.foreign.insert(id.clone(), foreign.clone());

@@ -8,21 +8,17 @@ pub mod observe;
 pub mod plan;
 pub mod status;
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
-    reconcile::{Error, step::read_age},
+    reconcile::{Error, step::revisit},
     takeover::Takeover,
     workload::{machines::Machines, nodes::Nodes},
 };
 use slipway_capi::{
     condition::Condition,
     frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
-    owner,
-    view::{Cluster, MachinePool},
 };
 use slipway_runtime::{
     ObjectKey, Outcome,
@@ -35,11 +31,8 @@ use self::{
 };
 use crate::{
     access::Access,
-    api::{
-        AzureClusterIdentity, AzureManagedControlPlane, AzureManagedMachinePool,
-        AzureManagedMachinePoolStatus, GROUP, V1Beta2Conditions,
-    },
-    caches::{Caches, prepared},
+    api::{AzureClusterIdentity, AzureManagedMachinePool, AzureManagedMachinePoolStatus, V1Beta2Conditions},
+    caches::Caches,
 };
 
 /// Holds a pool until AKS has deleted it. The name is the one pools already carry.
@@ -64,39 +57,14 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
         takeover: Takeover::default(),
     };
     let (nodes, machines, takeover) = (kind.nodes.clone(), kind.machines.clone(), kind.takeover.clone());
-    let [clusters, planes] = [(); 2].map(|()| caches.clone());
-    let keys = |pools: Vec<Arc<AzureManagedMachinePool>>| {
-        pools
-            .iter()
-            .map(|pool| ObjectKey::of(pool.as_ref()))
-            .collect::<Vec<_>>()
-    };
-    let inner = Controller::new("azuremanagedmachinepool", Frame::new(kind))
-        .watches::<MachinePool>(|pool, _| {
-            let reference = &pool.spec.template.spec.infrastructure_ref;
-            (reference.kind == "AzureManagedMachinePool" && reference.api_group == GROUP)
-                .then(|| ObjectKey::new(pool.metadata.namespace.as_deref(), &reference.name))
-                .into_iter()
-                .collect()
-        })
-        .watches::<Cluster>(move |cluster, context| {
-            keys(clusters.pools(&context.informers, &ObjectKey::of(cluster)))
-        })
-        .watches::<AzureManagedControlPlane>(move |plane, context| {
-            match owner::cluster_name(&plane.metadata) {
-                Some(name) => {
-                    let cluster = ObjectKey::new(plane.metadata.namespace.as_deref(), name);
-                    keys(planes.pools(&context.informers, &cluster))
-                }
-                None => Vec::new(),
-            }
-        })
+    let inner = caches
+        .watched_by_pools(Controller::new("azuremanagedmachinepool", Frame::new(kind)))
         // Kept in the caches for whoever signs in; a change of it is waited out by the queue.
         .watches::<AzureClusterIdentity>(|_, _| Vec::new())
         // Kept in the caches for whoever reads a kubeconfig: its version tells when to.
         .watches_metadata(ApiResource::erase::<Secret>(&()), |_, _| Vec::new())
         .into_registration();
-    prepared(inner, caches, move |metrics| {
+    caches.prepared(inner, move |metrics| {
         nodes.count_held("aks_nodes", metrics);
         let (machines, takeover) = (machines.clone(), takeover.clone());
         metrics.count_held("aks_pool_machines", move || machines.len());
@@ -121,21 +89,12 @@ impl Kind for Pools {
         Some(&mut v1beta2.conditions)
     }
 
-    /// Core labels the pool when its MachinePool becomes its owner. Pools of other control planes are not ours.
     async fn membership(
         &self,
         pool: &AzureManagedMachinePool,
         context: &Context,
     ) -> Result<Membership, Error> {
-        let membership = Membership::by_owner_or_label(&pool.metadata);
-        if let Membership::Of(name) = &membership {
-            let key = ObjectKey::new(pool.metadata.namespace.as_deref(), name);
-            let cluster = self.caches.cluster(&context.informers, &key);
-            if cluster.is_some_and(|cluster| Caches::plane_key(&cluster).is_none()) {
-                return Ok(Membership::LeftAlone("its Cluster has another control plane"));
-            }
-        }
-        Ok(membership)
+        Ok(self.caches.membership_of_pool(&context.informers, pool))
     }
 
     async fn observe(
@@ -154,12 +113,8 @@ impl Kind for Pools {
     }
 
     fn plan(reconcile: &Box<ReconcileContext>, now: Timestamp) -> Plan<Action> {
-        let mut plan = plan::plan(&reconcile.observed, now);
-        if let Some(age) = read_age(&reconcile.observed.pool.metadata) {
-            let after = age.max(std::time::Duration::from_secs(1));
-            plan.revisit(after, "the object asks for reads as fresh as this");
-        }
-        plan
+        let plan = plan::plan(&reconcile.observed, now);
+        revisit(plan, &reconcile.observed.pool.metadata)
     }
 
     async fn act(

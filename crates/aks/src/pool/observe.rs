@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 use slipway_azure::{
-    Urgency, ownership,
+    Urgency,
+    caches::claim,
+    ownership,
     reconcile::{
         Absence, Error, Observations, Records, StepStatus,
         records::Entry,
@@ -24,7 +26,7 @@ use super::plan::Observed;
 use crate::{
     access::{Access, subscription},
     api::{AzureManagedControlPlane, AzureManagedMachinePool},
-    caches::{Caches, claim},
+    caches::{Caches, plane_claims, pool_claims},
     planning::{Problem, Unknown, is_stopped},
     render::{self, Facts, ids},
 };
@@ -196,12 +198,12 @@ async fn ask(
     let (caches, informers) = (sources.caches, &context.informers);
     let of_cluster = ownership::judge(
         &claim(&plane, &aks),
-        &caches.plane_claims(informers, &plane, &aks),
+        &plane_claims(caches, informers, &plane, &aks),
         &cluster_state.tags(),
     );
     let of_pool = ownership::judge(
         &claim(&observed.pool, &reconcile.id),
-        &caches.pool_claims(informers, &observed.pool, &reconcile.id),
+        &pool_claims(caches, informers, &observed.pool, &reconcile.id),
         &BTreeMap::new(),
     );
     observed.foreign = of_cluster

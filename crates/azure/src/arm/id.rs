@@ -74,13 +74,6 @@ impl ResourceId {
         Self { text, key }
     }
 
-    pub fn subscription_scope(subscription: &str) -> Result<Self, IdError> {
-        Ok(Self::trusted(format!(
-            "/subscriptions/{}",
-            segment(subscription)?
-        )))
-    }
-
     pub fn resource_group(subscription: &str, name: &str) -> Result<Self, IdError> {
         Ok(Self::trusted(format!(
             "/subscriptions/{}/resourceGroups/{}",

@@ -4,7 +4,8 @@ use std::{borrow::Cow, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
-use slipway_runtime::{Next, Outcome};
+use slipway_capi::frame::Plan;
+use slipway_runtime::Outcome;
 
 use super::{
     error::Error,
@@ -208,11 +209,13 @@ pub fn read_age(metadata: &ObjectMeta) -> Option<Duration> {
     Tuning::read_age_of(text).ok()
 }
 
-/// When to requeue an object with which all is well: one that asks for fresher reads is reconciled as often, since
-/// nothing is read for an object that nobody reconciles.
-pub fn requeue(metadata: &ObjectMeta) -> Next {
+/// An object that asks for fresher reads is reconciled as often, since nothing is read for an object that nobody reconciles.
+pub fn revisit<A>(mut plan: Plan<A>, metadata: &ObjectMeta) -> Plan<A> {
     const MOST_OFTEN: Duration = Duration::from_secs(1);
-    read_age(metadata).map_or(Next::OnChange, |age| Next::After(age.max(MOST_OFTEN)))
+    if let Some(age) = read_age(metadata) {
+        plan.revisit(age.max(MOST_OFTEN), "the object asks for reads as fresh as this");
+    }
+    plan
 }
 
 /// One step towards the state that a manifest describes.
