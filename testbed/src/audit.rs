@@ -114,10 +114,6 @@ impl Request {
             subresource => format!("{}/{subresource}", self.object.resource),
         }
     }
-
-    pub fn was_dry_run(&self) -> bool {
-        self.request.contains("dryRun=All")
-    }
 }
 
 impl fmt::Display for Request {

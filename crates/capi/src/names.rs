@@ -19,12 +19,8 @@ pub mod label {
     pub const MACHINE_TEMPLATE_HASH: &str = "machine-template-hash";
     pub const INTERRUPTIBLE: &str = "cluster.x-k8s.io/interruptible";
     pub const PROVIDER: &str = "cluster.x-k8s.io/provider";
-    pub const AGGREGATE_TO_MANAGER: &str = "cluster.x-k8s.io/aggregate-to-manager";
     pub const TOPOLOGY_OWNED: &str = "topology.cluster.x-k8s.io/owned";
-    pub const TOPOLOGY_DEPLOYMENT_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
-    pub const TOPOLOGY_POOL_NAME: &str = "topology.cluster.x-k8s.io/pool-name";
     pub const MOVE: &str = "clusterctl.cluster.x-k8s.io/move";
-    pub const MOVE_HIERARCHY: &str = "clusterctl.cluster.x-k8s.io/move-hierarchy";
     /// A CustomResourceDefinition's versions that fulfil a contract are listed under `<prefix><contract>`.
     pub const CONTRACT_PREFIX: &str = "cluster.x-k8s.io/";
 }
@@ -36,63 +32,37 @@ pub mod annotation {
     pub const CLONED_FROM_NAME: &str = "cluster.x-k8s.io/cloned-from-name";
     pub const CLONED_FROM_GROUP_KIND: &str = "cluster.x-k8s.io/cloned-from-groupkind";
     pub const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
-    pub const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
     pub const REMEDIATE_MACHINE: &str = "cluster.x-k8s.io/remediate-machine";
-    pub const DISABLE_MACHINE_CREATE: &str = "cluster.x-k8s.io/disable-machine-create";
-    pub const AUTOSCALER_MIN_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
-    pub const AUTOSCALER_MAX_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
     pub const CERTIFICATES_EXPIRY: &str = "machine.cluster.x-k8s.io/certificates-expiry";
     pub const EXCLUDE_NODE_DRAINING: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
     pub const EXCLUDE_WAIT_FOR_VOLUME_DETACH: &str =
         "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach";
-    /// An annotation with this prefix holds a Machine before its node is drained.
-    pub const PRE_DRAIN_HOOK_PREFIX: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";
     /// An annotation with this prefix holds a Machine before its infrastructure is deleted.
     pub const PRE_TERMINATE_HOOK_PREFIX: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";
-    /// On Nodes.
-    pub const NODE_CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
-    pub const NODE_CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
-    pub const NODE_MACHINE: &str = "cluster.x-k8s.io/machine";
-    pub const NODE_OWNER_KIND: &str = "cluster.x-k8s.io/owner-kind";
-    pub const NODE_OWNER_NAME: &str = "cluster.x-k8s.io/owner-name";
     pub const TOPOLOGY_DRY_RUN: &str = "topology.cluster.x-k8s.io/dry-run";
     pub const BLOCK_MOVE: &str = "clusterctl.cluster.x-k8s.io/block-move";
     pub const DELETE_FOR_MOVE: &str = "clusterctl.cluster.x-k8s.io/delete-for-move";
     /// A comma-separated list of the hooks that are to be called for the object.
     pub const PENDING_HOOKS: &str = "runtime.cluster.x-k8s.io/pending-hooks";
-    pub const INJECT_CA_FROM_SECRET: &str = "runtime.cluster.x-k8s.io/inject-ca-from-secret";
     /// These are Cluster API's internals for updates in place. What counts is that the key is there; later
     /// versions store data in the values.
     pub const UPDATE_IN_PROGRESS: &str = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress";
-    pub const PENDING_ACKNOWLEDGE_MOVE: &str =
-        "in-place-updates.internal.cluster.x-k8s.io/pending-acknowledge-move";
-    pub const ACKNOWLEDGED_MOVE: &str = "in-place-updates.internal.cluster.x-k8s.io/acknowledged-move";
-    pub const MOVE_MACHINES_TO_MACHINE_SET: &str =
-        "in-place-updates.internal.cluster.x-k8s.io/move-machines-to-machineset";
-    pub const RECEIVE_MACHINES_FROM_MACHINE_SETS: &str =
-        "in-place-updates.internal.cluster.x-k8s.io/receive-machines-from-machinesets";
 }
 
 pub mod finalizer {
     pub const CLUSTER: &str = "cluster.cluster.x-k8s.io";
     pub const MACHINE: &str = "machine.cluster.x-k8s.io";
-    pub const MACHINE_SET: &str = "cluster.x-k8s.io/machineset";
-    pub const MACHINE_DEPLOYMENT: &str = "cluster.x-k8s.io/machinedeployment";
-    pub const MACHINE_POOL: &str = "machinepool.cluster.x-k8s.io";
 }
 
 pub mod taint {
     /// Removed by Cluster API once a node has the labels of its Machine.
     pub const NODE_UNINITIALIZED: &str = "node.cluster.x-k8s.io/uninitialized";
-    pub const NODE_OUTDATED_REVISION: &str = "node.cluster.x-k8s.io/outdated-revision";
 }
 
 /// Condition types and reasons that have the same meaning on every kind.
 pub mod condition {
     pub const AVAILABLE: &str = "Available";
     pub const READY: &str = "Ready";
-    pub const BOOTSTRAP_CONFIG_READY: &str = "BootstrapConfigReady";
-    pub const INFRASTRUCTURE_READY: &str = "InfrastructureReady";
     pub const MACHINES_READY: &str = "MachinesReady";
     pub const MACHINES_UP_TO_DATE: &str = "MachinesUpToDate";
     pub const ROLLING_OUT: &str = "RollingOut";
@@ -103,8 +73,6 @@ pub mod condition {
     pub const PAUSED: &str = "Paused";
     pub const UP_TO_DATE: &str = "UpToDate";
     pub const UPDATING: &str = "Updating";
-    pub const NODE_HEALTHY: &str = "NodeHealthy";
-    pub const NODE_READY: &str = "NodeReady";
     pub const HEALTH_CHECK_SUCCEEDED: &str = "HealthCheckSucceeded";
     pub const OWNER_REMEDIATED: &str = "OwnerRemediated";
     pub const DISCOVERED: &str = "Discovered";
@@ -113,17 +81,11 @@ pub mod condition {
 pub mod reason {
     pub const AVAILABLE: &str = "Available";
     pub const NOT_AVAILABLE: &str = "NotAvailable";
-    pub const AVAILABLE_UNKNOWN: &str = "AvailableUnknown";
     pub const READY: &str = "Ready";
     pub const NOT_READY: &str = "NotReady";
-    pub const READY_UNKNOWN: &str = "ReadyUnknown";
     pub const UP_TO_DATE: &str = "UpToDate";
     pub const NOT_UP_TO_DATE: &str = "NotUpToDate";
-    pub const UP_TO_DATE_UNKNOWN: &str = "UpToDateUnknown";
     pub const UPDATING: &str = "Updating";
-    pub const NOT_UPDATING: &str = "NotUpdating";
-    pub const IN_PLACE_UPDATING: &str = "InPlaceUpdating";
-    pub const IN_PLACE_UPDATE_FAILED: &str = "InPlaceUpdateFailed";
     pub const ROLLING_OUT: &str = "RollingOut";
     pub const NOT_ROLLING_OUT: &str = "NotRollingOut";
     pub const SCALING_UP: &str = "ScalingUp";
@@ -132,26 +94,11 @@ pub mod reason {
     pub const NOT_SCALING_DOWN: &str = "NotScalingDown";
     pub const REMEDIATING: &str = "Remediating";
     pub const NOT_REMEDIATING: &str = "NotRemediating";
-    pub const NO_REPLICAS: &str = "NoReplicas";
-    pub const WAITING_FOR_REPLICAS_SET: &str = "WaitingForReplicasSet";
-    pub const INVALID_CONDITION_REPORTED: &str = "InvalidConditionReported";
-    pub const INTERNAL_ERROR: &str = "InternalError";
-    pub const OBJECT_DOES_NOT_EXIST: &str = "ObjectDoesNotExist";
-    pub const OBJECT_DELETED: &str = "ObjectDeleted";
     pub const PAUSED: &str = "Paused";
     pub const NOT_PAUSED: &str = "NotPaused";
     pub const CONNECTION_DOWN: &str = "ConnectionDown";
     pub const DELETING: &str = "Deleting";
     pub const NOT_DELETING: &str = "NotDeleting";
-    pub const DELETION_COMPLETED: &str = "DeletionCompleted";
-    pub const INSPECTION_FAILED: &str = "InspectionFailed";
-    pub const PROVISIONED: &str = "Provisioned";
-    pub const NOT_PROVISIONED: &str = "NotProvisioned";
-    pub const WAITING_FOR_CLUSTER_INFRASTRUCTURE_READY: &str = "WaitingForClusterInfrastructureReady";
-    pub const WAITING_FOR_CONTROL_PLANE_INITIALIZED: &str = "WaitingForControlPlaneInitialized";
-    pub const WAITING_FOR_BOOTSTRAP_DATA: &str = "WaitingForBootstrapData";
-    pub const WAITING_FOR_REMEDIATION: &str = "WaitingForRemediation";
-    pub const NOT_YET_REPORTED: &str = "NotYetReported";
     pub const NO_REASON_REPORTED: &str = "NoReasonReported";
 }
 

@@ -7,7 +7,7 @@ use kube::{Api, Client, Resource};
 use crate::{
     Error,
     names::{self, label},
-    view::{Cluster, Machine, MachinePool},
+    view::{Machine, MachinePool},
 };
 
 /// The group of an `apiVersion`; the core group is empty.
@@ -74,35 +74,6 @@ pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> Option<
     owner.controller_owner_ref(&())
 }
 
-/// The owner references with `desired` among them: the one that names the same object is replaced, so that a version
-/// or a flag is brought up to date. `None` if nothing changes.
-pub fn with_owner(metadata: &ObjectMeta, desired: &OwnerReference) -> Option<Vec<OwnerReference>> {
-    let mut owners = metadata.owner_references.clone().unwrap_or_default();
-    match owners.iter().position(|owner| same_object(owner, desired)) {
-        Some(index) if owners[index] == *desired => return None,
-        Some(index) => owners[index] = desired.clone(),
-        None => owners.push(desired.clone()),
-    }
-    Some(owners)
-}
-
-/// The owner references without the object that `removed` names. `None` if nothing changes.
-pub fn without_owner(metadata: &ObjectMeta, removed: &OwnerReference) -> Option<Vec<OwnerReference>> {
-    let owners = metadata.owner_references.as_ref()?;
-    let kept: Vec<_> = owners
-        .iter()
-        .filter(|owner| !same_object(owner, removed))
-        .cloned()
-        .collect();
-    (kept.len() != owners.len()).then_some(kept)
-}
-
-fn same_object(left: &OwnerReference, right: &OwnerReference) -> bool {
-    left.kind == right.kind
-        && left.name == right.name
-        && group_of(&left.api_version) == group_of(&right.api_version)
-}
-
 /// A key that informers index objects by: `<namespace>/<name>`.
 pub fn key(namespace: Option<&str>, name: &str) -> String {
     format!("{}/{name}", namespace.unwrap_or_default())
@@ -116,47 +87,9 @@ pub fn by_cluster(metadata: &ObjectMeta) -> Vec<String> {
         .collect()
 }
 
-/// Index: objects by the uid of every owner.
-pub fn by_owner_uid(metadata: &ObjectMeta) -> Vec<String> {
-    metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .map(|owner| owner.uid.clone())
-        .collect()
-}
-
 /// Index: Machines by the name of their node.
 pub fn by_node(machine: &Machine) -> Vec<String> {
     machine.node_name().map(str::to_owned).into_iter().collect()
-}
-
-/// Index: Machines by their provider id.
-pub fn by_provider_id(machine: &Machine) -> Vec<String> {
-    Some(&machine.spec.provider_id)
-        .filter(|id| !id.is_empty())
-        .cloned()
-        .into_iter()
-        .collect()
-}
-
-/// Index: Clusters by what they refer to as `<group>/<kind>/<namespace>/<name>`, to wake it when the Cluster changes.
-pub fn cluster_by_reference(cluster: &Cluster) -> Vec<String> {
-    [&cluster.spec.infrastructure_ref, &cluster.spec.control_plane_ref]
-        .into_iter()
-        .flatten()
-        .map(|reference| reference_key(cluster.metadata.namespace.as_deref(), reference))
-        .collect()
-}
-
-/// Index: Machines by their infrastructure and bootstrap objects, as [`cluster_by_reference`].
-pub fn machine_by_reference(machine: &Machine) -> Vec<String> {
-    Some(&machine.spec.infrastructure_ref)
-        .into_iter()
-        .chain(&machine.spec.bootstrap.config_ref)
-        .filter(|reference| reference.is_defined())
-        .map(|reference| reference_key(machine.metadata.namespace.as_deref(), reference))
-        .collect()
 }
 
 pub fn reference_key(namespace: Option<&str>, reference: &crate::view::ObjectReference) -> String {
@@ -168,40 +101,16 @@ pub fn reference_key(namespace: Option<&str>, reference: &crate::view::ObjectRef
     )
 }
 
-/// The Cluster an object belongs to, if it says so and the Cluster exists.
-pub async fn get_cluster(client: &Client, metadata: &ObjectMeta) -> Result<Option<Cluster>, Error> {
-    get_named(client, metadata, cluster_name(metadata), "Cluster").await
-}
-
-/// The Machine that owns an object.
-pub async fn get_machine(client: &Client, metadata: &ObjectMeta) -> Result<Option<Machine>, Error> {
-    get_named(client, metadata, owner_machine_name(metadata), "Machine").await
-}
-
 /// The MachinePool that owns an object.
 pub async fn get_machine_pool(client: &Client, metadata: &ObjectMeta) -> Result<Option<MachinePool>, Error> {
-    get_named(client, metadata, owner_machine_pool_name(metadata), "MachinePool").await
-}
-
-async fn get_named<K>(
-    client: &Client,
-    metadata: &ObjectMeta,
-    name: Option<&str>,
-    kind: &str,
-) -> Result<Option<K>, Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned,
-{
-    let (Some(name), Some(namespace)) = (name, metadata.namespace.as_deref()) else {
+    let (Some(name), Some(namespace)) = (owner_machine_pool_name(metadata), metadata.namespace.as_deref())
+    else {
         return Ok(None);
     };
-    Api::<K>::namespaced(client.clone(), namespace)
+    Api::<MachinePool>::namespaced(client.clone(), namespace)
         .get_opt(name)
         .await
-        .map_err(Error::api(format!("reading {kind} {namespace}/{name}")))
+        .map_err(Error::api(format!("reading MachinePool {namespace}/{name}")))
 }
 
 #[cfg(test)]
@@ -225,50 +134,10 @@ mod tests {
         }));
         assert_eq!(cluster_name(&object), Some("owner"));
         assert_eq!(by_cluster(&object), ["fleet/owner"]);
-        assert_eq!(by_owner_uid(&object), ["1", "2"]);
         let unowned = metadata(json!({"labels": {"cluster.x-k8s.io/cluster-name": "labelled"}}));
         assert_eq!(cluster_name(&unowned), Some("labelled"));
         assert_eq!(owner_cluster_name(&unowned), None);
         let unlabelled = metadata(json!({"labels": {"cluster.x-k8s.io/cluster-name": ""}}));
         assert_eq!(cluster_name(&unlabelled), None);
-    }
-
-    #[test]
-    fn an_owner_is_added_once_and_brought_up_to_date() {
-        let owner = |version: &str, controller| OwnerReference {
-            api_version: format!("cluster.x-k8s.io/{version}"),
-            kind: "Cluster".into(),
-            name: "edge".into(),
-            uid: "1".into(),
-            controller,
-            ..Default::default()
-        };
-        let mut object = ObjectMeta::default();
-        object.owner_references = with_owner(&object, &owner("v1beta1", None));
-        assert_eq!(with_owner(&object, &owner("v1beta1", None)), None);
-        let newer = with_owner(&object, &owner("v1beta2", Some(true))).unwrap();
-        assert_eq!(newer, [owner("v1beta2", Some(true))]);
-        assert_eq!(without_owner(&object, &owner("v1beta2", None)), Some(vec![]));
-        assert_eq!(
-            without_owner(&ObjectMeta::default(), &owner("v1beta2", None)),
-            None
-        );
-    }
-
-    #[test]
-    fn references_are_indexed_by_group_kind_and_name() {
-        let machine: Machine = serde_json::from_value(json!({
-            "metadata": {"namespace": "fleet"},
-            "spec": {
-                "infrastructureRef": {"apiGroup": "i.dev", "kind": "EdgeMachine", "name": "m"},
-                "bootstrap": {"configRef": {"apiGroup": "b.dev", "kind": "Config", "name": "c"}},
-            },
-        }))
-        .unwrap();
-        assert_eq!(
-            machine_by_reference(&machine),
-            ["i.dev/EdgeMachine/fleet/m", "b.dev/Config/fleet/c"]
-        );
-        assert!(machine_by_reference(&Machine::default()).is_empty());
     }
 }

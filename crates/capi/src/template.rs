@@ -108,18 +108,6 @@ pub fn group_kind(api_version: &str, kind: &str) -> String {
     }
 }
 
-/// Whether an object was cloned from this template.
-pub fn is_cloned_from(
-    annotations: &BTreeMap<String, String>,
-    group: &str,
-    template_kind: &str,
-    name: &str,
-) -> bool {
-    let value = |key: &str| annotations.get(key).map(String::as_str);
-    value(annotation::CLONED_FROM_NAME) == Some(name)
-        && value(annotation::CLONED_FROM_GROUP_KIND) == Some(&format!("{template_kind}.{group}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,20 +162,12 @@ mod tests {
                 "spec": {"host": {"cpu": 4}},
             })
         );
-        let annotations = serde_json::from_value(object["metadata"]["annotations"].clone()).unwrap();
-        let group = "infrastructure.cluster.x-k8s.io";
-        assert!(is_cloned_from(
-            &annotations,
-            group,
-            "EdgeMachineTemplate",
-            "workers"
-        ));
-        assert!(!is_cloned_from(
-            &annotations,
-            group,
-            "EdgeMachineTemplate",
-            "others"
-        ));
+        let annotations = &object["metadata"]["annotations"];
+        assert_eq!(annotations[annotation::CLONED_FROM_NAME], "workers");
+        assert_eq!(
+            annotations[annotation::CLONED_FROM_GROUP_KIND],
+            "EdgeMachineTemplate.infrastructure.cluster.x-k8s.io"
+        );
     }
 
     #[test]

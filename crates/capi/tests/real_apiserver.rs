@@ -16,7 +16,7 @@ use slipway_capi::{
     Error,
     apply::{self, FieldManagers},
     condition::{self, says},
-    finalizer, owner,
+    finalizer,
     paused::paused,
     reference,
     secret::{
@@ -267,22 +267,15 @@ async fn our_paused_condition_is_worded_as_core_words_it() {
     raw.create(&PostParams::default(), &serde_json::from_value(object).unwrap())
         .await
         .unwrap();
-    let belongs = serde_json::from_value(json!({"namespace": namespace,
-        "labels": {"cluster.x-k8s.io/cluster-name": "edge"}}))
-    .unwrap();
-
     let clusters: Api<Cluster> = Api::namespaced(client.clone(), &namespace);
-    let reported = await_condition(clusters, "edge", |cluster: Option<&Cluster>| {
+    let reported = await_condition(clusters.clone(), "edge", |cluster: Option<&Cluster>| {
         cluster.is_some_and(|cluster| cluster.condition("Paused").is_some())
     });
     tokio::time::timeout(HANG_GUARD, reported)
         .await
         .expect("core reports")
         .unwrap();
-    let cluster = owner::get_cluster(&client, &belongs)
-        .await
-        .unwrap()
-        .expect("found by its label");
+    let cluster = clusters.get("edge").await.unwrap();
     let ours = paused(Some(&cluster), &cluster.metadata);
     assert!(ours.by_cluster && ours.by_annotation);
     let theirs = condition::find(cluster.conditions(), "Paused").unwrap();

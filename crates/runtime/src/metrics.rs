@@ -201,6 +201,37 @@ impl Metrics {
 
     /// The encoder adds `_total` to counters, so it is left off here.
     fn register_all(&self) {
+        self.register_reconciles();
+        self.register_queues();
+        self.register_informers();
+        self.register(
+            "rest_client_requests",
+            "Number of HTTP requests, partitioned by status code, method, and host",
+            self.client_requests.clone(),
+        );
+        self.register(
+            "leader_election_master_status",
+            "Whether this process holds the named lease: 1 if it leads, 0 if it stands by",
+            self.leader_status.clone(),
+        );
+        self.register(
+            "slipway_workload_clusters",
+            "Number of connected workload clusters",
+            self.workload_clusters.clone(),
+        );
+        self.register(
+            "slipway_events_dropped",
+            "Total number of Kubernetes events not sent because too many were waiting",
+            self.events_dropped.clone(),
+        );
+        self.register(
+            "slipway_held_entries",
+            "Number of entries held in memory for objects, by what they are",
+            self.held_entries.clone(),
+        );
+    }
+
+    fn register_reconciles(&self) {
         self.register(
             "controller_runtime_reconcile",
             "Total number of reconciliations per controller",
@@ -251,6 +282,9 @@ impl Metrics {
             "Total number of reconciles skipped due to a stale watch cache",
             self.stale_cache_skips.clone(),
         );
+    }
+
+    fn register_queues(&self) {
         self.register(
             "workqueue_depth",
             "Current depth of workqueue by workqueue and priority",
@@ -286,16 +320,9 @@ impl Metrics {
             "How many seconds the longest running item of the workqueue has been in work",
             self.queue_longest_running.clone(),
         );
-        self.register(
-            "rest_client_requests",
-            "Number of HTTP requests, partitioned by status code, method, and host",
-            self.client_requests.clone(),
-        );
-        self.register(
-            "leader_election_master_status",
-            "Whether this process holds the named lease: 1 if it leads, 0 if it stands by",
-            self.leader_status.clone(),
-        );
+    }
+
+    fn register_informers(&self) {
         self.register(
             "slipway_informers",
             "Number of running watches by kind",
@@ -320,21 +347,6 @@ impl Metrics {
             "slipway_informer_watch_errors",
             "Total number of failed lists and broken watches by kind",
             self.watch_errors.clone(),
-        );
-        self.register(
-            "slipway_workload_clusters",
-            "Number of connected workload clusters",
-            self.workload_clusters.clone(),
-        );
-        self.register(
-            "slipway_events_dropped",
-            "Total number of Kubernetes events not sent because too many were waiting",
-            self.events_dropped.clone(),
-        );
-        self.register(
-            "slipway_held_entries",
-            "Number of entries held in memory for objects, by what they are",
-            self.held_entries.clone(),
         );
     }
 

@@ -373,11 +373,6 @@ impl Azure {
             .or_else(|| backing.get(EVERY_CLUSTER))
     }
 
-    /// When the next operation ends; nothing changes by itself before that.
-    pub fn next_change(&self) -> Option<Timestamp> {
-        self.pending.first().map(|(ends, _)| *ends)
-    }
-
     /// Back to nothing: no resources, operations, faults or remembered requests. Settings stay.
     pub fn reset(&mut self) {
         let counter = self.state.counter;

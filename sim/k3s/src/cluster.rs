@@ -308,15 +308,6 @@ impl Cluster {
         })
     }
 
-    /// etcd on the host runs out of space, or no longer does.
-    pub fn set_alarm(&self, machine: &str, alarm: bool) -> bool {
-        self.with_host(machine, |model, record| {
-            if let Some(host) = model.hosts.get_mut(&record.node) {
-                host.alarm = alarm;
-            }
-        })
-    }
-
     /// k3s is replaced on the same host.
     pub fn upgrade(&self, machine: &str, version: &str) -> bool {
         self.with_host(machine, |model, record| model.upgrade(&record.node, version))

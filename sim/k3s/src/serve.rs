@@ -73,6 +73,35 @@ async fn connection(cluster: Arc<Cluster>, stream: TcpStream, backend: Backend) 
     }
 }
 
+/// What anybody may ask.
+fn open_to_all(cluster: &Cluster, path: &str, headers: &HeaderMap) -> Option<Response<ResponseBody>> {
+    Some(match path {
+        "/ping" => plain(StatusCode::OK, "pong"),
+        "/cacerts" => whole(StatusCode::OK, "text/plain", cluster.ca()),
+        "/db/info" => supervisor(cluster, headers),
+        "/healthz" | "/livez" | "/readyz" => match cluster.apiserver() {
+            Some(_) => plain(StatusCode::OK, "ok"),
+            None => plain(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "[-]etcd failed: reason withheld",
+            ),
+        },
+        "/version" => json_answer(StatusCode::OK, &version(&cluster.version())),
+        _ => return None,
+    })
+}
+
+fn kubelet_health(cluster: &Cluster, node: &str) -> Response<ResponseBody> {
+    if cluster.reaches_kubelet(node) {
+        return plain(StatusCode::OK, "ok");
+    }
+    refusal(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "ServiceUnavailable",
+        "error trying to reach service: failed to find Session for client",
+    )
+}
+
 async fn answer(
     cluster: &Cluster,
     client: Option<&certificates::Identity>,
@@ -90,21 +119,8 @@ async fn answer(
     let what = what(&parts.method, &path, is_watch);
     cluster.count(agent.split(['/', ' ']).next().unwrap_or("unknown"), &what);
 
-    match path.as_str() {
-        "/ping" => return plain(StatusCode::OK, "pong"),
-        "/cacerts" => return whole(StatusCode::OK, "text/plain", cluster.ca()),
-        "/db/info" => return supervisor(cluster, &parts.headers),
-        "/healthz" | "/livez" | "/readyz" => {
-            return match cluster.apiserver() {
-                Some(_) => plain(StatusCode::OK, "ok"),
-                None => plain(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "[-]etcd failed: reason withheld",
-                ),
-            };
-        }
-        "/version" => return json_answer(StatusCode::OK, &version(&cluster.version())),
-        _ => {}
+    if let Some(answer) = open_to_all(cluster, &path, &parts.headers) {
+        return answer;
     }
     // Servers are told to let anonymous clients in, who may do next to nothing.
     let Some(client) = client else {
@@ -129,15 +145,7 @@ async fn answer(
         .strip_prefix("/api/v1/nodes/")
         .and_then(|rest| rest.strip_suffix("/proxy/healthz"))
     {
-        return if cluster.reaches_kubelet(node) {
-            plain(StatusCode::OK, "ok")
-        } else {
-            refusal(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "ServiceUnavailable",
-                "error trying to reach service: failed to find Session for client",
-            )
-        };
+        return kubelet_health(cluster, node);
     }
     if path == "/" {
         return json_answer(

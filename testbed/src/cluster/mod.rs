@@ -214,12 +214,6 @@ impl Cluster {
         Ok(self.client_as(user, &[]))
     }
 
-    /// A client that is `user` and has the rights of an installed ClusterRole.
-    pub async fn client_with_role(&self, user: &str, cluster_role: &str) -> Result<Client, kube::Error> {
-        self.bind(&self.client(), user, cluster_role).await?;
-        Ok(self.client_as(user, &[]))
-    }
-
     async fn bind(&self, client: &Client, user: &str, cluster_role: &str) -> Result<(), kube::Error> {
         let name = format!("testbed:{user}:{cluster_role}");
         let binding = json!({

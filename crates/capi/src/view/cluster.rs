@@ -141,10 +141,6 @@ impl Cluster {
     pub fn is_paused(&self) -> bool {
         self.spec.paused == Some(true)
     }
-
-    pub fn has_topology(&self) -> bool {
-        self.spec.topology.is_some()
-    }
 }
 
 #[cfg(test)]

@@ -75,12 +75,7 @@ pub struct ObjectReference {
     pub name: String,
 }
 
-impl ObjectReference {
-    /// Whether any part is set, as Cluster API asks it.
-    pub fn is_defined(&self) -> bool {
-        !(self.api_group.is_empty() && self.kind.is_empty() && self.name.is_empty())
-    }
-}
+impl ObjectReference {}
 
 /// Labels and annotations of objects made from a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -116,11 +111,6 @@ pub trait Conditions {
         self.conditions()
             .iter()
             .find(|condition| condition.type_ == type_)
-    }
-
-    fn condition_is_true(&self, type_: &str) -> bool {
-        self.condition(type_)
-            .is_some_and(|condition| condition.status == "True")
     }
 }
 
@@ -169,7 +159,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(machine.spec.cluster_name, "c");
-        assert!(machine.condition_is_true("Ready"));
-        assert!(!machine.condition_is_true("Available"));
+        assert_eq!(machine.condition("Ready").unwrap().status, "True");
+        assert!(machine.condition("Available").is_none());
     }
 }

@@ -148,7 +148,7 @@ pub struct ServerConfig {
 pub struct Datastore {
     /// Where the connection string is kept; it usually holds a password.
     pub endpoint_from: FileSource,
-    /// Path on the host of the CA the datastore's certificate is checked with.
+    /// Path on the host of the authority the datastore's certificate is checked with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<String>,
     /// Path on the host of the client certificate.

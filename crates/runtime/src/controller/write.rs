@@ -2,8 +2,8 @@
 
 use kube::{
     Resource, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
-    core::{ApiResource, Request},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::Request,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -34,24 +34,6 @@ impl Context {
         let written: K = self.client.request(request).await?;
         self.writes
             .saw_dynamic(&written, &(), object.meta().resource_version.as_deref());
-        Ok(written)
-    }
-
-    /// Server-side apply of a kind learnt at run time. The body names the object.
-    pub async fn apply_dynamic(
-        &self,
-        resource: &ApiResource,
-        field_manager: &str,
-        object: &DynamicObject,
-    ) -> Result<DynamicObject, kube::Error> {
-        let mut body = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
-        add_types::<DynamicObject>(&mut body, resource);
-        let parameters = PatchParams::apply(field_manager).force();
-        let request = request::<DynamicObject>(resource, object.namespace().as_deref())
-            .patch(&object.name_any(), &parameters, &Patch::Apply(&body))
-            .map_err(kube::Error::BuildRequest)?;
-        let written: DynamicObject = self.client.request(request).await?;
-        self.writes.saw_dynamic(&written, resource, None);
         Ok(written)
     }
 

@@ -431,6 +431,35 @@ fn gates_help(providers: &[Provider]) -> String {
     help
 }
 
+/// The gates of `--feature-gates`, and those of other managers that have no meaning here.
+fn read_gates(text: &str, providers: &[Provider]) -> Result<(Gates, Vec<String>), ManagerError> {
+    let foreign: Vec<&str> = providers
+        .iter()
+        .flat_map(|provider| provider.foreign_gates.iter().copied())
+        .collect();
+    Gates::parse_among(text, &gates(providers), &foreign)
+        .map_err(|error| ManagerError::Flag(format!("--feature-gates: {error}")))
+}
+
+fn read_rate(matches: &ArgMatches) -> Result<Rate, ManagerError> {
+    let per_second = matches
+        .get_one::<f64>("kube-api-qps")
+        .copied()
+        .unwrap_or_default();
+    if !per_second.is_finite() || per_second < 0.0 {
+        return Err(ManagerError::Flag(
+            "--kube-api-qps must be a number that is not negative".to_owned(),
+        ));
+    }
+    Ok(Rate {
+        per_second,
+        burst: matches
+            .get_one::<u32>("kube-api-burst")
+            .copied()
+            .unwrap_or_default(),
+    })
+}
+
 impl Options {
     /// Reads what [`command`] parsed.
     pub fn read(matches: &ArgMatches, providers: &[Provider]) -> Result<Self, ManagerError> {
@@ -451,16 +480,7 @@ impl Options {
                 .cloned()
                 .collect()
         };
-        let foreign_gates: Vec<&str> = providers
-            .iter()
-            .flat_map(|provider| provider.foreign_gates.iter().copied())
-            .collect();
-        let (gates, foreign) = Gates::parse_among(
-            &list("feature-gates").join(","),
-            &gates(providers),
-            &foreign_gates,
-        )
-        .map_err(|error| ManagerError::Flag(format!("--feature-gates: {error}")))?;
+        let (gates, foreign) = read_gates(&list("feature-gates").join(","), providers)?;
         let mut ignored = ignored_flags(matches, providers);
         ignored.extend(
             foreign
@@ -483,25 +503,10 @@ impl Options {
             .iter()
             .flat_map(|provider| provider.flags.clone())
             .collect();
-        let rate = matches
-            .get_one::<f64>("kube-api-qps")
-            .copied()
-            .unwrap_or_default();
-        if !rate.is_finite() || rate < 0.0 {
-            return Err(ManagerError::Flag(
-                "--kube-api-qps must be a number that is not negative".to_owned(),
-            ));
-        }
         Ok(Self {
             providers: list("providers"),
             kubeconfig: matches.get_one::<PathBuf>("kubeconfig").cloned(),
-            rate: Rate {
-                per_second: rate,
-                burst: matches
-                    .get_one::<u32>("kube-api-burst")
-                    .copied()
-                    .unwrap_or_default(),
-            },
+            rate: read_rate(matches)?,
             leader_elect: boolean("leader-elect"),
             lease_duration: time("leader-elect-lease-duration"),
             renew_deadline: time("leader-elect-renew-deadline"),

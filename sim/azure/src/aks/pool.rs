@@ -168,17 +168,28 @@ pub fn check_name(name: &str, os_type: Option<&Value>) -> Result<(), ErrorRespon
     ))
 }
 
-/// Fills in what was not sent, refuses what must not change.
-pub fn fill(
-    azure: &Azure,
-    facts: &ClusterFacts<'_>,
-    sent: Map<String, Value>,
-    old: Option<&Resource>,
-    in_cluster: bool,
-    name: &str,
-) -> Result<Filled, ErrorResponse> {
-    let mut properties = sent;
-    // The Azure CLI sends empty text for what it leaves to the service.
+/// Keeps what was there before, refuses what must not change.
+fn keep_immutable(properties: &mut Map<String, Value>, old: &Resource) -> Result<(), ErrorResponse> {
+    for key in IMMUTABLE {
+        let is_changed = match (properties.get(*key), old.properties().get(*key)) {
+            (Some(new), Some(before)) => !same_setting(new, before),
+            (Some(_), None) => *key == "availabilityZones",
+            (None, _) => false,
+        };
+        if is_changed {
+            return Err(ErrorResponse::property_change_not_allowed(&format!(
+                "properties.{key}"
+            )));
+        }
+        if let Some(before) = old.properties().get(*key) {
+            properties.insert((*key).to_owned(), before.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Without what the service decides, and without empty settings: the Azure CLI sends them for what it leaves to the service.
+fn cleaned(mut properties: Map<String, Value>) -> Map<String, Value> {
     properties.retain(|_, value| value.as_str() != Some(""));
     for key in [
         "provisioningState",
@@ -200,25 +211,21 @@ pub fn fill(
     if properties.get("osDiskSizeGB") == Some(&json!(0)) {
         properties.remove("osDiskSizeGB");
     }
+    properties
+}
+
+/// Fills in what was not sent, refuses what must not change.
+pub fn fill(
+    azure: &Azure,
+    facts: &ClusterFacts<'_>,
+    sent: Map<String, Value>,
+    old: Option<&Resource>,
+    in_cluster: bool,
+    name: &str,
+) -> Result<Filled, ErrorResponse> {
+    let mut properties = cleaned(sent);
     if let Some(old) = old {
-        for key in IMMUTABLE {
-            match (properties.get(*key), old.properties().get(*key)) {
-                (Some(new), Some(before)) if !same_setting(new, before) => {
-                    return Err(ErrorResponse::property_change_not_allowed(&format!(
-                        "properties.{key}"
-                    )));
-                }
-                (Some(_), None) if *key == "availabilityZones" => {
-                    return Err(ErrorResponse::property_change_not_allowed(&format!(
-                        "properties.{key}"
-                    )));
-                }
-                (_, Some(before)) => {
-                    properties.insert((*key).to_owned(), before.clone());
-                }
-                _ => {}
-            }
-        }
+        keep_immutable(&mut properties, old)?;
     }
     let is_windows = properties.get("osType").and_then(Value::as_str) == Some("Windows");
     let max_pods = match (facts.network_plugin, facts.is_overlay) {

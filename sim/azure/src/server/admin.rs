@@ -118,6 +118,62 @@ struct Issuer {
     key_set: Value,
 }
 
+fn change_settings(shared: &Shared, changes: &Value) -> Result<Value, Refused> {
+    let mut azure = shared.simulator.azure();
+    let mut merged = json!(azure.settings);
+    if let (Some(merged), Some(changes)) = (merged.as_object_mut(), changes.as_object()) {
+        merged.extend(changes.clone());
+    }
+    azure.settings = serde_json::from_value::<Settings>(merged).map_err(|error| Refused {
+        status: 400,
+        why: format!("settings: {error}"),
+    })?;
+    Ok(json!(azure.settings))
+}
+
+fn register(shared: &Shared, new: NewApplication) -> Value {
+    let mut application = Application {
+        object_id: new.application.object_id.clone(),
+        ..Application::new(&new.application.client_id)
+    };
+    if application.object_id.is_empty() {
+        application.object_id = crate::entra::object_id_of(&application.client_id);
+    }
+    application.tenant = new.application.tenant;
+    application.federated = new.application.federated;
+    if let Some(secret) = &new.secret {
+        application = application.secret(secret);
+    }
+    if let Some(pem) = &new.certificate_pem {
+        application = application.certificate_pem(pem);
+    }
+    let object_id = application.object_id.clone();
+    shared.simulator.azure().directory_mut().register(application);
+    json!({"objectId": object_id})
+}
+
+fn nodes(shared: &Shared, cluster: &str) -> Value {
+    let nodes: Vec<Value> = shared
+        .simulator
+        .azure()
+        .nodes(cluster)
+        .into_iter()
+        .map(|node| json!({"name": node.name, "providerID": node.provider_id, "pool": node.pool}))
+        .collect();
+    json!({"nodes": nodes})
+}
+
+/// What was asked for is done, unless it is about something that is not there.
+fn found(is_there: bool, what: &str, id: &str) -> Result<Value, Refused> {
+    if is_there {
+        return Ok(json!({"done": true}));
+    }
+    Err(Refused {
+        status: 404,
+        why: format!("there is no {what} {id}"),
+    })
+}
+
 fn route(
     method: &Method,
     path: &str,
@@ -167,40 +223,8 @@ fn route(
             Ok(json!({"now": simulator.now().to_string()}))
         }
         (&Method::GET, "settings") => Ok(json!(simulator.azure().settings)),
-        (&Method::PATCH, "settings") => {
-            let changes: Value = read(body, "settings")?;
-            let mut azure = simulator.azure();
-            let mut merged = json!(azure.settings);
-            if let (Some(merged), Some(changes)) = (merged.as_object_mut(), changes.as_object()) {
-                merged.extend(changes.clone());
-            }
-            azure.settings = serde_json::from_value::<Settings>(merged).map_err(|error| Refused {
-                status: 400,
-                why: format!("settings: {error}"),
-            })?;
-            Ok(json!(azure.settings))
-        }
-        (&Method::POST, "applications") => {
-            let new: NewApplication = read(body, "an application")?;
-            let mut application = Application {
-                object_id: new.application.object_id.clone(),
-                ..Application::new(&new.application.client_id)
-            };
-            if application.object_id.is_empty() {
-                application.object_id = crate::entra::object_id_of(&application.client_id);
-            }
-            application.tenant = new.application.tenant;
-            application.federated = new.application.federated;
-            if let Some(secret) = &new.secret {
-                application = application.secret(secret);
-            }
-            if let Some(pem) = &new.certificate_pem {
-                application = application.certificate_pem(pem);
-            }
-            let object_id = application.object_id.clone();
-            simulator.azure().directory_mut().register(application);
-            Ok(json!({"objectId": object_id}))
-        }
+        (&Method::PATCH, "settings") => change_settings(shared, &read(body, "settings")?),
+        (&Method::POST, "applications") => Ok(register(shared, read(body, "an application")?)),
         (&Method::POST, "issuers") => {
             let issuer: Issuer = read(body, "{\"issuer\": …, \"keySet\": …}")?;
             simulator
@@ -219,34 +243,15 @@ fn route(
         }
         (&Method::POST, "pools") => {
             let pool: PoolCount = read(body, "{\"pool\": …, \"count\": …}")?;
-            if simulator.azure().set_pool_count(&pool.pool, pool.count) {
-                return Ok(done());
-            }
-            Err(Refused {
-                status: 404,
-                why: format!("there is no agent pool {}", pool.pool),
-            })
+            let is_there = simulator.azure().set_pool_count(&pool.pool, pool.count);
+            found(is_there, "agent pool", &pool.pool)
         }
         (&Method::POST, "policy") => {
             let target: PolicyTarget = read(body, "{\"cluster\": …}")?;
-            if simulator.azure().enable_policy_addon(&target.cluster) {
-                return Ok(done());
-            }
-            Err(Refused {
-                status: 404,
-                why: format!("there is no managed cluster {}", target.cluster),
-            })
+            let is_there = simulator.azure().enable_policy_addon(&target.cluster);
+            found(is_there, "managed cluster", &target.cluster)
         }
-        (&Method::GET, "nodes") => {
-            let cluster = query.get("cluster").map_or("", String::as_str);
-            let nodes: Vec<Value> = simulator
-                .azure()
-                .nodes(cluster)
-                .into_iter()
-                .map(|node| json!({"name": node.name, "providerID": node.provider_id, "pool": node.pool}))
-                .collect();
-            Ok(json!({"nodes": nodes}))
-        }
+        (&Method::GET, "nodes") => Ok(nodes(shared, query.get("cluster").map_or("", String::as_str))),
         _ => Err(Refused {
             status: 404,
             why: format!("{method} /{path} is not part of the admin port"),
