@@ -188,8 +188,6 @@ fn run(world: &mut World, random: &mut StdRng) {
     world.model.strict = !(world.reaches_servers || world.asks_kubelets) || random.random_bool(0.5);
     world.model.timing.annotations = Duration::from_secs(random.random_range(0..30));
     world.model.timing.shutdown = Duration::from_secs(random.random_range(1..60));
-    // With the next look of etcd's leader, whenever that is.
-    world.model.timing.promotion = Duration::from_secs(random.random_range(1..=15));
     for _ in 0..random.random_range(3..14) {
         world.slow_boot = SignedDuration::from_secs(if random.random_bool(0.1) {
             random.random_range(500..800)
