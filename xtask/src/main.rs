@@ -1,9 +1,9 @@
 //! The chores of the project, as `cargo xtask <chore>`.
 
 mod bench;
-mod debian;
 mod manifests;
 mod package;
+mod packages;
 mod parts;
 mod shared_clusters;
 mod test;

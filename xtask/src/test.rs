@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::shared_clusters::SharedClusters;
+use crate::{packages, shared_clusters::SharedClusters};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -22,6 +22,9 @@ pub struct Arguments {
     /// Only tests of these packages.
     #[arg(short, long)]
     package: Vec<String>,
+    /// Install nothing: tests that lack a package of Debian's are skipped.
+    #[arg(long)]
+    no_install: bool,
     /// Only tests whose name contains this.
     filter: Option<String>,
 }
@@ -44,16 +47,23 @@ struct Count {
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let started = Instant::now();
-    // While the tests are built: both mostly wait for different things.
-    let programs = std::thread::scope(|scope| {
-        scope.spawn(crate::debian::install);
-        build(arguments)
-    })?;
+    // Packages come over the network while the processors build.
+    let (programs, installed) = std::thread::scope(|scope| {
+        let installing = (!arguments.no_install && packages::are_needed(&arguments.package))
+            .then(|| scope.spawn(packages::install));
+        let programs = build(arguments);
+        let installed = installing.map(|thread| thread.join().expect("installing does not panic"));
+        (programs, installed)
+    });
+    let programs = programs?;
     println!(
         "built {} test programs in {:.0} s",
         programs.len(),
         started.elapsed().as_secs_f64()
     );
+    if let Some(Err(reason)) = installed {
+        println!("report: packages that tests need were not installed: {reason}");
+    }
 
     // Programs that need no cluster run while the shared ones start.
     let (users, others): (Vec<_>, Vec<_>) = programs
@@ -249,15 +259,27 @@ fn run_program(
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     if arguments.full {
         command.env("SLIPWAY_TEST_FULL", "1");
+        if std::env::var_os("PROPTEST_CASES").is_none() {
+            command.env("PROPTEST_CASES", LONG_FUZZING);
+        }
     }
     // What passing tests print is captured unless told otherwise; their report lines are shown.
     command.arg("--show-output");
     if let Some(filter) = &arguments.filter {
         command.arg(filter);
     }
-    let output = match run_with_guard(&mut command) {
+    let guard = if arguments.full {
+        FULL_HANG_GUARD
+    } else {
+        HANG_GUARD
+    };
+    let output = match run_with_guard(&mut command, guard) {
         Ok(Some(output)) => output,
-        Ok(None) => return failed(program, "killed: still running after the hang guard's 20 minutes"),
+        Ok(None) => {
+            let minutes = guard.as_secs() / 60;
+            let reason = format!("killed: still running after the hang guard's {minutes} minutes");
+            return failed(program, &reason);
+        }
         Err(error) => return failed(program, &format!("cannot start: {error}")),
     };
     let text = String::from_utf8_lossy(&output.stdout);
@@ -292,17 +314,22 @@ fn run_program(
     (count, shown)
 }
 
+/// Cases of each property in full; 256 in every run.
+const LONG_FUZZING: &str = "10000";
+
 /// No program takes this long, unless it hangs.
 const HANG_GUARD: Duration = Duration::from_mins(20);
+/// In full, machines are started by the hundred.
+const FULL_HANG_GUARD: Duration = Duration::from_hours(12);
 
 /// The output of a program, or nothing if it had to be killed.
-fn run_with_guard(command: &mut Command) -> std::io::Result<Option<Output>> {
+fn run_with_guard(command: &mut Command, longest: Duration) -> std::io::Result<Option<Output>> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let id = child.id();
     let (ended, guard) = std::sync::mpsc::channel::<()>();
     let watcher = std::thread::spawn(move || {
         let hangs = matches!(
-            guard.recv_timeout(HANG_GUARD),
+            guard.recv_timeout(longest),
             Err(std::sync::mpsc::RecvTimeoutError::Timeout)
         );
         if hangs {

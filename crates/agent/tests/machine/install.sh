@@ -15,8 +15,9 @@ guest="busybox-static e2fsck-static mount util-linux systemd libsystemd-shared l
   liblzma5 libzstd1 libapparmor1 libaudit1 libcap-ng0 libcrypt1 libpam0g libcryptsetup12 libfdisk1 libidn2-0 libuuid1
   libdevmapper1.02.1 libudev1 libjson-c5 libsmartcols1 libtinfo6"
 
-# The tests of the image cache and of delivery: a registry, and a containerd that runs what was cached.
-programs="$programs docker-registry containerd runc"
+# The tests of the image cache and of delivery: a registry, a containerd that runs what was cached, and a file system on which files share
+# their bytes.
+programs="$programs docker-registry containerd runc btrfs-progs"
 
 missing=
 for package in $programs; do
