@@ -26,8 +26,6 @@ fn damaged(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
     #[test]
     fn formats_take_any_bytes(bytes in vec(any::<u8>(), 0..5000)) {
         let _ = Manifest::decode(&bytes);

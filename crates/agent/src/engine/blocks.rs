@@ -1,6 +1,9 @@
 //! The writing half: bytes in the order of their offsets become whole blocks, and blocks that the target holds already
 //! are not written again.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -14,10 +17,50 @@ use crate::target::{AlignedBuffer, SlotTarget, Through};
 
 const BLOCK: usize = Manifest::BLOCK as usize;
 
+/// Bytes for a place of the target, in memory whose blocks are those of the target: direct I/O takes them as they lie there.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    offset: u64,
+    buffer: AlignedBuffer,
+}
+
+impl Placed {
+    /// Room for as many bytes, whatever they are, for somebody who writes them all.
+    pub fn new(offset: u64, length: usize, mut memory: AlignedBuffer) -> Self {
+        memory.for_writing(lead(offset) + length);
+        Self {
+            offset,
+            buffer: memory,
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer.bytes()[lead(self.offset)..]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer.bytes_mut()[lead(self.offset)..]
+    }
+
+    pub fn into_memory(self) -> AlignedBuffer {
+        self.buffer
+    }
+
+    /// From a block's beginning on: `before` is what lies between that and these bytes.
+    fn from_block(&mut self, before: &[u8]) -> &[u8] {
+        self.buffer.bytes_mut()[..lead(self.offset)].copy_from_slice(before);
+        self.buffer.bytes()
+    }
+}
+
+/// How far into its block a place is.
+fn lead(offset: u64) -> usize {
+    (offset % BLOCK as u64) as usize
+}
+
 /// What the writing thread is given, in order.
 pub(super) enum Piece {
     Bytes {
-        offset: u64,
         bytes: Bytes,
         /// The target may hold some of its blocks.
         familiar: bool,
@@ -33,9 +76,9 @@ pub(super) enum Piece {
 
 /// The bytes of a piece; none that is wrong is ever written.
 pub(super) enum Bytes {
-    Checked(Vec<u8>),
+    Checked(Placed),
     /// They are being hashed on another processor.
-    BeingChecked(Receiver<Result<Vec<u8>, WriteError>>),
+    BeingChecked(Receiver<Result<Placed, WriteError>>),
 }
 
 pub(super) struct BlockWriter<'a> {
@@ -75,7 +118,7 @@ impl<'a> BlockWriter<'a> {
     }
 
     /// `used` gets memory back to whoever makes pieces.
-    pub fn run(mut self, pieces: &Receiver<Piece>, used: &Sender<Vec<u8>>) -> Result<(), WriteError> {
+    pub fn run(mut self, pieces: &Receiver<Piece>, used: &Sender<AlignedBuffer>) -> Result<(), WriteError> {
         let place = self.target.describe();
         let failed = |source| WriteError::Write {
             place: place.clone(),
@@ -83,27 +126,23 @@ impl<'a> BlockWriter<'a> {
         };
         for piece in pieces {
             match piece {
-                Piece::Bytes {
-                    offset,
-                    bytes,
-                    familiar,
-                } => {
-                    let bytes = match bytes {
-                        Bytes::Checked(bytes) => bytes,
+                Piece::Bytes { bytes, familiar } => {
+                    let mut placed = match bytes {
+                        Bytes::Checked(placed) => placed,
                         Bytes::BeingChecked(result) => match result.recv() {
                             Ok(checked) => checked?,
                             // Nobody hashes any more: whoever did has ended with a reason of its own.
                             Err(_) => return Ok(()),
                         },
                     };
-                    self.take(offset, &bytes, familiar).map_err(failed)?;
+                    self.take(&mut placed, familiar).map_err(failed)?;
                     // Nobody takes it when everything has been made.
-                    let _ = used.send(bytes);
+                    let _ = used.send(placed.into_memory());
                 }
                 Piece::Repeat { chunk, of, familiar } => {
                     let bytes = self.again(chunk, of).map_err(failed)?;
                     let offset = self.index.entries[chunk as usize].offset;
-                    self.take(offset, &bytes, familiar).map_err(failed)?;
+                    self.gather(offset, &bytes, familiar).map_err(failed)?;
                 }
                 Piece::Checkpoint => {
                     self.write_whole().map_err(failed)?;
@@ -128,17 +167,41 @@ impl<'a> BlockWriter<'a> {
         self.start + self.waiting.len() as u64
     }
 
-    fn take(&mut self, offset: u64, bytes: &[u8], familiar: bool) -> io::Result<()> {
-        if offset != self.end() {
-            self.complete()?;
-            // What shares the first block is in place already.
-            self.start = offset - offset % BLOCK as u64;
-            let before = self.waiting.for_writing((offset - self.start) as usize);
-            self.target.read_at(self.start, before, Through::Cache)?;
+    /// Bytes that are worth a write of their own are written from where they lie; fewer are gathered first.
+    fn take(&mut self, placed: &mut Placed, familiar: bool) -> io::Result<()> {
+        if placed.bytes().len() < self.step / 4 {
+            return self.gather(placed.offset, placed.bytes(), familiar);
         }
+        self.go_to(placed.offset)?;
+        self.write_whole()?;
+        self.familiar |= familiar;
+        let bytes = placed.from_block(self.waiting.bytes());
+        let whole = bytes.len() / BLOCK * BLOCK;
+        self.write_blocks(self.start, &bytes[..whole])?;
+        self.start += whole as u64;
+        let rest = &bytes[whole..];
+        self.waiting.for_writing(rest.len()).copy_from_slice(rest);
+        self.familiar &= !rest.is_empty();
+        Ok(())
+    }
+
+    fn gather(&mut self, offset: u64, bytes: &[u8], familiar: bool) -> io::Result<()> {
+        self.go_to(offset)?;
         self.familiar |= familiar;
         self.waiting.append(bytes);
         self.write_front(self.waiting.len() / self.step * self.step)
+    }
+
+    /// What comes next begins at `offset`.
+    fn go_to(&mut self, offset: u64) -> io::Result<()> {
+        if offset == self.end() {
+            return Ok(());
+        }
+        self.complete()?;
+        // What shares the first block is in place already.
+        self.start = offset - lead(offset) as u64;
+        let before = self.waiting.for_writing(lead(offset));
+        self.target.read_at(self.start, before, Through::Cache)
     }
 
     /// Writes the whole blocks of what waits.
@@ -152,18 +215,23 @@ impl<'a> BlockWriter<'a> {
             return Ok(());
         }
         let mut waiting = std::mem::take(&mut self.waiting);
-        for (number, piece) in waiting.bytes()[..length].chunks(self.step).enumerate() {
-            let offset = self.start + (number * self.step) as u64;
+        self.write_blocks(self.start, &waiting.bytes()[..length])?;
+        self.start += length as u64;
+        waiting.remove_front(length);
+        self.waiting = waiting;
+        self.familiar &= self.waiting.len() > 0;
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        for (number, piece) in bytes.chunks(self.step).enumerate() {
+            let offset = offset + (number * self.step) as u64;
             if self.familiar {
                 self.write_changed(offset, piece)?;
             } else {
                 self.write(offset, piece)?;
             }
         }
-        self.start += length as u64;
-        waiting.remove_front(length);
-        self.waiting = waiting;
-        self.familiar &= self.waiting.len() > 0;
         Ok(())
     }
 

@@ -8,9 +8,9 @@ use std::thread;
 use slipway_slots::Digest;
 use slipway_slots::manifest::{ChunkEntry, ChunkIndex};
 
-use super::blocks::{BlockWriter, Bytes, Piece};
+use super::blocks::{BlockWriter, Bytes, Piece, Placed};
 use super::write::{WriteError, Writing};
-use crate::target::{SlotTarget, next, workers};
+use crate::target::{AlignedBuffer, SlotTarget, next, workers};
 
 /// How many pieces may wait for the disk: enough to keep it busy, little enough to keep memory small.
 const IN_FLIGHT: usize = 4;
@@ -19,8 +19,8 @@ const IN_FLIGHT: usize = 4;
 struct Check {
     /// Digest and length of each.
     chunks: Vec<(Digest, u32)>,
-    bytes: Vec<u8>,
-    result: SyncSender<Result<Vec<u8>, WriteError>>,
+    bytes: Placed,
+    result: SyncSender<Result<Placed, WriteError>>,
 }
 
 /// Where pieces go. What answers with `false` has nobody who takes it: the writer has failed, and its error is reported.
@@ -28,20 +28,18 @@ pub(super) struct Output {
     pieces: SyncSender<Piece>,
     checks: SyncSender<Check>,
     /// Memory that was written and can be used again.
-    used: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
+    used: (Sender<AlignedBuffer>, Receiver<AlignedBuffer>),
 }
 
 impl Output {
-    /// As many bytes, whatever they are, for somebody who writes them all.
-    pub fn memory(&self, length: usize) -> Vec<u8> {
-        let mut bytes = self.used.1.try_recv().unwrap_or_default();
-        bytes.resize(length, 0);
-        bytes
+    /// Room for as many bytes of the target from `offset` on, whatever they are, for somebody who writes them all.
+    pub fn memory(&self, offset: u64, length: usize) -> Placed {
+        Placed::new(offset, length, self.used.1.try_recv().unwrap_or_default())
     }
 
-    pub fn take_back(&self, bytes: Vec<u8>) {
+    pub fn take_back(&self, bytes: Placed) {
         // It holds the other end itself.
-        let _ = self.used.0.send(bytes);
+        let _ = self.used.0.send(bytes.into_memory());
     }
 
     pub fn write(&self, piece: Piece) -> bool {
@@ -49,10 +47,7 @@ impl Output {
     }
 
     /// Bytes of these chunks, which lie one after the other; they are written when all of them have the right digest.
-    pub fn check_and_write(&self, entries: &[ChunkEntry], bytes: Vec<u8>, familiar: bool) -> bool {
-        let Some(first) = entries.first() else {
-            return true;
-        };
+    pub fn check_and_write(&self, entries: &[ChunkEntry], bytes: Placed, familiar: bool) -> bool {
         let (result, checked) = sync_channel(1);
         let chunks = entries.iter().map(|entry| (entry.digest, entry.length)).collect();
         let check = Check {
@@ -61,7 +56,6 @@ impl Output {
             result,
         };
         let piece = Piece::Bytes {
-            offset: first.offset,
             bytes: Bytes::BeingChecked(checked),
             familiar,
         };
@@ -71,7 +65,7 @@ impl Output {
 
 fn check(checks: &Mutex<Receiver<Check>>) {
     while let Some(check) = next(checks) {
-        let mut rest = check.bytes.as_slice();
+        let mut rest = check.bytes.bytes();
         let wrong = check.chunks.iter().find(|(digest, length)| {
             let (chunk, behind) = rest.split_at(*length as usize);
             rest = behind;

@@ -62,8 +62,10 @@ impl Writing<'_> {
             if cancelled.is_cancelled() {
                 return Err(WriteError::Cancelled);
             }
-            let mut bytes = output.memory(run.length);
-            stream.read_exact(&mut bytes).map_err(|error| wrong(&error))?;
+            let mut bytes = output.memory(index.entries[run.first].offset, run.length);
+            stream
+                .read_exact(bytes.bytes_mut())
+                .map_err(|error| wrong(&error))?;
             first += run.count;
             if in_place[run.first] {
                 output.take_back(bytes);

@@ -9,7 +9,7 @@ use slipway_slots::write_plan::{
     Cost, Limits, OnDeltaFailure, PlanStep, SeedChunk, Transfer, WritePlan, choose, plan,
 };
 
-use super::blocks::{Bytes, Piece};
+use super::blocks::{Bytes, Piece, Placed};
 use super::failpoint::Failpoints;
 use super::output::Output;
 use super::progress::{Meter, Watch};
@@ -164,24 +164,25 @@ impl Writing<'_> {
                 PlanStep::InPlace { .. } => continue,
                 PlanStep::Zero { first, count } => {
                     let (offset, length) = index.range(first, count);
-                    let mut bytes = output.memory(length);
-                    bytes.fill(0);
-                    (checked(offset, bytes, known(first)), length)
+                    let mut bytes = output.memory(offset, length);
+                    bytes.bytes_mut().fill(0);
+                    (checked(bytes, known(first)), length)
                 }
                 PlanStep::Copy {
                     first, count, from, ..
                 } => {
                     let (offset, length) = index.range(first, count);
                     let entries = &index.entries[first as usize..(first + count) as usize];
-                    let mut bytes = output.memory(length);
-                    let copied = self.copy(entries, from, &mut bytes);
+                    let mut placed = output.memory(offset, length);
+                    let bytes = placed.bytes_mut();
+                    let copied = self.copy(entries, from, bytes);
                     // The seed is not what it was when it was looked at: fetch what the plan meant to copy.
                     for entry in &entries[copied..] {
                         let into = &mut bytes[(entry.offset - offset) as usize..][..entry.length as usize];
                         self.sources
                             .read_chunk(&partition.chunks, entry, into, self.meter)?;
                     }
-                    (checked(offset, bytes, known(first)), length)
+                    (checked(placed, known(first)), length)
                 }
                 PlanStep::Repeat { first, of } => (
                     Piece::Repeat {
@@ -198,17 +199,17 @@ impl Writing<'_> {
                     stored_length,
                 } => {
                     let (offset, length) = index.range(first, count);
-                    let mut bytes = output.memory(length);
+                    let mut placed = output.memory(offset, length);
                     let entries = &index.entries[first as usize..(first + count) as usize];
                     self.sources.read_run(
                         &partition.chunks,
                         entries,
                         stored_offset,
                         stored_length,
-                        &mut bytes,
+                        placed.bytes_mut(),
                         self.meter,
                     )?;
-                    (checked(offset, bytes, known(first)), length)
+                    (checked(placed, known(first)), length)
                 }
                 PlanStep::Checkpoint => (Piece::Checkpoint, 0),
             };
@@ -240,9 +241,8 @@ impl Writing<'_> {
     }
 }
 
-fn checked(offset: u64, bytes: Vec<u8>, familiar: bool) -> Piece {
+fn checked(bytes: Placed, familiar: bool) -> Piece {
     Piece::Bytes {
-        offset,
         bytes: Bytes::Checked(bytes),
         familiar,
     }

@@ -25,10 +25,14 @@ impl AlignedBuffer {
         &self.memory[self.start..self.start + self.length]
     }
 
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.length]
+    }
+
     /// As many bytes, whatever they are, for somebody who writes them all.
     pub fn for_writing(&mut self, length: usize) -> &mut [u8] {
         self.set_length(length);
-        &mut self.memory[self.start..self.start + length]
+        self.bytes_mut()
     }
 
     /// Behind what is there.

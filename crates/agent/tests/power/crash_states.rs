@@ -192,38 +192,49 @@ pub fn crash_states(
                 }
             }
         }
-        // The newest write is torn; the others arrived, or none of them did.
-        if let (Event::Write(..), Some((device, piece))) = (event, pending.last()) {
-            for others in [true, false] {
-                let mut before = durable.clone();
-                for (device, piece) in &pending[..writes - 1] {
-                    if others {
-                        piece.apply(&mut before, *device);
-                    }
-                }
-                let in_place = piece.is_in_place(&before);
-                for (tear, changes) in piece.torn(bounds.tear_every).into_iter().enumerate() {
-                    let mut disks = before.clone();
-                    for change in &changes {
-                        if in_place && let DiskWrite::Step(Step::WriteFile { name, bytes }) = change {
-                            if let StoreBytes::Files(files) = &mut disks.store
-                                && let Some(old) = files.get_mut(name)
-                                && bytes.len() % SECTOR == 0
-                            {
-                                old[..bytes.len()].copy_from_slice(bytes);
-                            }
-                        } else {
-                            disks.apply(*device, change);
-                        }
-                    }
-                    visit(
-                        &disks,
-                        &format!("after event {at}, torn at {tear}, others {others}"),
-                    );
-                    counts.tears += 1;
-                }
-            }
+        if let Event::Write(..) = event {
+            counts.tears += torn_states(&durable, &pending, bounds.tear_every, |disks, what| {
+                visit(disks, &format!("after event {at}, {what}"));
+            });
         }
     }
     counts
+}
+
+/// The newest write is torn; the others arrived, or none of them did. How many states that are.
+fn torn_states(
+    durable: &Disks,
+    pending: &[(Device, Piece)],
+    every: usize,
+    mut visit: impl FnMut(&Disks, &str),
+) -> usize {
+    let Some(((device, piece), before)) = pending.split_last() else {
+        return 0;
+    };
+    let mut count = 0;
+    for others in [true, false] {
+        let mut base = durable.clone();
+        for (device, piece) in before.iter().filter(|_| others) {
+            piece.apply(&mut base, *device);
+        }
+        let in_place = piece.is_in_place(&base);
+        for (tear, changes) in piece.torn(every).into_iter().enumerate() {
+            let mut disks = base.clone();
+            for change in &changes {
+                if in_place && let DiskWrite::Step(Step::WriteFile { name, bytes }) = change {
+                    if let StoreBytes::Files(files) = &mut disks.store
+                        && let Some(old) = files.get_mut(name)
+                        && bytes.len() % SECTOR == 0
+                    {
+                        old[..bytes.len()].copy_from_slice(bytes);
+                    }
+                } else {
+                    disks.apply(*device, change);
+                }
+            }
+            visit(&disks, &format!("torn at {tear}, others {others}"));
+            count += 1;
+        }
+    }
+    count
 }
