@@ -1,6 +1,7 @@
 //! E-43 and E-44 on files, loop devices and partitions inside a disk image.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -150,6 +151,7 @@ fn digests_of_many_chunks_are_those_of_their_bytes() {
     let bytes = noise(2304, 5);
     std::fs::write(&path, &bytes).unwrap();
     let mut target = LocalTarget::open(&path).unwrap();
+    let mut one_way = OneWay(LocalTarget::open(&path).unwrap());
     for (offset, longest) in [
         (0_usize, 9_000_usize),
         (1, 32_768),
@@ -166,9 +168,42 @@ fn digests_of_many_chunks_are_those_of_their_bytes() {
         }
         for through in [Through::Cache, Through::Medium] {
             let digests = target.digests(offset as u64, &lengths, through).unwrap();
-            assert_eq!(digests, expected, "from {offset} on");
+            assert_eq!(digests, expected, "from {offset} on, side by side");
+            let digests = one_way.digests(offset as u64, &lengths, through).unwrap();
+            assert_eq!(digests, expected, "from {offset} on, one way");
         }
     }
-    let past = target.digests(4096, &[4 << 20, 4 << 20, 4 << 20], Through::Medium);
-    assert!(past.is_err(), "chunks that are not in it have no digests");
+    for target in [&mut target as &mut dyn SlotTarget, &mut one_way] {
+        let past = target.digests(4096, &[4 << 20, 4 << 20, 4 << 20], Through::Medium);
+        assert!(past.is_err(), "chunks that are not in it have no digests");
+    }
+}
+
+/// A target that cannot be read side by side, as a node over SSH and a VHDX image cannot.
+struct OneWay(LocalTarget);
+
+impl SlotTarget for OneWay {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn in_use(&mut self) -> io::Result<Option<String>> {
+        self.0.in_use()
+    }
+
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8], through: Through) -> io::Result<()> {
+        self.0.read_at(offset, buffer, through)
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }

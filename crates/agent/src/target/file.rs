@@ -174,6 +174,17 @@ impl SlotTarget for LocalTarget {
     fn flush(&mut self) -> io::Result<()> {
         self.cached.sync_data()
     }
+
+    fn another_reader(&self) -> io::Result<Option<Box<dyn SlotTarget>>> {
+        Ok(Some(Box::new(Self {
+            path: self.path.clone(),
+            cached: self.cached.try_clone()?,
+            direct: self.direct.as_ref().map(File::try_clone).transpose()?,
+            start: self.start,
+            size: self.size,
+            buffer: AlignedBuffer::default(),
+        })))
+    }
 }
 
 /// Who holds a block device: a mount of it, or a device above it (device mapper, RAID).

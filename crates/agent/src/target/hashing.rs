@@ -1,4 +1,4 @@
-//! Digests of many chunks: one thread reads ahead from the target, every processor hashes.
+//! Digests of many chunks: several threads read and hash side by side, or one reads ahead where there is one way in only.
 
 use std::io;
 use std::ops::Range;
@@ -15,6 +15,9 @@ use super::{SlotTarget, Through};
 const GROUP: u64 = 2 << 20;
 /// More threads than that would only cost memory.
 const MOST_WORKERS: usize = 4;
+
+/// So many threads read and hash: some wait for the disk while others compute.
+const READERS: usize = 4;
 
 /// How many threads hash side by side.
 pub fn workers() -> usize {
@@ -42,6 +45,90 @@ struct Hashed {
 
 /// Digests of consecutive chunks of these lengths from `offset` on.
 pub fn digests<T: SlotTarget + ?Sized>(
+    target: &mut T,
+    offset: u64,
+    lengths: &[u32],
+    through: Through,
+) -> io::Result<Vec<Digest>> {
+    let mut readers = Vec::with_capacity(READERS);
+    while readers.len() < READERS
+        && let Some(reader) = target.another_reader()?
+    {
+        readers.push(reader);
+    }
+    if readers.is_empty() {
+        read_ahead(target, offset, lengths, through)
+    } else {
+        side_by_side(readers, offset, lengths, through)
+    }
+}
+
+/// What nobody has read yet: a chunk's number and where it begins.
+struct Unread {
+    first: usize,
+    at: u64,
+}
+
+/// Every thread reads a group, hashes it and takes the next.
+fn side_by_side(
+    readers: Vec<Box<dyn SlotTarget>>,
+    offset: u64,
+    lengths: &[u32],
+    through: Through,
+) -> io::Result<Vec<Digest>> {
+    let unread = Mutex::new(Unread { first: 0, at: offset });
+    let take = || {
+        let mut unread = unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, at) = (unread.first, unread.at);
+        let (count, length) = group(&lengths[first..])?;
+        unread.first += count;
+        unread.at += length;
+        Some((first..first + count, at, length))
+    };
+    let work = |mut reader: Box<dyn SlotTarget>| {
+        let mut buffer = AlignedBuffer::default();
+        let mut found = Vec::new();
+        while let Some((chunks, at, length)) = take() {
+            let start = read_group(&mut *reader, at, length, through, &mut buffer).inspect_err(|_| {
+                // It has failed as a whole: nobody needs the rest.
+                unread.lock().unwrap_or_else(PoisonError::into_inner).first = lengths.len();
+            })?;
+            let digests = digests_of(&buffer.bytes()[start..], &lengths[chunks.clone()]);
+            found.push((chunks, digests));
+        }
+        Ok::<_, io::Error>(found)
+    };
+    let mut digests = vec![Digest([0; 32]); lengths.len()];
+    thread::scope(|scope| {
+        let threads: Vec<_> = readers
+            .into_iter()
+            .map(|reader| scope.spawn(|| work(reader)))
+            .collect();
+        for thread in threads {
+            let found = thread
+                .join()
+                .map_err(|_| io::Error::other("computing digests failed"))??;
+            for (chunks, of_group) in found {
+                digests[chunks].copy_from_slice(&of_group);
+            }
+        }
+        Ok(digests)
+    })
+}
+
+/// Of chunks of these lengths, one after the other.
+pub fn digests_of(bytes: &[u8], lengths: &[u32]) -> Vec<Digest> {
+    let mut rest = bytes;
+    let digest = |length: &u32| {
+        let (chunk, behind) = rest.split_at(*length as usize);
+        rest = behind;
+        Digest::of(chunk)
+    };
+    lengths.iter().map(digest).collect()
+}
+
+/// One thread reads, others hash.
+fn read_ahead<T: SlotTarget + ?Sized>(
     target: &mut T,
     offset: u64,
     lengths: &[u32],
@@ -97,15 +184,7 @@ pub fn digests<T: SlotTarget + ?Sized>(
 
 fn hash(jobs: &Mutex<Receiver<Job>>, lengths: &[u32], done: &Sender<Hashed>) {
     while let Some(job) = next(jobs) {
-        let mut rest = &job.buffer.bytes()[job.start..];
-        let digests = lengths[job.chunks.clone()]
-            .iter()
-            .map(|length| {
-                let (chunk, behind) = rest.split_at(*length as usize);
-                rest = behind;
-                Digest::of(chunk)
-            })
-            .collect();
+        let digests = digests_of(&job.buffer.bytes()[job.start..], &lengths[job.chunks.clone()]);
         let hashed = Hashed {
             first: job.chunks.start,
             digests,

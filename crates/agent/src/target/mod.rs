@@ -62,6 +62,11 @@ pub trait SlotTarget: Send {
     /// Everything written before is durable when this returns.
     fn flush(&mut self) -> io::Result<()>;
 
+    /// Another way to the same bytes, for reading side by side; `None` where there is only one.
+    fn another_reader(&self) -> io::Result<Option<Box<dyn SlotTarget>>> {
+        Ok(None)
+    }
+
     /// Digests of consecutive chunks of these lengths from `offset` on. A target that is far away computes them there.
     fn digests(&mut self, offset: u64, lengths: &[u32], through: Through) -> io::Result<Vec<Digest>> {
         let total: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
@@ -70,13 +75,7 @@ pub trait SlotTarget: Send {
         }
         let mut bytes = vec![0; total as usize];
         self.read_at(offset, &mut bytes, through)?;
-        let mut rest = bytes.as_slice();
-        let digest = |length: &u32| {
-            let (chunk, behind) = rest.split_at(*length as usize);
-            rest = behind;
-            Digest::of(chunk)
-        };
-        Ok(lengths.iter().map(digest).collect())
+        Ok(hashing::digests_of(&bytes, lengths))
     }
 
     /// Cuts `length` bytes from `offset` on into chunks, at most `count` of them: whoever asked goes on behind the last.

@@ -84,7 +84,7 @@ proptest! {
                 let mut placed = Placed::new(at as u64, *length, AlignedBuffer::default());
                 for (number, byte) in placed.bytes_mut().iter_mut().enumerate() {
                     let place = at + number;
-                    *byte = if place / BLOCK % 3 == 0 { old[place] } else { 0xee };
+                    *byte = if (place / BLOCK).is_multiple_of(3) { old[place] } else { 0xee };
                 }
                 image[at..at + length].copy_from_slice(placed.bytes());
                 let bytes = Bytes::Checked(placed);
