@@ -47,7 +47,7 @@ impl Placed {
     }
 
     /// From a block's beginning on: `before` is what lies between that and these bytes.
-    fn from_block(&mut self, before: &[u8]) -> &[u8] {
+    fn with_block_before(&mut self, before: &[u8]) -> &[u8] {
         self.buffer.bytes_mut()[..lead(self.offset)].copy_from_slice(before);
         self.buffer.bytes()
     }
@@ -175,7 +175,7 @@ impl<'a> BlockWriter<'a> {
         self.go_to(placed.offset)?;
         self.write_whole()?;
         self.familiar |= familiar;
-        let bytes = placed.from_block(self.waiting.bytes());
+        let bytes = placed.with_block_before(self.waiting.bytes());
         let whole = bytes.len() / BLOCK * BLOCK;
         self.write_blocks(self.start, &bytes[..whole])?;
         self.start += whole as u64;
