@@ -226,7 +226,7 @@ async fn k3s_is_as_unkind_as_the_model() -> Result<()> {
     let version = versions.last().context("a version")?;
     fleet.create(1, 0, version).await?;
     fleet.until_settled(1, version).await?;
-    let told = Real::of(&fleet).await?.look(version).await?;
+    let told = Box::pin(Real::of(&fleet).await?.look(version)).await?;
     let modelled = of_the_model();
     let different: Vec<String> = modelled
         .iter()
@@ -267,7 +267,7 @@ impl<'fleet> Real<'fleet> {
     async fn look(mut self, version: &str) -> Result<Told> {
         let first = self.fleet.server_names().await?;
         self.the_only_voter(&first[0]).await?;
-        self.a_second_server(&first).await?;
+        Box::pin(self.a_second_server(&first)).await?;
         self.fleet.until_settled(3, version).await?;
         nodes_become_voters(self.fleet).await?;
         // From here on nobody but k3s and this test does anything.
@@ -345,11 +345,11 @@ impl<'fleet> Real<'fleet> {
             }
         };
         let deadline = self.fleet.tier.deadline();
-        let both = async {
+        let both = Box::pin(async {
             grow.await?;
             let (node, promoted) = futures::join!(appears, joins);
             Ok::<_, anyhow::Error>((node?, promoted))
-        };
+        });
         let (node, promoted) = tokio::time::timeout(deadline, both).await??;
         let named = |node: &Node| node.annotations().contains_key(MEMBER_ANNOTATION);
         self.told.insert(
