@@ -1,17 +1,22 @@
 //! Which Secret an inline resource signs in with, and the sessions that come of it. As with Azure Service Operator: the one that
 //! the resource names, else the one of its namespace, else the operator's own.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use slipway_azure::{
     Clouds, CredentialError,
-    credential::SecretName,
+    credential::{Borrowed, Mode, SecretName, Tenancy},
     reconcile::{Error, planning::Problem},
     session::{SecretSignIn, Session, Sessions},
 };
 use slipway_runtime::{Context, Metrics, ObjectKey, manager::own_namespace};
 
-use crate::inline::CREDENTIAL_FROM;
+use tokio::sync::OnceCell;
+
+use crate::{borrowing, inline::CREDENTIAL_FROM, settings::OperatorSettings};
+
+/// The flag that says what a namespace signs in with.
+pub const IDENTITIES_FLAG: &str = "aso-workload-identity";
 
 /// The credential of a namespace.
 pub const OF_NAMESPACE: &str = "aso-credential";
@@ -29,6 +34,8 @@ pub fn operator_namespace() -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     sessions: Sessions,
+    /// Who borrowed the manager's identity at its first start.
+    borrowed: Arc<OnceCell<Arc<Borrowed>>>,
 }
 
 /// The Secret that a resource signs in with, and its subscription.
@@ -36,6 +43,8 @@ pub struct Access {
 pub struct Chosen {
     pub secret: SecretName,
     pub subscription: String,
+    /// Whether it signs in as the manager, on trust.
+    pub borrowed: bool,
 }
 
 impl Access {
@@ -45,7 +54,39 @@ impl Access {
 
     /// Signs in through sessions that other providers use too.
     pub fn sharing(sessions: Sessions) -> Self {
-        Self { sessions }
+        Self {
+            sessions,
+            ..Self::default()
+        }
+    }
+
+    /// Before anything signs in: who may borrow the manager's identity.
+    pub async fn start(&self, context: &Context) {
+        let known = || async { Arc::new(borrowing::act::known(context).await) };
+        self.borrowed.get_or_init(known).await;
+    }
+
+    /// What `aso-controller-settings` says beside a credential.
+    pub async fn settings(&self, object: &ObjectKey, context: &Context) -> Result<OperatorSettings, Error> {
+        let secret = SecretName {
+            namespace: operator_namespace(),
+            name: OF_OPERATOR.to_owned(),
+        };
+        let data = self.sessions.data(&secret, object, context).await?;
+        Ok(data.map(|data| OperatorSettings::read(&data)).unwrap_or_default())
+    }
+
+    /// Whose identities a Secret may name. A flag goes before the Secret's word.
+    fn tenancy(&self, settings: &OperatorSettings, context: &Context) -> Tenancy {
+        let flag = context.settings.flags.get(IDENTITIES_FLAG);
+        Tenancy {
+            mode: flag
+                .and_then(Mode::by_name)
+                .or(settings.identities)
+                .unwrap_or_default(),
+            operator_namespace: operator_namespace(),
+            borrowed: self.borrowed.get().cloned().unwrap_or_default(),
+        }
     }
 
     /// The object is gone: what was held for it goes too.
@@ -75,9 +116,27 @@ impl Access {
             Some(name) => vec![of(namespace, name)],
             None => vec![of(namespace, OF_NAMESPACE), of(&operator, OF_OPERATOR)],
         };
+        let settings = self.settings(object, context).await?;
+        if !settings.serves(namespace) {
+            return Err(Error::SignIn {
+                code: "NamespaceNotServed",
+                message: format!(
+                    "AZURE_TARGET_NAMESPACES of Secret {operator}/{OF_OPERATOR} does not name namespace {namespace}: add it"
+                ),
+            });
+        }
+        let tenancy = self.tenancy(&settings, context);
         for secret in candidates {
-            if let Some((_, subscription)) = self.sessions.credential(&secret, object, context).await? {
-                return Ok(Chosen { secret, subscription });
+            let found = self
+                .sessions
+                .credential(&secret, object, &tenancy, context)
+                .await?;
+            if let Some(found) = found {
+                return Ok(Chosen {
+                    secret,
+                    subscription: found.subscription,
+                    borrowed: found.borrowed,
+                });
             }
         }
         Err(match named {
@@ -104,10 +163,11 @@ impl Access {
         cluster: &str,
         context: &Context,
     ) -> Result<Session, Error> {
+        let settings = self.settings(object, context).await?;
         let sign_in = SecretSignIn {
             secret,
             object,
-            operator_namespace: &operator_namespace(),
+            tenancy: &self.tenancy(&settings, context),
             cluster,
         };
         let session = self.sessions.open_secret(&sign_in, context).await?;

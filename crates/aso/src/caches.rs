@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Resource, ResourceExt};
+use kube::{Resource, ResourceExt, core::NamespaceResourceScope};
 use serde::Serialize;
 use serde_json::Value;
 use slipway_azure::{
@@ -31,10 +31,13 @@ use crate::{
     cluster, control_plane,
     inline::CREDENTIAL_FROM,
     pool,
+    shared::Shared,
 };
 
 /// An object that holds inline resources.
-pub trait Holder: informer::Object + Resource<DynamicType = ()> + Serialize {
+pub trait Holder:
+    informer::Object + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize
+{
     /// Holds the object until everything it made in Azure is gone.
     const FINALIZER: &'static str;
 
@@ -86,7 +89,7 @@ fn resource_key(namespace: Option<&str>, manifest: &Value) -> Option<String> {
 }
 
 /// The Secrets that an object's resources may sign in with: those that they name, and that of the namespace.
-fn credentials(metadata: &ObjectMeta, resources: &[Value]) -> Vec<String> {
+pub fn credentials(metadata: &ObjectMeta, resources: &[Value]) -> Vec<String> {
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let named = |manifest: &Value| {
         let name = manifest["metadata"]["annotations"][CREDENTIAL_FROM].as_str();
@@ -322,20 +325,24 @@ impl Caches {
 /// something changed: a fleet's are kept as text, whichever controller asks first.
 pub fn prepared(
     inner: Registration,
-    caches: Caches,
+    shared: Shared,
     count_held: impl Fn(&Metrics) + Send + Sync + 'static,
 ) -> Registration {
     Registration {
         name: inner.name,
         run: Arc::new(move |context: Context| {
-            caches.start(&context.settings);
+            shared.caches.start(&context.settings);
             count_held(&context.metrics);
             context.informers.keep_as_text::<AzureASOManagedCluster>();
             context.informers.keep_as_text::<AzureASOManagedControlPlane>();
             context.informers.keep_as_text::<AzureASOManagedMachinePool>();
-            let run = Arc::clone(&inner.run);
+            let (run, access) = (Arc::clone(&inner.run), shared.access.clone());
             async move {
                 Clouds::check(&context.settings)?;
+                tokio::select! {
+                    () = access.start(&context) => {}
+                    () = context.shutdown.cancelled() => return Ok(()),
+                }
                 run(context).await
             }
             .boxed()

@@ -3,7 +3,10 @@
 use slipway_capi::names::condition as names;
 use slipway_runtime::provider::ConditionType;
 
-use crate::{control_plane::status::KUBECONFIG_READY, resources::RESOURCES_READY};
+use crate::{
+    control_plane::status::KUBECONFIG_READY,
+    resources::{IDENTITY_BORROWED, RESOURCES_READY},
+};
 
 /// Every condition of every kind.
 pub fn described() -> Vec<ConditionType> {
@@ -16,6 +19,10 @@ pub fn described() -> Vec<ConditionType> {
     let resources = (
         RESOURCES_READY,
         "every inline resource is in Azure as written, and Azure is done with it",
+    );
+    let borrowed = (
+        IDENTITY_BORROWED,
+        "it signs in to Azure as the manager, as every namespace could; absent where it signs in as itself",
     );
     let paused = (
         names::PAUSED,
@@ -30,6 +37,7 @@ pub fn described() -> Vec<ConditionType> {
                     "every inline resource is there, and the control plane has an API server",
                 ),
                 resources,
+                borrowed,
                 paused,
             ],
         ),
@@ -43,6 +51,7 @@ pub fn described() -> Vec<ConditionType> {
                     KUBECONFIG_READY,
                     "the Secret that Cluster API reads holds a kubeconfig",
                 ),
+                borrowed,
                 paused,
             ],
         ),
@@ -54,6 +63,7 @@ pub fn described() -> Vec<ConditionType> {
                     "every inline resource is there, and the nodes that were asked for are in the cluster",
                 ),
                 resources,
+                borrowed,
                 paused,
             ],
         ),

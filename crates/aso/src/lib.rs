@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod api;
+pub mod borrowing;
 pub mod caches;
 pub mod cluster;
 pub mod cluster_template;
@@ -16,5 +17,6 @@ pub mod pool;
 pub mod pool_template;
 pub mod provider;
 pub mod resources;
+pub mod settings;
 pub mod shared;
 mod status;

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use slipway_azure::workload::nodes::Nodes;
+use serde_json::json;
+use slipway_azure::{
+    credential::{Mode, NAMESPACE_ACCOUNT, OPERATOR_ACCOUNT},
+    workload::nodes::Nodes,
+};
 use slipway_runtime::{
     Context, Package, PackageKind, Provider, Rule,
     controller::Registration,
@@ -11,7 +15,7 @@ use slipway_runtime::{
 };
 
 use crate::{
-    access::Access,
+    access::{Access, IDENTITIES_FLAG},
     api::{GROUP, crd::crds},
     cluster, conditions, control_plane, pool,
 };
@@ -51,6 +55,8 @@ const RBAC: &[Rule] = &[
         &["get", "list", "watch", "create", "patch", "delete"],
     ),
     Rule::new("", &["configmaps"], &["get", "create", "patch"]),
+    // A namespace signs in with a ServiceAccount of its own. What was federated with Azure Service Operator signs in as it did.
+    Rule::new("", &["serviceaccounts/token"], &["create"]).named(&[NAMESPACE_ACCOUNT, OPERATOR_ACCOUNT]),
     // Nothing is written to what a running Azure Service Operator writes.
     Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
     Rule::new(
@@ -117,8 +123,22 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     package.controllers = controllers(access, nodes).into_iter().map(gated).collect();
     package.arguments = vec![format!("--feature-gates={GATE}=${{EXP_ASO_API:=true}}")];
     package.templates = TEMPLATES.to_vec();
+    // clusterctl takes the one of the package before away, and identities are federated with it.
+    package.objects = vec![json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": OPERATOR_ACCOUNT},
+    })];
     let mut provider = Provider::new("aso");
     provider.packages = vec![package];
+    provider.flags = vec![
+        clap::Arg::new(IDENTITIES_FLAG)
+            .long(IDENTITIES_FLAG)
+            .num_args(1)
+            .value_parser(Mode::NAMES)
+            .help(
+                "What inline resources sign in with where their Secret proves nothing: strict (a ServiceAccount of their \
+                 namespace) or relaxed (the manager's); the word of aso-controller-settings if absent, else strict",
+            ),
+    ];
     provider.gates = vec![Gate {
         name: GATE,
         stage: Stage::Beta,

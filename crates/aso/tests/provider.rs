@@ -28,6 +28,16 @@ fn the_provider_adds_its_kinds_to_the_package_of_azure() {
         ]
     );
     assert_eq!(package.arguments, ["--feature-gates=ASOAPI=${EXP_ASO_API:=true}"]);
+    assert_eq!(
+        package.objects[0]["metadata"]["name"],
+        "azureserviceoperator-default"
+    );
+    let tokens = package
+        .rbac
+        .iter()
+        .find(|rule| rule.resources == ["serviceaccounts/token"])
+        .expect("a rule for tokens");
+    assert_eq!(tokens.names, ["aso-workload", "azureserviceoperator-default"]);
     let gate = provider.gates.first().expect("a gate");
     assert!(gate.name == GATE && gate.enabled_by_default);
 }

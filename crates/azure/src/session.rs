@@ -14,12 +14,14 @@ use slipway_runtime::{Context, Metrics, ObjectKey, SecretFacts};
 use crate::{
     Arm, Azure, Clouds, Identity,
     arm::Tokens,
-    credential::{Namespace, Permission, Principal, SecretName, from_aso_secret},
+    credential::{
+        AsoCredential, Namespace, Permission, Principal, SecretName, Tenancy, TokenRequests, from_aso_secret,
+    },
     reconcile::Error,
 };
 
 /// The data of a Secret that signs in.
-type Credential = BTreeMap<String, ByteString>;
+pub type Credential = BTreeMap<String, ByteString>;
 
 /// Opens sessions. Clones share engines, and what is held for the objects that signed in.
 #[derive(Clone, Debug, Default)]
@@ -55,8 +57,8 @@ pub struct SecretSignIn<'a> {
     pub secret: &'a SecretName,
     /// The object that signs in, by a name that no object of another kind has.
     pub object: &'a ObjectKey,
-    /// Secrets of this namespace serve every namespace.
-    pub operator_namespace: &'a str,
+    /// Whose identities it may name. Secrets of the operator's namespace serve every namespace.
+    pub tenancy: &'a Tenancy,
     /// Whose share of the request budget is used.
     pub cluster: &'a str,
 }
@@ -160,10 +162,24 @@ impl Sessions {
         &self,
         secret: &SecretName,
         object: &ObjectKey,
+        tenancy: &Tenancy,
         context: &Context,
-    ) -> Result<Option<(Principal, String)>, Error> {
-        let data = self.secret(secret, object, context).await?;
-        Ok(data.map(|data| from_aso_secret(secret, &data)).transpose()?)
+    ) -> Result<Option<AsoCredential>, Error> {
+        let Some(data) = self.secret(secret, object, context).await? else {
+            return Ok(None);
+        };
+        let tokens = Arc::new(TokenRequests(context.client.clone()));
+        Ok(Some(from_aso_secret(secret, &data, tenancy, tokens)?))
+    }
+
+    /// The data of a Secret that signs in or says how to; `None` if there is no such Secret.
+    pub async fn data(
+        &self,
+        secret: &SecretName,
+        object: &ObjectKey,
+        context: &Context,
+    ) -> Result<Option<Arc<Credential>>, Error> {
+        self.secret(secret, object, context).await
     }
 
     /// Signs in with a credential Secret; `None` if there is no such Secret.
@@ -173,9 +189,17 @@ impl Sessions {
         context: &Context,
     ) -> Result<Option<Session>, Error> {
         let namespace = sign_in.object.namespace().unwrap_or_default();
-        let permission = Permission::for_secret(sign_in.secret, namespace, sign_in.operator_namespace)?;
-        let found = self.credential(sign_in.secret, sign_in.object, context).await?;
-        let Some((principal, subscription)) = found else {
+        let tenancy = sign_in.tenancy;
+        let permission = Permission::for_secret(sign_in.secret, namespace, &tenancy.operator_namespace)?;
+        let found = self
+            .credential(sign_in.secret, sign_in.object, tenancy, context)
+            .await?;
+        let Some(AsoCredential {
+            principal,
+            subscription,
+            ..
+        }) = found
+        else {
             return Ok(None);
         };
         let user = User {

@@ -17,23 +17,27 @@ const OWN: &[Rule] = &[
 
 /// Rules in their shortest form: verbs joined by resource, then resources joined by verbs.
 pub fn merged(rules: impl IntoIterator<Item = Rule>) -> Vec<Value> {
-    let mut verbs: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    let mut verbs: BTreeMap<(&str, &str, &[&str]), BTreeSet<&str>> = BTreeMap::new();
     for rule in rules {
         for resource in rule.resources {
             verbs
-                .entry((rule.group, *resource))
+                .entry((rule.group, *resource, rule.names))
                 .or_default()
                 .extend(rule.verbs);
         }
     }
-    let mut resources: BTreeMap<(&str, BTreeSet<&str>), Vec<&str>> = BTreeMap::new();
-    for ((group, resource), verbs) in verbs {
-        resources.entry((group, verbs)).or_default().push(resource);
+    let mut resources: BTreeMap<(&str, BTreeSet<&str>, &[&str]), Vec<&str>> = BTreeMap::new();
+    for ((group, resource, names), verbs) in verbs {
+        resources.entry((group, verbs, names)).or_default().push(resource);
     }
     resources
         .into_iter()
-        .map(|((group, verbs), resources)| {
-            json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+        .map(|((group, verbs, names), resources)| {
+            let mut rule = json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+            if !names.is_empty() {
+                rule["resourceNames"] = json!(names);
+            }
+            rule
         })
         .collect()
 }

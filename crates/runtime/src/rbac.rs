@@ -16,6 +16,8 @@ pub struct Rule {
     pub group: &'static str,
     pub resources: &'static [&'static str],
     pub verbs: &'static [&'static str],
+    /// The names of the objects it is for; empty: all.
+    pub names: &'static [&'static str],
 }
 
 impl Rule {
@@ -32,6 +34,12 @@ impl Rule {
             group,
             resources,
             verbs,
+            names: &[],
         }
+    }
+
+    /// The same for objects of these names alone, in any namespace.
+    pub const fn named(self, names: &'static [&'static str]) -> Self {
+        Self { names, ..self }
     }
 }

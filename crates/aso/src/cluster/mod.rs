@@ -52,7 +52,7 @@ pub fn registration(access: Access) -> Registration {
             of_secret.by_secret::<AzureASOManagedCluster>(&context.informers, secret)
         })
         .into_registration();
-    prepared(inner, caches, move |metrics| {
+    prepared(inner, counted.clone(), move |metrics| {
         counted.count_held("aso_cluster", metrics);
     })
 }

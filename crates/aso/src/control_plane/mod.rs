@@ -69,7 +69,7 @@ pub fn registration(access: Access) -> Registration {
             secrets.by_secret::<AzureASOManagedControlPlane>(&context.informers, secret)
         })
         .into_registration();
-    prepared(inner, caches, move |metrics| {
+    prepared(inner, counted.clone(), move |metrics| {
         counted.access.count_held(metrics);
         counted.count_held("aso_control_plane", metrics);
     })

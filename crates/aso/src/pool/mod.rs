@@ -85,7 +85,7 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
             secrets.by_secret::<AzureASOManagedMachinePool>(&context.informers, secret)
         })
         .into_registration();
-    prepared(inner, caches, move |metrics| {
+    prepared(inner, shared.clone(), move |metrics| {
         nodes.count_held("aso_nodes", metrics);
         shared.count_held("aso_pool", metrics);
         let machines = machines.clone();

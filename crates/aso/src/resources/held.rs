@@ -169,6 +169,8 @@ pub struct Held {
     pub stored: BTreeMap<(Store, String), StoredExport>,
     /// Values that Azure shows elsewhere than in the resource's own body, by id in lower case and name of the export.
     pub values: BTreeMap<(String, String), String>,
+    /// The Secrets by which resources sign in as the manager, on trust.
+    pub borrowing: BTreeSet<String>,
     /// What is wrong with the object as a whole.
     pub problem: Option<Problem>,
     /// How each resource stood before.

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use slipway_azure::reconcile::{
-    Error, StepStatus,
-    planning::{failed, is_unanswered},
+use slipway_azure::{
+    credential::NAMESPACE_ACCOUNT,
+    reconcile::{
+        Error, StepStatus,
+        planning::{failed, is_unanswered},
+    },
 };
 use slipway_capi::{
     condition::{self, Report, Status},
@@ -20,10 +23,14 @@ use super::{
     export::{NOT_WRITTEN, Outgoing, taken},
     plan::Wraps,
 };
-use crate::api::ResourceStatus;
+use crate::{api::ResourceStatus, borrowing::CONFIG_MAP};
 
 /// The condition that sums up all resources of an object.
 pub const RESOURCES_READY: &str = "ResourcesReady";
+/// The condition of an object that signs in as the manager, on trust.
+pub const IDENTITY_BORROWED: &str = "IdentityBorrowed";
+/// Its reason.
+pub const BORROWED: &str = "ManagersIdentity";
 
 /// How the resources of an object stand.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +39,8 @@ pub struct Summary {
     pub lines: Vec<ResourceStatus>,
     /// The first that is worst, with whose it is; `None`: all is well.
     pub worst: Option<(String, StepStatus)>,
+    /// The Secrets by which resources sign in as the manager, on trust.
+    pub borrowing: Vec<String>,
 }
 
 impl Summary {
@@ -61,6 +70,20 @@ impl Summary {
         let status = Status::from(self.is_done());
         let report = Report::new(RESOURCES_READY, status, &reason, message);
         condition::set(conditions, &report, generation, now);
+        conditions.retain(|one| one.type_ != IDENTITY_BORROWED || !self.borrowing.is_empty());
+        if !self.borrowing.is_empty() {
+            let report = Report::new(IDENTITY_BORROWED, Status::True, BORROWED, self.borrowing_words());
+            condition::set(conditions, &report, generation, now);
+        }
+    }
+
+    fn borrowing_words(&self) -> String {
+        format!(
+            "{} names an identity and proves nothing, and it signs in as the manager: whoever may write Secrets here can use every \
+             identity that is federated with the manager. Create ServiceAccount {NAMESPACE_ACCOUNT} in this namespace, federate \
+             the identity with it, and take the namespace out of ConfigMap {CONFIG_MAP}",
+            self.borrowing.join(", ")
+        )
     }
 }
 
@@ -178,6 +201,11 @@ pub fn sum_up<A: Wraps>(
     Some(Summary {
         lines: lines.into_iter().map(|(_, line)| line).collect(),
         worst,
+        borrowing: held
+            .borrowing
+            .iter()
+            .map(|name| format!("Secret {name}"))
+            .collect(),
     })
 }
 

@@ -9,4 +9,5 @@ mod nodes;
 mod ownership;
 mod surroundings;
 mod sweep;
+mod tenancy;
 pub mod world;

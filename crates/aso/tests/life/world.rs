@@ -259,8 +259,14 @@ impl World {
 
     /// Starts a process of the manager.
     pub fn start(&mut self) {
+        self.start_with(|_| ());
+    }
+
+    /// The same with settings of its own.
+    pub fn start_with(&mut self, set: impl FnOnce(&mut slipway_runtime::Settings)) {
         let mut context = Context::for_tests(self.server.client(), 7);
         context.clock = self.clock;
+        set(Arc::make_mut(&mut context.settings));
         self.context = Some(context.clone());
         let guard: Guard = Arc::new(|_| ());
         let calls = Faults::none();

@@ -8,6 +8,15 @@ pub enum CredentialError {
         "namespace {namespace:?} may not use {identity}: add it to spec.allowedNamespaces of the identity"
     )]
     NamespaceNotAllowed { identity: String, namespace: String },
+    #[error(
+        "{identity} names {what}, which is not namespace {namespace:?}'s own: use a client secret, a certificate or a workload \
+         identity, or let namespaces borrow it with --aso-workload-identity=relaxed"
+    )]
+    NotOfNamespace {
+        identity: String,
+        namespace: String,
+        what: &'static str,
+    },
     #[error("{identity}: the label selector of spec.allowedNamespaces is not valid: {reason}")]
     BadSelector { identity: String, reason: String },
     #[error("{identity} has no {field}")]
@@ -57,6 +66,7 @@ impl CredentialError {
     pub fn code(&self) -> &str {
         match self {
             Self::NamespaceNotAllowed { .. } => "NamespaceNotAllowedByIdentity",
+            Self::NotOfNamespace { .. } => "IdentityNotOfNamespace",
             Self::BadSelector { .. } | Self::Incomplete { .. } | Self::UnknownType { .. } => {
                 "InvalidIdentity"
             }
@@ -84,6 +94,7 @@ impl Classified for CredentialError {
             }
             // What somebody else must put right, without an event that tells us.
             Self::NamespaceNotAllowed { .. }
+            | Self::NotOfNamespace { .. }
             | Self::SecretNotFound { .. }
             | Self::KeyNotFound { .. }
             | Self::File { .. }

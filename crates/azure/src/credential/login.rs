@@ -33,6 +33,8 @@ pub enum Login {
     ManagedIdentity,
     /// A user-assigned identity's certificate, handed out as a JSON file.
     IdentityFile(PathBuf),
+    /// The first of these whose subject the identity is federated with.
+    FirstFederated(Vec<Self>),
 }
 
 impl fmt::Debug for Login {
@@ -44,6 +46,7 @@ impl fmt::Debug for Login {
             Self::ServiceAccount { .. } => "ServiceAccount",
             Self::ManagedIdentity => "ManagedIdentity",
             Self::IdentityFile(_) => "IdentityFile",
+            Self::FirstFederated(_) => "FirstFederated",
         })
     }
 }
@@ -153,7 +156,7 @@ impl Identity {
     }
 }
 
-fn projected_token() -> PathBuf {
+pub(super) fn projected_token() -> PathBuf {
     std::env::var_os("AZURE_FEDERATED_TOKEN_FILE")
         .map_or_else(|| PathBuf::from(PROJECTED_TOKEN), PathBuf::from)
 }
@@ -181,64 +184,6 @@ pub(super) fn read_file(
     })
 }
 
-/// Reads a credential secret in the form Azure Service Operator uses (`aso-credential`, `credential-from`,
-/// `aso-controller-settings`): who to log in as, and the subscription.
-pub fn from_aso_secret(
-    name: &SecretName,
-    data: &BTreeMap<String, ByteString>,
-) -> Result<(Principal, String), CredentialError> {
-    let identity = format!("Secret {name}");
-    let get = |key: &str| {
-        data.get(key)
-            .and_then(|value| String::from_utf8(value.0.clone()).ok())
-            .map(|value| value.trim().to_owned())
-            .filter(|value| !value.is_empty())
-    };
-    let need = |key: &'static str| {
-        get(key).ok_or_else(|| CredentialError::KeyNotFound {
-            identity: identity.clone(),
-            secret: name.to_string(),
-            key,
-        })
-    };
-    let subscription = need("AZURE_SUBSCRIPTION_ID")?;
-    let tenant_id = need("AZURE_TENANT_ID")?;
-    let client_id = need("AZURE_CLIENT_ID")?;
-    let mode = get("AUTH_MODE").unwrap_or_default().to_ascii_lowercase();
-    let login = if let Some(secret) = get("AZURE_CLIENT_SECRET") {
-        Login::Secret(SecretString::from(secret))
-    } else if let Some(certificate) = data.get("AZURE_CLIENT_CERTIFICATE") {
-        Login::Certificate {
-            bytes: certificate.0.clone().into(),
-            password: get("AZURE_CLIENT_CERTIFICATE_PASSWORD")
-                .map(SecretString::from)
-                .unwrap_or_default(),
-        }
-    } else if let Some(path) = get("AZURE_USER_ASSIGNED_IDENTITY_CREDENTIALS") {
-        Login::IdentityFile(PathBuf::from(path))
-    } else {
-        match mode.as_str() {
-            "podidentity" => Login::ManagedIdentity,
-            "" | "workloadidentity" => Login::FederatedFile(projected_token()),
-            other => {
-                return Err(CredentialError::UnknownType {
-                    identity,
-                    kind: format!("AUTH_MODE {other}"),
-                });
-            }
-        }
-    };
-    Ok((
-        Principal {
-            identity,
-            tenant_id,
-            client_id,
-            login,
-        },
-        subscription,
-    ))
-}
-
 impl Principal {
     /// Changes whenever anything changes that a token depends on; tells nothing about a secret.
     pub(crate) fn fingerprint(&self, authority_host: &str) -> [u8; 32] {
@@ -251,26 +196,38 @@ impl Principal {
             add(part.as_bytes());
         }
         add(authority_host.as_bytes());
-        add(format!("{:?}", self.login).as_bytes());
-        match &self.login {
-            Login::Secret(secret) => add(secret.expose_secret().as_bytes()),
-            Login::Certificate { bytes, password } => {
+        self.login.digest(&mut add);
+        digest.finalize().into()
+    }
+}
+
+impl Login {
+    /// Hands over everything that a token depends on.
+    fn digest(&self, add: &mut impl FnMut(&[u8])) {
+        add(format!("{self:?}").as_bytes());
+        match self {
+            Self::Secret(secret) => add(secret.expose_secret().as_bytes()),
+            Self::Certificate { bytes, password } => {
                 add(bytes.expose_secret());
                 add(password.expose_secret().as_bytes());
             }
-            Login::FederatedFile(path) => add(path.as_os_str().as_encoded_bytes()),
+            Self::FederatedFile(path) => add(path.as_os_str().as_encoded_bytes()),
             // The file is replaced before its certificate expires: its content is part of the fingerprint.
-            Login::IdentityFile(path) => {
+            Self::IdentityFile(path) => {
                 add(path.as_os_str().as_encoded_bytes());
                 add(&std::fs::read(path).unwrap_or_default());
             }
-            Login::ServiceAccount { namespace, name, .. } => {
+            Self::ServiceAccount { namespace, name, .. } => {
                 add(namespace.as_bytes());
                 add(name.as_bytes());
             }
-            Login::ManagedIdentity => {}
+            Self::ManagedIdentity => {}
+            Self::FirstFederated(logins) => {
+                for login in logins {
+                    login.digest(add);
+                }
+            }
         }
-        digest.finalize().into()
     }
 }
 
@@ -310,46 +267,6 @@ mod tests {
         assert_eq!(
             unnamed.principal(None, None).unwrap_err().to_string(),
             "AzureClusterIdentity default/fleet has no spec.tenantID"
-        );
-    }
-
-    #[test]
-    fn a_credential_secret_is_read_in_the_operators_order() {
-        let name = SecretName {
-            namespace: "n".into(),
-            name: "aso-credential".into(),
-        };
-        let base = [
-            ("AZURE_SUBSCRIPTION_ID", "s"),
-            ("AZURE_TENANT_ID", "t"),
-            ("AZURE_CLIENT_ID", "c"),
-        ];
-        let kind = |extra: &[(&str, &str)]| {
-            let all: Vec<_> = base.iter().chain(extra).copied().collect();
-            from_aso_secret(&name, &data(&all)).map(|(principal, _)| format!("{:?}", principal.login))
-        };
-        assert_eq!(kind(&[]).unwrap(), "FederatedFile");
-        assert_eq!(
-            kind(&[("AUTH_MODE", "workloadidentity")]).unwrap(),
-            "FederatedFile"
-        );
-        assert_eq!(kind(&[("AUTH_MODE", "podidentity")]).unwrap(), "ManagedIdentity");
-        assert_eq!(kind(&[("AZURE_CLIENT_CERTIFICATE", "x")]).unwrap(), "Certificate");
-        assert_eq!(
-            kind(&[("AZURE_USER_ASSIGNED_IDENTITY_CREDENTIALS", "/x")]).unwrap(),
-            "IdentityFile"
-        );
-        assert_eq!(
-            kind(&[("AZURE_CLIENT_CERTIFICATE", "x"), ("AZURE_CLIENT_SECRET", "y")]).unwrap(),
-            "Secret"
-        );
-        assert!(matches!(
-            kind(&[("AUTH_MODE", "telepathy")]),
-            Err(CredentialError::UnknownType { .. })
-        ));
-        assert_eq!(
-            from_aso_secret(&name, &data(&base[1..])).unwrap_err().to_string(),
-            "Secret n/aso-credential: Secret n/aso-credential has no key \"AZURE_SUBSCRIPTION_ID\""
         );
     }
 

@@ -13,22 +13,22 @@ use azure_identity::{
     ClientSecretCredentialOptions, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
     UserAssignedId, WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
 };
-use base64::{Engine, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use regex::Regex;
 use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
 use slipway_runtime::Clock;
 use tokio::time::Instant;
-use url::Url;
 
 use super::{
     assertion::{Federated, SERVICE_ACCOUNT, Signed},
     certificate::Certificate,
     error::CredentialError,
+    federation::FirstFederated,
     identity::Permission,
+    identity_file::IdentityFile,
     login::{Login, Principal, read_file},
+    tenancy::NAMESPACE_ACCOUNT,
 };
 use crate::{
     arm::{Token, Tokens, stable},
@@ -118,13 +118,13 @@ impl Credentials {
         }
     }
 
-    fn build(&self, principal: &Principal, cloud: &Cloud) -> Result<Entry, CredentialError> {
+    fn build(&self, principal: &Principal, login: &Login, cloud: &Cloud) -> Result<Entry, CredentialError> {
         let identity = &principal.identity;
         let assertion_options = || ClientAssertionCredentialOptions {
             client_options: self.options(cloud),
         };
         let mut certificate = None;
-        let built: azure_core::Result<Arc<dyn TokenCredential>> = match &principal.login {
+        let built: azure_core::Result<Arc<dyn TokenCredential>> = match login {
             Login::Secret(secret) => ClientSecretCredential::new(
                 &principal.tenant_id,
                 principal.client_id.clone(),
@@ -176,6 +176,9 @@ impl Credentials {
                 Some(assertion_options()),
             )
             .map(|credential| credential as _),
+            Login::FirstFederated(logins) => {
+                Ok(Arc::new(self.first_federated(principal, logins, cloud)?) as _)
+            }
             Login::ManagedIdentity => {
                 ManagedIdentityCredential::new(Some(ManagedIdentityCredentialOptions {
                     user_assigned_id: Some(UserAssignedId::ClientId(principal.client_id.clone())),
@@ -192,6 +195,29 @@ impl Credentials {
             certificate,
             used: Instant::now(),
         })
+    }
+
+    /// Those of several logins that can be had at all.
+    fn first_federated(
+        &self,
+        principal: &Principal,
+        logins: &[Login],
+        cloud: &Cloud,
+    ) -> Result<FirstFederated, CredentialError> {
+        let mut credentials = Vec::new();
+        let mut failed = None;
+        for login in logins {
+            match self.build(principal, login, cloud) {
+                Ok(entry) => credentials.push(entry.credential),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if credentials.is_empty() => Err(error),
+            _ => Ok(FirstFederated::new(credentials)),
+        }
     }
 
     fn signed(
@@ -246,7 +272,8 @@ impl Bound {
         let entry = match entries.entry(self.fingerprint) {
             std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(self.credentials.build(&self.principal, &self.cloud)?)
+                let login = &self.principal.login;
+                place.insert(self.credentials.build(&self.principal, login, &self.cloud)?)
             }
         };
         entry.used = Instant::now();
@@ -289,7 +316,7 @@ fn explain(principal: &Principal, error: &azure_core::Error) -> CredentialError 
     if let Some((_, reason)) = text.split_once(SERVICE_ACCOUNT) {
         return CredentialError::ServiceAccount {
             identity,
-            reason: stable(reason),
+            reason: format!("{}{}", stable(reason), account_advice(&principal.login)),
         };
     }
     if let Some(found) = ENTRA_MESSAGE.captures(&text) {
@@ -343,6 +370,17 @@ fn explain(principal: &Principal, error: &azure_core::Error) -> CredentialError 
     }
 }
 
+/// What the user can do where a namespace has no ServiceAccount to sign in with.
+fn account_advice(login: &Login) -> String {
+    match login {
+        Login::ServiceAccount { namespace, name, .. } if name == NAMESPACE_ACCOUNT => format!(
+            "; create ServiceAccount {name} in namespace {namespace}, and federate the identity with \
+             system:serviceaccount:{namespace}:{name}"
+        ),
+        _ => String::new(),
+    }
+}
+
 /// What the user can do about the refusals that occur in practice.
 fn advice(code: &str) -> &'static str {
     match code {
@@ -355,62 +393,5 @@ fn advice(code: &str) -> &'static str {
             " Check the federated credential's issuer, subject and audience."
         }
         _ => "",
-    }
-}
-
-/// A user-assigned identity's credentials as the identity data plane hands them out.
-#[derive(Deserialize)]
-struct IdentityFile {
-    client_id: String,
-    tenant_id: String,
-    #[serde(deserialize_with = "secret")]
-    client_secret: SecretString,
-    authentication_endpoint: Option<String>,
-}
-
-fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
-    String::deserialize(deserializer).map(SecretString::from)
-}
-
-impl IdentityFile {
-    fn read(identity: &str, path: &std::path::PathBuf) -> Result<Self, CredentialError> {
-        let what = "the identity's credentials file";
-        let bytes = read_file(identity, what, path)?;
-        serde_json::from_slice(&bytes).map_err(|error| CredentialError::File {
-            identity: identity.to_owned(),
-            what,
-            path: path.display().to_string(),
-            // The position, not the text: the file is a secret.
-            reason: format!(
-                "it is not the expected JSON (line {}, column {})",
-                error.line(),
-                error.column()
-            ),
-        })
-    }
-
-    fn certificate(&self, identity: &str) -> Result<Certificate, CredentialError> {
-        let bytes = BASE64_STANDARD
-            .decode(self.client_secret.expose_secret())
-            .map_err(|_| CredentialError::BadCertificate {
-                identity: identity.to_owned(),
-                reason: "client_secret is not base64".to_owned(),
-            })?;
-        Certificate::read(identity, &bytes, "")
-    }
-
-    fn cloud(&self, identity: &str, cloud: &Cloud) -> Result<Cloud, CredentialError> {
-        match &self.authentication_endpoint {
-            None => Ok(cloud.clone()),
-            Some(text) => match Url::parse(text) {
-                Ok(url) if url.scheme() == "https" => Ok(cloud.clone().with_authority_host(url)),
-                _ => Err(CredentialError::File {
-                    identity: identity.to_owned(),
-                    what: "the identity's credentials file",
-                    path: String::new(),
-                    reason: "authentication_endpoint is not an https URL".to_owned(),
-                }),
-            },
-        }
     }
 }

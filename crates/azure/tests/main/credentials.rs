@@ -19,7 +19,7 @@ use slipway_azure::{
     arm::{Answer, ResourceId},
     credential::{
         AllowedNamespaces, Identity, IdentityKind, Namespace, Permission, Principal, SecretName,
-        ServiceAccountTokens, from_aso_secret,
+        ServiceAccountTokens, Tenancy, from_aso_secret,
     },
 };
 use slipway_azure_sim::{Application, Settings};
@@ -320,7 +320,16 @@ async fn a_federated_token_logs_in_from_a_file_and_by_request() {
     .into();
     let permission = Permission::for_secret(&name, "n", "slipway").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let (mut principal, _) = from_aso_secret(&name, &data).unwrap();
+    let none = Arc::new(Accounts(Err("none".into())));
+    let read = from_aso_secret(&name, &data, &Tenancy::default(), none).unwrap();
+    assert_eq!(
+        format!("{:?}", read.principal.login),
+        "ServiceAccount",
+        "its namespace's own"
+    );
+    let mut principal = read.principal;
+    let missing = folder.path().join("no token");
+    principal.login = slipway_azure::credential::Login::FederatedFile(missing);
     let error = refusal(log_in(&world, &permission, principal.clone()).await);
     assert!(
         matches!(
