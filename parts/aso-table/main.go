@@ -1,11 +1,15 @@
-// Command aso-table reads the generated Go types of the pinned azure-service-operator module and writes the
+// Command aso-table reads the generated Go types of two pinned azure-service-operator modules and writes the
 // facts crates/azure needs to turn an ASO-shaped object into an ARM request and back: per kind and version the
 // ARM type, api-version, scope and owner, and per field the place in the ARM body and what sort of value it is.
+// A kind and version that both modules have is the newer one's.
 //
-// It works on syntax trees alone, so nothing of the module is compiled.
+// It works on syntax trees alone, so nothing of the modules is compiled.
 //
-//	go run . -out ../../crates/azure/src/resource/table.json
-//	go run . -check ../../crates/azure/src/resource/table.json
+// kinds.json says where the structs of each kind are in structs.bin: one deflated piece a kind, read when the kind is
+// first asked for.
+//
+//	go run . -out ../../crates/azure/src/resource/table
+//	go run . -check ../../crates/azure/src/resource/table
 package main
 
 import (
@@ -22,24 +26,18 @@ import (
 
 const modulePath = "github.com/Azure/azure-service-operator/v2"
 
-// groups are the folders under api/ whose kinds are served.
-var groups = []string{
-	"authorization",
-	"containerservice",
-	"kubernetesconfiguration",
-	"managedidentity",
-	"network",
-	"resources",
-}
-
 type module struct {
 	Dir     string
 	Version string
 }
 
-func pinned() (module, error) {
+// folders are those of the modules that pin the versions, oldest first.
+var folders = []string{".", "../aso-recordings"}
+
+func pinned(folder string) (module, error) {
 	var found module
 	command := exec.Command("go", "mod", "download", "-json", modulePath)
+	command.Dir = folder
 	var failure bytes.Buffer
 	command.Stderr = &failure
 	output, err := command.Output()
@@ -50,47 +48,75 @@ func pinned() (module, error) {
 	return found, err
 }
 
+func (t *table) readModule(source module) error {
+	t.Modules = append(t.Modules, source.Version)
+	folders, err := filepath.Glob(filepath.Join(source.Dir, "api", "*", "v*"))
+	if err != nil {
+		return err
+	}
+	sort.Strings(folders)
+	for _, folder := range folders {
+		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+			continue
+		}
+		group := filepath.Base(filepath.Dir(folder))
+		if _, err := os.Stat(filepath.Join(folder, "arm")); err != nil {
+			if err := t.readOthers(group, folder); err != nil {
+				return fmt.Errorf("%s: %w", folder, err)
+			}
+			continue
+		}
+		if err := t.readVersion(group, folder); err != nil {
+			return fmt.Errorf("%s: %w", folder, err)
+		}
+	}
+	return nil
+}
+
 func run() error {
-	out := flag.String("out", "", "write the table to this file")
-	check := flag.String("check", "", "fail if this file is not what would be written")
+	out := flag.String("out", "", "write the table to this folder")
+	check := flag.String("check", "", "fail if this folder does not hold what would be written")
 	flag.Parse()
 	if (*out == "") == (*check == "") {
 		return fmt.Errorf("give exactly one of -out and -check")
 	}
 
-	source, err := pinned()
-	if err != nil {
-		return err
-	}
-	table := newTable(source.Version)
-	for _, group := range groups {
-		folders, err := filepath.Glob(filepath.Join(source.Dir, "api", group, "v1*"))
+	table := newTable()
+	for _, folder := range folders {
+		source, err := pinned(folder)
 		if err != nil {
 			return err
 		}
-		sort.Strings(folders)
-		for _, folder := range folders {
-			if err := table.readVersion(group, folder); err != nil {
-				return fmt.Errorf("%s: %w", folder, err)
-			}
+		if err := table.readModule(source); err != nil {
+			return err
 		}
 	}
 	if len(table.missing) > 0 {
-		return fmt.Errorf("the module has forms this reader does not know:\n%s", strings.Join(table.missing, "\n"))
+		return fmt.Errorf("the modules have forms this reader does not know:\n%s", strings.Join(table.missing, "\n"))
 	}
-	rendered, err := table.render()
+	files, err := table.render()
 	if err != nil {
 		return err
 	}
-	if *out != "" {
-		return os.WriteFile(*out, rendered, 0o644)
+	folder := *out
+	if folder == "" {
+		folder = *check
 	}
-	committed, err := os.ReadFile(*check)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(committed, rendered) {
-		return fmt.Errorf("%s has drifted from %s %s: run `go run . -out %s`", *check, modulePath, source.Version, *check)
+	for name, content := range files {
+		path := filepath.Join(folder, name)
+		if *out != "" {
+			if err := os.WriteFile(path, content, 0o644); err != nil {
+				return err
+			}
+			continue
+		}
+		committed, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(committed, content) {
+			return fmt.Errorf("%s has drifted from %s %s: run `go run . -out %s`", path, modulePath, strings.Join(table.Modules, " and "), folder)
+		}
 	}
 	return nil
 }

@@ -17,10 +17,11 @@ type pkg struct {
 	enums   map[string][]string
 	returns map[string]string // "Type.Method" -> the literal or selector it returns
 	values  map[string]string // string constants by name
+	unions  map[string]bool   // types that marshal as the one member that is set
 }
 
 func parse(folder string) (*pkg, error) {
-	found := &pkg{types: map[string]ast.Expr{}, enums: map[string][]string{}, returns: map[string]string{}, values: map[string]string{}}
+	found := &pkg{types: map[string]ast.Expr{}, enums: map[string][]string{}, returns: map[string]string{}, values: map[string]string{}, unions: map[string]bool{}}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, err
@@ -73,7 +74,13 @@ func (p *pkg) general(declaration *ast.GenDecl) {
 
 // method keeps the single return value of getters such as GetType, GetAPIVersion and GetResourceScope.
 func (p *pkg) method(declaration *ast.FuncDecl) {
-	if declaration.Recv == nil || declaration.Body == nil || len(declaration.Body.List) != 1 {
+	if declaration.Recv == nil || declaration.Body == nil {
+		return
+	}
+	if declaration.Name.Name == "MarshalJSON" {
+		p.unions[base(declaration.Recv.List[0].Type)] = true
+	}
+	if len(declaration.Body.List) != 1 {
 		return
 	}
 	statement, ok := declaration.Body.List[0].(*ast.ReturnStmt)
@@ -113,7 +120,7 @@ type field struct {
 	json      string
 	typ       ast.Expr
 	reference string // the ARM field a reference becomes
-	pair      string // the field whose value may come from a ConfigMap instead
+	pair      string // the field whose value may come from a ConfigMap or a Secret instead
 	group     string
 	kind      string
 	explicit  bool // an empty collection is sent, not left out
@@ -136,7 +143,7 @@ func (p *pkg) fields(name string) ([]field, error) {
 			json:      strings.Split(tag.Get("json"), ",")[0],
 			typ:       member.Type,
 			reference: tag.Get("armReference"),
-			pair:      tag.Get("optionalConfigMapPair"),
+			pair:      tag.Get("optionalConfigMapPair") + tag.Get("optionalSecretPair"),
 			group:     tag.Get("group"),
 			kind:      tag.Get("kind"),
 			explicit:  tag.Get("serializationType") == "explicitEmptyCollection",

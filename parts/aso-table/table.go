@@ -2,22 +2,23 @@ package main
 
 import (
 	"bytes"
+	"compress/flate"
 	"encoding/json"
 	"fmt"
 	"go/ast"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 )
 
-// The table's form. Structs are shared: two that read the same are one entry of `structs`.
+// The table's form. The structs of a kind are shared by its versions: two that read the same are one entry.
 type table struct {
-	Module  string                      `json:"module"`
-	Version string                      `json:"version"`
-	Kinds   map[string]map[string]*kind `json:"kinds"` // group -> kind
-	Structs []json.RawMessage           `json:"structs"`
+	Modules []string                    `json:"modules"`
+	Kinds   map[string]map[string]*kind `json:"kinds"`  // group -> kind
+	Others  map[string][]string         `json:"others"` // group -> kinds that are not of Resource Manager
 
-	index   map[string]int
 	missing []string
 }
 
@@ -27,6 +28,13 @@ type kind struct {
 	Owner    string              `json:"owner,omitempty"` // group/Kind; empty: any resource
 	Name     string              `json:"name,omitempty"`  // a name that cannot be chosen
 	Versions map[string]*version `json:"versions"`
+	// Where its structs are in structs.bin, and how many there are.
+	At     int `json:"at"`
+	Size   int `json:"size"`
+	Length int `json:"structs"`
+
+	structs []json.RawMessage
+	index   map[string]int
 }
 
 type version struct {
@@ -35,13 +43,23 @@ type version struct {
 	Status int    `json:"status"`
 }
 
-func newTable(moduleVersion string) *table {
-	return &table{
-		Module:  modulePath,
-		Version: moduleVersion,
-		Kinds:   map[string]map[string]*kind{},
-		index:   map[string]int{},
+func newTable() *table {
+	return &table{Kinds: map[string]map[string]*kind{}, Others: map[string][]string{}}
+}
+
+// readOthers notes the kinds of a version that has no ARM types.
+func (t *table) readOthers(group, folder string) error {
+	outer, err := parse(folder)
+	if err != nil {
+		return err
 	}
+	groupName := group + ".azure.com"
+	for _, name := range sorted(outer.types) {
+		if outer.types[name+"List"] != nil && !slices.Contains(t.Others[groupName], name) {
+			t.Others[groupName] = append(t.Others[groupName], name)
+		}
+	}
+	return nil
 }
 
 var scopes = map[string]string{
@@ -60,7 +78,6 @@ func (t *table) readVersion(group, folder string) error {
 	if err != nil {
 		return err
 	}
-	reader := &reader{table: t, outer: outer, inner: inner, busy: map[string]bool{}}
 	groupName := group + ".azure.com"
 	for _, name := range sorted(outer.types) {
 		armType := outer.returns[name+".GetType"]
@@ -88,6 +105,20 @@ func (t *table) readVersion(group, folder string) error {
 		if value, ok := inner.values[api]; ok {
 			api = value
 		}
+		entry := t.Kinds[groupName][name]
+		if entry == nil {
+			entry = &kind{Versions: map[string]*version{}, index: map[string]int{}}
+			if t.Kinds[groupName] == nil {
+				t.Kinds[groupName] = map[string]*kind{}
+			}
+			t.Kinds[groupName][name] = entry
+		}
+		entry.Type = armType
+		entry.Scope = scopes[outer.returns[name+".GetResourceScope"]]
+		if entry.Scope == "" {
+			return fmt.Errorf("%s has the unknown scope %q", name, outer.returns[name+".GetResourceScope"])
+		}
+		reader := &reader{table: t, kind: entry, outer: outer, inner: inner, busy: map[string]bool{}}
 		spec, err := reader.structure(specName, specName)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -95,17 +126,6 @@ func (t *table) readVersion(group, folder string) error {
 		status, err := reader.structure(statusName, statusName)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
-		}
-		entry := t.Kinds[groupName][name]
-		if entry == nil {
-			entry = &kind{Type: armType, Scope: scopes[outer.returns[name+".GetResourceScope"]], Versions: map[string]*version{}}
-			if entry.Scope == "" {
-				return fmt.Errorf("%s has the unknown scope %q", name, outer.returns[name+".GetResourceScope"])
-			}
-			if t.Kinds[groupName] == nil {
-				t.Kinds[groupName] = map[string]*kind{}
-			}
-			t.Kinds[groupName][name] = entry
 		}
 		members, err := outer.fields(specName)
 		if err != nil {
@@ -138,35 +158,49 @@ func base(expression ast.Expr) string {
 	return ""
 }
 
-// render writes one struct a line, so that a new version of the module is a readable change.
-func (t *table) render() ([]byte, error) {
-	var out bytes.Buffer
-	kinds, err := json.MarshalIndent(t.Kinds, " ", " ")
+// render writes the two files. A version that the newer module replaced leaves structs behind that nothing names.
+func (t *table) render() (map[string][]byte, error) {
+	var pieces bytes.Buffer
+	for _, group := range sortedKeys(t.Kinds) {
+		for _, name := range sortedKeys(t.Kinds[group]) {
+			entry := t.Kinds[group][name]
+			entry.At = pieces.Len()
+			entry.Length = len(entry.structs)
+			deflated, err := flate.NewWriter(&pieces, flate.BestCompression)
+			if err != nil {
+				return nil, err
+			}
+			if err := json.NewEncoder(deflated).Encode(entry.structs); err != nil {
+				return nil, err
+			}
+			if err := deflated.Close(); err != nil {
+				return nil, err
+			}
+			entry.Size = pieces.Len() - entry.At
+		}
+	}
+	kinds, err := json.MarshalIndent(t, "", " ")
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(&out, "{\n \"module\": %q,\n \"version\": %q,\n \"kinds\": %s,\n \"structs\": [\n", t.Module, t.Version, kinds)
-	for index, structure := range t.Structs {
-		out.Write(structure)
-		if index+1 < len(t.Structs) {
-			out.WriteByte(',')
-		}
-		out.WriteByte('\n')
-	}
-	out.WriteString(" ]\n}\n")
-	return out.Bytes(), nil
+	return map[string][]byte{"kinds.json": append(kinds, '\n'), "structs.bin": pieces.Bytes()}, nil
+}
+
+func sortedKeys[V any](all map[string]V) []string {
+	return slices.Sorted(maps.Keys(all))
 }
 
 // reader pairs the structs of one version with those of its arm package.
 type reader struct {
 	table *table
+	kind  *kind
 	outer *pkg
 	inner *pkg
 	busy  map[string]bool
 }
 
 // notSent are members that steer the operator and have no place in the body.
-var notSent = map[string]bool{"Owner": true, "OperatorSpec": true, "AzureName": true, "OriginalVersion": true, "Conditions": true, "PropertyBag": true}
+var notSent = map[string]bool{"Owner": true, "OperatorSpec": true, "AzureName": true, "AzureNameFromConfig": true, "OriginalVersion": true, "Conditions": true, "PropertyBag": true}
 
 // structure describes the pair (object's struct, ARM's struct) and returns its index.
 func (r *reader) structure(outer, inner string) (int, error) {
@@ -211,11 +245,17 @@ func (r *reader) structure(outer, inner string) (int, error) {
 		if member.reference != "" {
 			goal = member.reference
 		}
-		if member.pair != "" && base(member.typ) == "genruntime.ConfigMapReference" {
+		if from := base(member.typ); member.pair != "" && (from == "genruntime.ConfigMapReference" || from == "genruntime.SecretReference") {
 			goal = member.pair
 		}
-		path := ""
+		var path any
 		target, found := direct[goal]
+		_, deeper := nested[goal]
+		container := goal == "Properties" && base(member.typ) != base(target.typ)
+		if deeper && (container || goal == "Name" && strings.HasSuffix(outer, "_Spec")) {
+			// The container itself, and the name that azureName gives: the member is the one of that name inside.
+			found = false
+		}
 		if found {
 			path = target.json
 		} else if target, found = nested[goal]; found {
@@ -228,6 +268,17 @@ func (r *reader) structure(outer, inner string) (int, error) {
 				path = nestedUnder + "." + target.json
 				flattened = true
 			}
+		}
+		if !found {
+			// A member whose name the object needs for itself is spelled with the kind's name before it.
+			owner := strings.TrimSuffix(strings.TrimSuffix(outer, "_Spec"), "_STATUS")
+			if target, found = nested[strings.TrimPrefix(goal, owner)]; found {
+				path = nestedUnder + "." + target.json
+				flattened = true
+			}
+		}
+		if !found {
+			path, target, found = r.below(targets, goal)
 		}
 		if !found {
 			r.table.missing = append(r.table.missing, fmt.Sprintf("%s.%s has no place in arm.%s", outer, member.name, inner))
@@ -258,21 +309,40 @@ func (r *reader) structure(outer, inner string) (int, error) {
 	if flattened {
 		whole["p"] = nestedUnder
 	}
+	if r.inner.unions[inner] {
+		whole["o"] = 1 // the body is that of the one member that is set
+	}
 	text, err := json.Marshal(whole)
 	if err != nil {
 		return 0, err
 	}
-	if index, ok := r.table.index[string(text)]; ok {
+	if index, ok := r.kind.index[string(text)]; ok {
 		return index, nil
 	}
-	index := len(r.table.Structs)
-	r.table.Structs = append(r.table.Structs, text)
-	r.table.index[string(text)] = index
+	index := len(r.kind.structs)
+	r.kind.structs = append(r.kind.structs, text)
+	r.kind.index[string(text)] = index
 	return index, nil
 }
 
+// below finds a member in a struct that the object flattens though it is not called properties.
+func (r *reader) below(targets []field, goal string) (any, field, bool) {
+	for _, target := range targets {
+		members, err := r.inner.fields(base(target.typ))
+		if err != nil {
+			continue
+		}
+		for _, member := range members {
+			if member.name == goal {
+				return []string{target.json, member.json}, member, true
+			}
+		}
+	}
+	return nil, field{}, false
+}
+
 // form says what sort of value a member holds: nil for a plain value, a number for a struct, ["list", …], ["map", …],
-// ["enum", …], "reference", "secret", "secrets", "config" or "identities".
+// ["enum", …], "reference", "wellKnown", "secret", "secrets", "config" or "identities".
 func (r *reader) form(outer, inner ast.Expr) (any, error) {
 	if pointer, ok := outer.(*ast.StarExpr); ok {
 		return r.form(pointer.X, inner)
@@ -285,6 +355,8 @@ func (r *reader) form(outer, inner ast.Expr) (any, error) {
 		switch outer.Sel.Name {
 		case "ResourceReference":
 			return "reference", nil
+		case "WellKnownResourceReference":
+			return "wellKnown", nil
 		case "SecretReference":
 			return "secret", nil
 		case "SecretMapReference", "SecretCollectionReference":

@@ -59,7 +59,7 @@ pub fn differences(
 ) -> Vec<Difference> {
     let desired = masked(desired, secrets);
     let mut walk = Walk {
-        arm_type: mapping.arm_type,
+        arm_type: &mapping.arm_type,
         record,
         secrets,
         found: Vec::new(),
@@ -89,7 +89,7 @@ pub(super) fn settle(mapping: &Mapping, record: &Record, observed: &Value) -> Re
         settled: true,
     };
     let mut walk = Walk {
-        arm_type: mapping.arm_type,
+        arm_type: &mapping.arm_type,
         record: None,
         secrets: &[],
         found: Vec::new(),

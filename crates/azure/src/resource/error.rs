@@ -6,14 +6,19 @@ use crate::arm::IdError;
 
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ResourceError {
-    #[error(
-        "the kind {kind} of {group:?} is not served here: install Azure Service Operator for it, or use one of: {known}"
-    )]
+    #[error("{kind} of {group:?}: Azure Service Operator has no such API group")]
+    UnknownGroup { group: String, kind: String },
+    #[error("the kind {kind} of {group:?} is not known: did you mean {similar}?")]
     UnknownKind {
         group: String,
         kind: String,
-        known: String,
+        similar: String,
     },
+    #[error(
+        "{kind} of {group:?} is not a resource of Azure Resource Manager and is not served here: install Azure Service Operator \
+         for it"
+    )]
+    NotOfResourceManager { group: String, kind: String },
     #[error("{kind}: {version:?} is not an API version: it must look like v1api20240901 or v20240901")]
     UnknownVersion { kind: String, version: String },
     #[error("{object}: {path} is not known in version {version}")]
@@ -60,7 +65,9 @@ impl ResourceError {
     /// The reason of the condition; where Azure Service Operator has one, it is the same.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::UnknownKind { .. } => "KindNotServed",
+            Self::UnknownGroup { .. } | Self::UnknownKind { .. } | Self::NotOfResourceManager { .. } => {
+                "KindNotServed"
+            }
             Self::UnknownVersion { .. } => "VersionNotServed",
             Self::UnknownField { .. } | Self::WrongType { .. } | Self::Missing { .. } => "InvalidResource",
             Self::ReferenceNotFound { .. } => "ReferenceNotFound",

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::table::{Form, Mapping, Struct, Table};
+use super::{
+    structs::{Form, Struct},
+    table::{Mapping, Table},
+};
 
 /// The status the body stands for. What the version's status does not model is left out.
 pub fn from_arm(mapping: &Mapping, body: &Value) -> Value {
@@ -10,13 +13,22 @@ pub fn from_arm(mapping: &Mapping, body: &Value) -> Value {
 }
 
 fn structure(structure: &Struct, body: &Value) -> Value {
-    let nested = structure
-        .properties
-        .as_deref()
-        .and_then(|properties| body.get(properties));
     let mut status = Map::new();
+    if structure.is_union {
+        let likely = structure
+            .fields
+            .iter()
+            .max_by_key(|field| (likeness(&field.form, body), std::cmp::Reverse(&field.name)));
+        if let Some(field) = likely {
+            status.insert(field.name.clone(), value(&field.form, body));
+        }
+        return Value::Object(status);
+    }
     for field in &structure.fields {
-        let place = if field.nested { nested } else { Some(body) };
+        let place = match &field.below {
+            Some(below) => body.get(below),
+            None => Some(body),
+        };
         let Some(found) = place.and_then(|place| place.get(&field.target)) else {
             continue;
         };
@@ -25,6 +37,29 @@ fn structure(structure: &Struct, body: &Value) -> Value {
         }
     }
     Value::Object(status)
+}
+
+/// How well a body fits a member of a union: what tells them apart is text that only one of them may have.
+fn likeness(form: &Form, body: &Value) -> usize {
+    let Form::Struct(index) = form else { return 0 };
+    let structure = Table::get().structure(*index);
+    let members = structure.fields.iter().filter_map(|field| {
+        let found = match &field.below {
+            Some(below) => body.get(below)?.get(&field.target)?,
+            None => body.get(&field.target)?,
+        };
+        Some(match (&field.form, found) {
+            (Form::Enum(known), Value::String(text)) if known.len() == 1 => {
+                if known[0].eq_ignore_ascii_case(text) {
+                    100
+                } else {
+                    0
+                }
+            }
+            _ => 1,
+        })
+    });
+    members.sum()
 }
 
 fn value(form: &Form, found: &Value) -> Value {

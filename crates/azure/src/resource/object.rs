@@ -81,6 +81,19 @@ impl AsoObject {
         format!("{} {}", self.mapping.kind, self.name)
     }
 
+    /// Name and key of the ConfigMap that its name in Azure is to come from, while it has none.
+    pub fn name_from_config(&self) -> Option<(String, String)> {
+        let named = self.spec.get("azureName").and_then(Value::as_str);
+        if named.is_some_and(|name| !name.is_empty()) {
+            return None;
+        }
+        let from = self.spec.get("azureNameFromConfig")?;
+        Some((
+            from["name"].as_str()?.to_owned(),
+            from["key"].as_str()?.to_owned(),
+        ))
+    }
+
     /// The resource's name in Azure.
     pub fn azure_name(&self) -> String {
         if let Some(name) = self.mapping.fixed_name {

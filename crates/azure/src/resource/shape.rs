@@ -1,14 +1,17 @@
 //! What the table knows about a place in a body: whether it is ours to set, and how its values compare. Pure.
 
-use super::table::{Form, Mapping, Struct, Table};
+use super::{
+    structs::{Field, Form, Struct},
+    table::{Mapping, Table},
+};
 
 /// One place in a body.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     /// A struct as a whole.
     Whole(usize),
-    /// What stands below a struct's `properties`.
-    Properties(usize),
+    /// What stands below a member of a struct's body that its fields are flattened from, as `properties`.
+    Below(usize, &'static str),
     Of(&'static Form, bool),
     Unknown,
 }
@@ -28,12 +31,19 @@ impl Shape {
         Table::get().structure(index)
     }
 
-    fn member(index: usize, nested: bool, key: &str) -> Self {
+    fn member(index: usize, below: Option<&str>, key: &str) -> Self {
         Self::structure(index)
             .fields
             .iter()
-            .find(|field| field.nested == nested && field.target.eq_ignore_ascii_case(key))
+            .find(|field| field.below.as_deref() == below && field.target.eq_ignore_ascii_case(key))
             .map_or(Self::Unknown, |field| Self::Of(&field.form, field.explicit_empty))
+    }
+
+    /// The place below a struct, whichever of its members is set.
+    fn of_union(structure: &'static Struct, key: &str) -> Self {
+        let place = |field: &'static Field| Self::Of(&field.form, false).child(key);
+        let mut places = structure.fields.iter().map(place);
+        places.find(|place| place.is_known()).unwrap_or(Self::Unknown)
     }
 
     /// The place below, by its name in the body.
@@ -41,14 +51,18 @@ impl Shape {
         let index = match self {
             Self::Whole(index) => index,
             Self::Of(Form::Struct(index), _) => *index,
-            Self::Properties(index) => return Self::member(index, true, key),
+            Self::Below(index, member) => return Self::member(index, Some(member), key),
             Self::Of(Form::Map(inner), _) => return Self::Of(inner, false),
             _ => return Self::Unknown,
         };
-        if Self::structure(index).properties.as_deref() == Some(key) {
-            Self::Properties(index)
-        } else {
-            Self::member(index, false, key)
+        let structure = Self::structure(index);
+        if structure.is_union {
+            return Self::of_union(structure, key);
+        }
+        let mut flattened = structure.fields.iter().filter_map(|field| field.below.as_deref());
+        match flattened.find(|below| *below == key) {
+            Some(below) => Self::Below(index, below),
+            None => Self::member(index, None, key),
         }
     }
 

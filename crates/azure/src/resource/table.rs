@@ -1,34 +1,31 @@
 //! The table: per kind and version the ARM type, api-version, scope and owner, and per field its place in the body.
-//! Loaded on first use.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
-use super::error::ResourceError;
+use super::{
+    error::ResourceError,
+    rules,
+    structs::{Piece, Struct},
+};
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let raw: Raw = serde_json::from_str(include_str!("table.json")).expect("the committed table is JSON");
-    Table {
-        kinds: raw.kinds,
-        structs: raw.structs.into_iter().map(Struct::from).collect(),
-        source: format!("{}@{}", raw.module, raw.version),
-    }
-});
+static TABLE: LazyLock<Table> = LazyLock::new(Table::read);
 
 #[derive(Deserialize)]
 struct Raw {
-    module: String,
-    version: String,
-    kinds: BTreeMap<String, BTreeMap<String, Kind>>,
-    structs: Vec<RawStruct>,
+    modules: Vec<String>,
+    kinds: BTreeMap<String, BTreeMap<String, RawKind>>,
+    others: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Deserialize)]
-struct RawStruct {
-    f: Vec<Vec<Value>>,
-    p: Option<String>,
+struct RawKind {
+    #[serde(flatten)]
+    kind: Kind,
+    at: usize,
+    size: usize,
+    structs: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -61,120 +58,13 @@ pub enum Scope {
     Tenant,
 }
 
-/// What sort of value a field holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
-    Plain,
-    Enum(Vec<String>),
-    Struct(usize),
-    List(Box<Self>),
-    Map(Box<Self>),
-    /// `{group, kind, name}` or `{armId}`, sent as an ARM id.
-    Reference,
-    /// `{name, key}` of a Secret, sent as its value.
-    Secret,
-    /// `{name}` of a Secret, sent as a map.
-    SecretMap,
-    /// `{name, key}` of a ConfigMap, sent as its value.
-    Config,
-    /// A list of `{reference}`, sent as a map from ARM id to `{}`.
-    Identities,
-}
-
-#[derive(Debug)]
-pub(super) struct Field {
-    pub name: String,
-    /// Its name in the body.
-    pub target: String,
-    /// Whether it stands below the struct's `properties`.
-    pub nested: bool,
-    pub form: Form,
-    /// Whether an empty collection must be sent to empty it.
-    pub explicit_empty: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct Struct {
-    /// By name, in order.
-    pub fields: Vec<Field>,
-    /// The body's member that holds nested fields.
-    pub properties: Option<String>,
-}
-
-impl Struct {
-    pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields
-            .binary_search_by(|field| field.name.as_str().cmp(name))
-            .ok()
-            .map(|index| &self.fields[index])
-    }
-}
-
-impl From<RawStruct> for Struct {
-    fn from(raw: RawStruct) -> Self {
-        let mut fields: Vec<Field> = raw
-            .f
-            .iter()
-            .map(|entry| {
-                let name = entry[0].as_str().unwrap_or_default().to_owned();
-                let path = entry.get(1).and_then(Value::as_str).unwrap_or(&name);
-                let below = raw
-                    .p
-                    .as_ref()
-                    .and_then(|properties| path.strip_prefix(properties.as_str()))
-                    .and_then(|rest| rest.strip_prefix('.'));
-                Field {
-                    target: below.unwrap_or(path).to_owned(),
-                    nested: below.is_some(),
-                    form: form(entry.get(2).unwrap_or(&Value::Null)),
-                    explicit_empty: entry.get(3).is_some(),
-                    name,
-                }
-            })
-            .collect();
-        fields.sort_by(|left, right| left.name.cmp(&right.name));
-        Self {
-            fields,
-            properties: raw.p,
-        }
-    }
-}
-
-fn form(value: &Value) -> Form {
-    let inner = |list: &Vec<Value>| Box::new(form(list.get(1).unwrap_or(&Value::Null)));
-    match value {
-        Value::Number(index) => Form::Struct(index.as_u64().unwrap_or_default() as usize),
-        Value::String(name) => match name.as_str() {
-            "reference" => Form::Reference,
-            "secret" => Form::Secret,
-            "secrets" => Form::SecretMap,
-            "config" => Form::Config,
-            "identities" => Form::Identities,
-            _ => Form::Plain,
-        },
-        Value::Array(list) => match list.first().and_then(Value::as_str) {
-            Some("list") => Form::List(inner(list)),
-            Some("map") => Form::Map(inner(list)),
-            Some("enum") => Form::Enum(
-                list[1..]
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .map(str::to_owned)
-                    .collect(),
-            ),
-            _ => Form::Plain,
-        },
-        _ => Form::Plain,
-    }
-}
-
 /// How objects of one kind and version map to ARM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     pub group: String,
     pub kind: String,
     pub version: String,
-    pub arm_type: &'static str,
+    pub arm_type: Cow<'static, str>,
     pub api_version: String,
     pub scope: Scope,
     /// The group and kind of the owner; `None`: any resource, named in full by the object.
@@ -183,70 +73,19 @@ pub struct Mapping {
     pub fixed_name: Option<&'static str>,
     pub spec: usize,
     pub status: usize,
-    /// Whether the version itself is in the table. If not, the nearest one serves, and fields it does not know are
-    /// passed on as they are.
+    /// Whether kind and version are in the table. If not, the nearest version serves, and what it does not know is sent by
+    /// rule.
     pub exact: bool,
-}
-
-impl Mapping {
-    /// A value as far as a field of this version's spec can hold it, and what of it was left out, by path. A version
-    /// outside the table is taken to have every field.
-    pub fn fit(&self, field: &str, value: &Value) -> (Value, Vec<String>) {
-        let mut left_out = Vec::new();
-        let known = Table::get().structure(self.spec).field(field);
-        let fitted = match known {
-            _ if !self.exact => value.clone(),
-            Some(known) => fit(&known.form, value, field, &mut left_out),
-            None => {
-                left_out.push(field.to_owned());
-                Value::Null
-            }
-        };
-        (fitted, left_out)
-    }
-}
-
-fn fit(form: &Form, value: &Value, path: &str, left_out: &mut Vec<String>) -> Value {
-    match (form, value) {
-        (Form::List(inner), Value::Array(items)) => items
-            .iter()
-            .enumerate()
-            .map(|(index, item)| fit(inner, item, &format!("{path}[{index}]"), left_out))
-            .collect(),
-        (Form::Map(inner), Value::Object(members)) => members
-            .iter()
-            .map(|(key, member)| {
-                (
-                    key.clone(),
-                    fit(inner, member, &format!("{path}.{key}"), left_out),
-                )
-            })
-            .collect::<Map<_, _>>()
-            .into(),
-        (Form::Struct(index), Value::Object(members)) => {
-            let structure = Table::get().structure(*index);
-            let mut kept = Map::new();
-            for (name, member) in members {
-                let here = format!("{path}.{name}");
-                match structure.field(name) {
-                    Some(field) => {
-                        kept.insert(name.clone(), fit(&field.form, member, &here, left_out));
-                    }
-                    None => left_out.push(here),
-                }
-            }
-            Value::Object(kept)
-        }
-        _ => value.clone(),
-    }
 }
 
 /// All kinds served.
 #[derive(Debug)]
 pub struct Table {
     kinds: BTreeMap<String, BTreeMap<String, Kind>>,
-    structs: Vec<Struct>,
-    source: String,
+    /// Kinds of Azure Service Operator that are not of Resource Manager, by group.
+    others: BTreeMap<String, Vec<String>>,
+    pieces: Vec<Piece>,
+    modules: Vec<String>,
 }
 
 impl Table {
@@ -254,13 +93,68 @@ impl Table {
         &TABLE
     }
 
-    /// The module the table was made from.
-    pub fn source(&self) -> &str {
-        &self.source
+    fn read() -> Self {
+        let raw: Raw =
+            serde_json::from_str(include_str!("table/kinds.json")).expect("the committed table is JSON");
+        Self::new(raw, include_bytes!("table/structs.bin"))
+    }
+
+    fn new(raw: Raw, packed: &'static [u8]) -> Self {
+        // What a kind outside the table is sent with comes first.
+        let mut pieces = vec![Piece::ready(vec![rules::structure()])];
+        let mut first = pieces[0].length;
+        let mut kinds: BTreeMap<String, BTreeMap<String, Kind>> = BTreeMap::new();
+        for (group, named) in raw.kinds {
+            for (
+                name,
+                RawKind {
+                    mut kind,
+                    at,
+                    size,
+                    structs,
+                },
+            ) in named
+            {
+                for version in kind.versions.values_mut() {
+                    version.spec += first;
+                    version.status += first;
+                }
+                pieces.push(Piece::new(first, structs, &packed[at..at + size]));
+                first += structs;
+                kinds.entry(group.clone()).or_default().insert(name, kind);
+            }
+        }
+        Self {
+            kinds,
+            others: raw.others,
+            pieces,
+            modules: raw.modules,
+        }
+    }
+
+    /// The versions of Azure Service Operator that the table was made from.
+    pub fn modules(&self) -> &[String] {
+        &self.modules
+    }
+
+    /// How many kinds there are, and how many of them were unpacked.
+    pub fn unpacked(&self) -> (usize, usize) {
+        let unpacked = self.pieces.iter().skip(1).filter(|piece| piece.is_unpacked());
+        (self.pieces.len() - 1, unpacked.count())
     }
 
     pub(super) fn structure(&self, index: usize) -> &Struct {
-        &self.structs[index]
+        let place = self.pieces.partition_point(|piece| piece.first <= index) - 1;
+        let piece = &self.pieces[place];
+        &piece.structs()[index - piece.first]
+    }
+
+    /// Group, name and ARM type of every kind in the table.
+    pub fn kinds(&'static self) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+        self.kinds.iter().flat_map(|(group, kinds)| {
+            let named = kinds.iter();
+            named.map(move |(name, kind)| (group.as_str(), name.as_str(), kind.arm_type.as_str()))
+        })
     }
 
     /// Every kind and version in the table.
@@ -283,48 +177,45 @@ impl Table {
     }
 
     pub fn lookup(&'static self, group: &str, kind: &str, version: &str) -> Result<Mapping, ResourceError> {
-        let entry = self
-            .kinds
-            .get(group)
-            .and_then(|kinds| kinds.get(kind))
-            .ok_or_else(|| ResourceError::UnknownKind {
-                group: group.to_owned(),
-                kind: kind.to_owned(),
-                known: self.kinds.get(group).map_or_else(
-                    || self.kinds.keys().cloned().collect::<Vec<_>>().join(", "),
-                    |kinds| kinds.keys().cloned().collect::<Vec<_>>().join(", "),
-                ),
-            })?;
-        let asked = api_version(version).ok_or_else(|| ResourceError::UnknownVersion {
+        let unknown_version = || ResourceError::UnknownVersion {
             kind: kind.to_owned(),
             version: version.to_owned(),
-        })?;
+        };
+        let Some((group, kinds)) = self.kinds.get_key_value(group) else {
+            return Err(ResourceError::UnknownGroup {
+                group: group.to_owned(),
+                kind: kind.to_owned(),
+            });
+        };
+        let others = self.others.get(group);
+        if others.is_some_and(|others| others.iter().any(|other| other == kind)) {
+            return Err(ResourceError::NotOfResourceManager {
+                group: group.to_owned(),
+                kind: kind.to_owned(),
+            });
+        }
+        let asked = api_version(version).ok_or_else(unknown_version)?;
+        let Some(entry) = kinds.get(kind) else {
+            let siblings = kinds
+                .iter()
+                .map(|(name, kind)| (name.as_str(), kind.arm_type.as_str()));
+            return rules::mapping(group, kind, version, asked, siblings);
+        };
         let found = entry.versions.values().find(|known| known.api == asked);
         // Dates sort as text. The newest version not after the one asked for, else the oldest there is.
         let nearest = || {
-            entry
-                .versions
-                .values()
+            let (all, older) = (entry.versions.values(), entry.versions.values());
+            older
                 .filter(|known| known.api <= asked)
                 .max_by(|left, right| left.api.cmp(&right.api))
-                .or_else(|| {
-                    entry
-                        .versions
-                        .values()
-                        .min_by(|left, right| left.api.cmp(&right.api))
-                })
+                .or_else(|| all.min_by(|left, right| left.api.cmp(&right.api)))
         };
-        let facts = found
-            .or_else(nearest)
-            .ok_or_else(|| ResourceError::UnknownVersion {
-                kind: kind.to_owned(),
-                version: version.to_owned(),
-            })?;
+        let facts = found.or_else(nearest).ok_or_else(unknown_version)?;
         Ok(Mapping {
             group: group.to_owned(),
             kind: kind.to_owned(),
             version: version.to_owned(),
-            arm_type: &entry.arm_type,
+            arm_type: entry.arm_type.as_str().into(),
             api_version: asked,
             scope: entry.scope,
             owner: entry.owner.as_deref().and_then(|owner| owner.split_once('/')),
@@ -361,9 +252,9 @@ fn api_version(version: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    use super::*;
+    use super::{super::structs::Form, *};
 
     #[test]
     fn the_kinds_managed_clusters_need_are_served() {
@@ -503,11 +394,18 @@ mod tests {
                 .lookup("containerservice.azure.com", "ManagedCluster", version)
                 .unwrap()
         };
-        let newer = lookup("v20250801");
-        assert_eq!((newer.api_version.as_str(), newer.exact), ("2025-08-01", false));
-        assert_eq!(newer.spec, lookup("v1api20240901").spec);
+        assert!(
+            lookup("v20250801").exact,
+            "the spelling of the version does not matter"
+        );
+        let newer = lookup("v20250901");
+        assert_eq!((newer.api_version.as_str(), newer.exact), ("2025-09-01", false));
+        assert_eq!(newer.spec, lookup("v1api20250801").spec);
         let preview = lookup("v1api20251002preview");
-        assert_eq!(preview.api_version, "2025-10-02-preview");
+        assert_eq!(
+            (preview.api_version.as_str(), preview.exact),
+            ("2025-10-02-preview", true)
+        );
         assert_eq!(lookup("v1api20200101").spec, lookup("v1api20210501").spec);
     }
 
@@ -541,12 +439,65 @@ mod tests {
         );
     }
 
+    /// What the structs of these pieces take, as far as their texts and lists tell.
+    fn bytes<'p>(pieces: impl Iterator<Item = &'p Piece>) -> usize {
+        fn of(form: &Form) -> usize {
+            size_of::<Form>()
+                + match form {
+                    Form::Enum(names) => names
+                        .iter()
+                        .map(|name| name.capacity() + size_of::<String>())
+                        .sum(),
+                    Form::List(inner) | Form::Map(inner) => of(inner),
+                    _ => 0,
+                }
+        }
+        let fields = pieces
+            .flat_map(|piece| piece.structs())
+            .flat_map(|one| &one.fields);
+        fields
+            .map(|field| {
+                let below = field.below.as_ref().map_or(0, String::capacity);
+                size_of_val(field) + field.name.capacity() + field.target.capacity() + below + of(&field.form)
+            })
+            .sum()
+    }
+
     #[test]
-    fn what_is_not_in_the_table_is_named() {
-        let error = Table::get()
-            .lookup("sql.azure.com", "Server", "v1api20211101")
-            .unwrap_err();
-        assert_eq!(error.reason(), "KindNotServed");
+    fn only_kinds_that_are_met_are_unpacked() {
+        let table: &'static Table = Box::leak(Box::new(Table::read()));
+        let aks = "containerservice.azure.com";
+        let mapping = table.lookup(aks, "ManagedCluster", "v1api20240901").unwrap();
+        assert_eq!(table.unpacked().1, 0, "a lookup needs no structs");
+        table.structure(mapping.spec);
+        table.structure(mapping.status);
+        assert_eq!(table.unpacked().1, 1);
+        let packed: usize = table.pieces.iter().map(Piece::size).sum();
+        let met = bytes(table.pieces.iter().filter(|piece| piece.is_unpacked()));
+        let all = bytes(table.pieces.iter());
+        println!(
+            "report: azure table: {} kinds, {} kinds and versions, {packed} bytes packed, {met} of ManagedCluster unpacked, \
+             {all} if all were",
+            table.unpacked().0,
+            table.all().count(),
+        );
+        assert!(met < 2_000_000 && all < 64_000_000, "{met} {all}");
+    }
+
+    #[test]
+    fn what_is_not_of_resource_manager_is_named() {
+        let lookup = |group, kind, version| Table::get().lookup(group, kind, version).unwrap_err();
+        let user = lookup("sql.azure.com", "User", "v1");
+        assert_eq!(user.reason(), "KindNotServed");
+        assert!(
+            user.to_string()
+                .contains("not a resource of Azure Resource Manager"),
+            "{user}"
+        );
+        assert_eq!(
+            lookup("nothing.azure.com", "Thing", "v20250101").reason(),
+            "KindNotServed"
+        );
         for version in ["", "v1", "v1api2024", "v1api20240901storage", "vöööööööö"] {
             assert!(matches!(
                 Table::get().lookup("resources.azure.com", "ResourceGroup", version),

@@ -9,7 +9,9 @@ use serde_json::{Map, Value, json};
 use super::{
     error::ResourceError,
     object::{AsoObject, Reference, reference},
-    table::{Field, Form, Mapping, Scope, Struct, Table},
+    rules::{Rule, rule},
+    structs::{Form, Struct},
+    table::{Mapping, Scope, Table},
 };
 use crate::arm::{IdError, ResourceId};
 
@@ -65,7 +67,13 @@ impl fmt::Debug for Put {
 }
 
 /// Members of a spec that steer the operator and have no place in a body.
-const NOT_SENT: &[&str] = &["azureName", "owner", "operatorSpec", "originalVersion"];
+const NOT_SENT: &[&str] = &[
+    "azureName",
+    "azureNameFromConfig",
+    "owner",
+    "operatorSpec",
+    "originalVersion",
+];
 
 /// The ARM id of an object, given its owner's.
 pub fn id_of(
@@ -74,6 +82,14 @@ pub fn id_of(
     subscription: &str,
 ) -> Result<ResourceId, ResourceError> {
     let mapping = &object.mapping;
+    if let Some((name, key)) = object.name_from_config() {
+        return Err(ResourceError::ConfigMapNotFound {
+            object: object.display(),
+            path: "spec.azureNameFromConfig".to_owned(),
+            name,
+            key,
+        });
+    }
     let name = object.azure_name();
     let need_owner = || {
         owner.ok_or_else(|| ResourceError::Missing {
@@ -84,12 +100,12 @@ pub fn id_of(
     Ok(match mapping.scope {
         Scope::Subscription => ResourceId::resource_group(subscription, &name)?,
         Scope::Tenant => return Err(IdError::Malformed(name).into()),
-        Scope::Extension => need_owner()?.provided(mapping.arm_type, &name)?,
+        Scope::Extension => need_owner()?.provided(&mapping.arm_type, &name)?,
         Scope::ResourceGroup => {
             let owner = need_owner()?;
             // A child's type names its parents': only the last part is new.
             match mapping.arm_type.split('/').count() {
-                0..=2 => owner.provided(mapping.arm_type, &name)?,
+                0..=2 => owner.provided(&mapping.arm_type, &name)?,
                 _ => owner.child(mapping.arm_type.rsplit('/').next().unwrap_or_default(), &name)?,
             }
         }
@@ -149,12 +165,30 @@ pub fn to_arm(object: &AsoObject, resolver: &dyn Resolver) -> Result<Put, Resour
     let mut body = walk.spec()?;
     let secrets = walk.secrets;
     body.insert("name".to_owned(), Value::String(object.azure_name()));
+    create_mode(&object.mapping, &mut body);
     Ok(Put {
         id,
         mapping: object.mapping.clone(),
         body: Value::Object(body),
         secrets,
     })
+}
+
+/// Ways to create a vault that Azure does not know: the operator looks for a deleted one of the same name. It is created here, and
+/// where there is a deleted one Azure says so and what to do.
+fn create_mode(mapping: &Mapping, body: &mut Map<String, Value>) {
+    const OPERATORS: [&str; 2] = ["createOrRecover", "purgeThenCreate"];
+    if !mapping.arm_type.eq_ignore_ascii_case("Microsoft.KeyVault/vaults") {
+        return;
+    }
+    let mode = body
+        .get_mut("properties")
+        .and_then(|properties| properties.get_mut("createMode"));
+    if let Some(mode) = mode
+        && OPERATORS.iter().any(|known| *mode == *known)
+    {
+        *mode = Value::String("default".to_owned());
+    }
 }
 
 fn resolved(
@@ -253,45 +287,94 @@ impl Walk<'_> {
         path: &str,
         pointer: &str,
     ) -> Result<Map<String, Value>, ResourceError> {
+        if structure.is_union {
+            return self.union(structure, members, path, pointer);
+        }
         let mut body = Map::new();
         for (key, value) in members {
             if value.is_null() {
                 continue;
             }
             let here = format!("{path}.{key}");
-            let (target, nested, value) = match structure.field(key) {
-                Some(Field {
-                    target, nested, form, ..
-                }) => {
-                    let properties = structure.properties.as_deref().unwrap_or_default();
-                    let below = if *nested {
-                        format!("{pointer}/{properties}/{}", escape(target))
-                    } else {
-                        format!("{pointer}/{}", escape(target))
-                    };
-                    (target.as_str(), *nested, self.value(form, value, &here, &below)?)
-                }
-                None if self.object.mapping.exact || looks_like_reference(key, value) => {
+            let (target, below, form) = match structure.field(key) {
+                Some(field) => (field.target.clone(), field.below.as_deref(), field.form.clone()),
+                None if self.object.mapping.exact => {
                     return Err(ResourceError::UnknownField {
                         object: self.object.display(),
                         path: here,
                         version: self.object.mapping.version.clone(),
                     });
                 }
-                None => (key.as_str(), structure.properties.is_some(), value.clone()),
+                None => {
+                    let (target, form) = match rule(key, value) {
+                        Rule::Same => (key.clone(), Form::ByRule),
+                        Rule::Form { target, form } => (target, form),
+                    };
+                    (target, structure.properties.as_deref(), form)
+                }
             };
-            let place = if nested {
-                let properties = structure.properties.clone().unwrap_or_default();
-                body.entry(properties)
-                    .or_insert_with(|| json!({}))
-                    .as_object_mut()
-                    .expect("properties is an object")
-            } else {
-                &mut body
+            let inside = match below {
+                Some(below) => format!("{pointer}/{}/{}", escape(below), escape(&target)),
+                None => format!("{pointer}/{}", escape(&target)),
             };
-            place.insert(target.to_owned(), value);
+            let value = self.value(&form, value, &here, &inside)?;
+            let place = match below {
+                Some(below) => body.entry(below).or_insert_with(|| json!({})).as_object_mut(),
+                None => Some(&mut body),
+            };
+            if let Some(place) = place {
+                place.insert(target, value);
+            }
         }
         Ok(body)
+    }
+
+    /// The body of the one member that is set.
+    fn union(
+        &mut self,
+        structure: &Struct,
+        members: &Map<String, Value>,
+        path: &str,
+        pointer: &str,
+    ) -> Result<Map<String, Value>, ResourceError> {
+        let mut set = members.iter().filter(|(_, value)| !value.is_null());
+        let (Some((key, value)), None) = (set.next(), set.next()) else {
+            return Err(self.wrong(path, "an object with exactly one member"));
+        };
+        let here = format!("{path}.{key}");
+        let form = structure.field(key).map_or(&Form::ByRule, |field| &field.form);
+        match self.value(form, value, &here, pointer)? {
+            Value::Object(body) => Ok(body),
+            _ => Err(self.wrong(&here, "an object")),
+        }
+    }
+
+    /// What is not in the table, as it is but for what its names say.
+    fn by_rule(&mut self, value: &Value, path: &str, pointer: &str) -> Result<Value, ResourceError> {
+        Ok(match value {
+            Value::Object(members) => {
+                let mut body = Map::new();
+                for (key, member) in members {
+                    let here = format!("{path}.{key}");
+                    let (target, form) = match rule(key, member) {
+                        Rule::Same => (key.clone(), Form::ByRule),
+                        Rule::Form { target, form } => (target, form),
+                    };
+                    let below = format!("{pointer}/{}", escape(&target));
+                    body.insert(target, self.value(&form, member, &here, &below)?);
+                }
+                Value::Object(body)
+            }
+            Value::Array(items) => {
+                let mut sent = Vec::new();
+                for (index, item) in items.iter().enumerate() {
+                    let (here, below) = (format!("{path}[{index}]"), format!("{pointer}/{index}"));
+                    sent.push(self.by_rule(item, &here, &below)?);
+                }
+                Value::Array(sent)
+            }
+            _ => value.clone(),
+        })
     }
 
     fn value(
@@ -304,6 +387,10 @@ impl Walk<'_> {
         let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
         Ok(match form {
             Form::Plain => value.clone(),
+            Form::ByRule => self.by_rule(value, path, pointer)?,
+            Form::WellKnown if text("wellKnownName").is_some_and(|name| !name.is_empty()) => {
+                Value::String(text("wellKnownName").unwrap_or_default())
+            }
             Form::Enum(_) => match value {
                 Value::String(_) => value.clone(),
                 _ => return Err(self.wrong(path, "text")),
@@ -346,7 +433,7 @@ impl Walk<'_> {
                 ),
                 _ => return Err(self.wrong(path, "an object")),
             },
-            Form::Reference => {
+            Form::Reference | Form::WellKnown => {
                 let reference = reference(value)
                     .ok_or_else(|| self.wrong(path, "a reference: either group, kind and name, or armId"))?;
                 (self.resolve)(path, Need::Resource(reference))?
@@ -389,15 +476,9 @@ impl Walk<'_> {
     }
 }
 
-/// In a version that is not in the table, a reference's ARM name cannot be guessed.
-fn looks_like_reference(key: &str, value: &Value) -> bool {
-    (key.ends_with("Reference") || key.ends_with("References") || key.ends_with("FromConfig"))
-        && (value.is_object() || value.is_array())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::structs::Field, *};
 
     /// Answers every reference with its own name, so that it can be found in the body.
     struct Echo;
@@ -428,6 +509,9 @@ mod tests {
     struct Filled {
         next: usize,
         words: Vec<(String, String)>,
+        /// Which member of a union is set, and how many the widest union has.
+        pass: usize,
+        widest: usize,
     }
 
     impl Filled {
@@ -440,15 +524,28 @@ mod tests {
 
         fn structure(&mut self, index: usize, path: &str) -> Value {
             let structure = Table::get().structure(index);
-            // A value and the ConfigMap it may come from instead end in the same place: one of them is enough.
-            let fields = structure.fields.iter().filter(|field| {
-                field.form != Form::Config
-                    || !structure
-                        .fields
-                        .iter()
-                        .any(|other| other.form != Form::Config && other.target == field.target)
-            });
+            let is_looked_up = |field: &Field| {
+                matches!(
+                    field.form,
+                    Form::Config | Form::Secret | Form::Reference | Form::WellKnown
+                )
+            };
+            // A value and what it may be looked up by instead end in the same place: one of them is enough.
+            let mut fields: Vec<&Field> = structure
+                .fields
+                .iter()
+                .filter(|field| {
+                    let same = |other: &Field| (&other.below, &other.target) == (&field.below, &field.target);
+                    let mut others = structure.fields.iter();
+                    !is_looked_up(field) || !others.any(|other| !is_looked_up(other) && same(other))
+                })
+                .collect();
+            if structure.is_union {
+                self.widest = self.widest.max(fields.len());
+                fields = vec![fields[self.pass % fields.len()]];
+            }
             fields
+                .into_iter()
                 .map(|field| {
                     (
                         field.name.clone(),
@@ -461,11 +558,13 @@ mod tests {
 
         fn value(&mut self, form: &Form, path: &str) -> Value {
             match form {
-                Form::Plain | Form::Enum(_) => Value::String(self.word(path)),
+                Form::Plain | Form::Enum(_) | Form::ByRule => Value::String(self.word(path)),
                 Form::Struct(index) => self.structure(*index, path),
                 Form::List(inner) => json!([self.value(inner, path)]),
                 Form::Map(inner) => json!({"key": self.value(inner, path)}),
-                Form::Reference => json!({"group": "g", "kind": "K", "name": self.word(path)}),
+                Form::Reference | Form::WellKnown => {
+                    json!({"group": "g", "kind": "K", "name": self.word(path)})
+                }
                 Form::Secret | Form::Config => json!({"name": self.word(path), "key": "k"}),
                 Form::SecretMap => json!({"name": self.word(path)}),
                 Form::Identities => {
@@ -480,27 +579,39 @@ mod tests {
         let mut leaves = 0;
         let mut lost = Vec::new();
         for mapping in Table::get().all() {
-            let mut filled = Filled {
-                next: 0,
-                words: Vec::new(),
-            };
-            let mut spec = filled.structure(mapping.spec, "spec");
-            spec["owner"] = json!({"armId": "/subscriptions/s/resourceGroups/g"});
-            let manifest = json!({
-                "apiVersion": format!("{}/{}", mapping.group, mapping.version),
-                "kind": mapping.kind, "metadata": {"name": "n", "namespace": "d"}, "spec": spec,
-            });
-            let object = AsoObject::parse(&manifest).unwrap();
-            let put = to_arm(&object, &Echo).unwrap();
-            let body = put.body.to_string();
-            for (path, word) in filled.words {
-                leaves += 1;
-                if !body.contains(&word) {
-                    lost.push(format!("{} {}: {path}", mapping.kind, mapping.version));
+            let mut pass = 0;
+            loop {
+                let mut filled = Filled {
+                    next: 0,
+                    words: Vec::new(),
+                    pass,
+                    widest: 1,
+                };
+                let mut spec = filled.structure(mapping.spec, "spec");
+                spec["owner"] = json!({"armId": "/subscriptions/s/resourceGroups/g"});
+                let manifest = json!({
+                    "apiVersion": format!("{}/{}", mapping.group, mapping.version),
+                    "kind": mapping.kind, "metadata": {"name": "n", "namespace": "d"}, "spec": spec,
+                });
+                let object = AsoObject::parse(&manifest).unwrap();
+                if mapping.scope == Scope::Tenant {
+                    break;
                 }
-            }
-            for pointer in &put.secrets {
-                assert!(put.body.pointer(pointer).is_some(), "{} {pointer}", mapping.kind);
+                let put = to_arm(&object, &Echo).unwrap_or_else(|error| panic!("{}: {error}", mapping.kind));
+                let body = put.body.to_string();
+                for (path, word) in filled.words {
+                    leaves += 1;
+                    if !body.contains(&word) {
+                        lost.push(format!("{} {}: {path}", mapping.kind, mapping.version));
+                    }
+                }
+                for pointer in &put.secrets {
+                    assert!(put.body.pointer(pointer).is_some(), "{} {pointer}", mapping.kind);
+                }
+                pass += 1;
+                if pass >= filled.widest {
+                    break;
+                }
             }
         }
         println!(
