@@ -172,6 +172,29 @@ impl Caches {
             .get(&owner::key(cluster.namespace(), cluster.name()))
     }
 
+    /// The MachinePools of a Cluster that name pools of ours and that Cluster API has not looked at.
+    pub fn unobserved_machine_pools(&self, informers: &Informers, cluster: &ObjectKey) -> Vec<String> {
+        let pools = informers.get::<MachinePool>(self.scope());
+        let of_cluster = pools.index("cluster", |pool| {
+            vec![owner::key(
+                pool.metadata.namespace.as_deref(),
+                &pool.spec.cluster_name,
+            )]
+        });
+        let found = of_cluster.get(&owner::key(cluster.namespace(), cluster.name()));
+        let is_unobserved = |pool: &&Arc<MachinePool>| {
+            let reference = &pool.spec.template.spec.infrastructure_ref;
+            reference.kind == "AzureASOManagedMachinePool"
+                && reference.api_group == GROUP
+                && pool.status.observed_generation == 0
+        };
+        found
+            .iter()
+            .filter(is_unobserved)
+            .map(|pool| pool.name_any())
+            .collect()
+    }
+
     /// The MachinePool that a pool is the infrastructure of: the one that owns it, or will.
     pub fn machine_pool(
         &self,

@@ -5,7 +5,7 @@ use slipway_runtime::provider::ConditionType;
 
 use crate::{
     control_plane::status::KUBECONFIG_READY,
-    resources::{IDENTITY_BORROWED, RESOURCES_READY},
+    resources::{IDENTITY_BORROWED, MAPPED_BY_RULE, RESOURCES_READY},
 };
 
 /// Every condition of every kind.
@@ -24,6 +24,10 @@ pub fn described() -> Vec<ConditionType> {
         IDENTITY_BORROWED,
         "it signs in to Azure as the manager, as every namespace could; absent where it signs in as itself",
     );
+    let by_rule = (
+        MAPPED_BY_RULE,
+        "a resource is newer than the types that are known here; absent where none is",
+    );
     let paused = (
         names::PAUSED,
         "it or its Cluster is paused, and nothing is done for it",
@@ -38,6 +42,7 @@ pub fn described() -> Vec<ConditionType> {
                 ),
                 resources,
                 borrowed,
+                by_rule,
                 paused,
             ],
         ),
@@ -52,6 +57,7 @@ pub fn described() -> Vec<ConditionType> {
                     "the Secret that Cluster API reads holds a kubeconfig",
                 ),
                 borrowed,
+                by_rule,
                 paused,
             ],
         ),
@@ -64,6 +70,7 @@ pub fn described() -> Vec<ConditionType> {
                 ),
                 resources,
                 borrowed,
+                by_rule,
                 paused,
             ],
         ),

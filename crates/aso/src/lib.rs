@@ -11,6 +11,7 @@ pub mod cluster_template;
 pub mod conditions;
 pub mod control_plane;
 pub mod control_plane_template;
+mod example;
 pub mod inline;
 pub mod mutators;
 pub mod pool;

@@ -17,7 +17,7 @@ use slipway_runtime::{
 use crate::{
     access::{Access, IDENTITIES_FLAG},
     api::{GROUP, crd::crds},
-    cluster, conditions, control_plane, pool,
+    cluster, conditions, control_plane, example, pool,
 };
 
 /// Switches this API off.
@@ -74,11 +74,26 @@ const RBAC: &[Rule] = &[
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
-/// What `clusterctl generate cluster` offers.
-const TEMPLATES: &[(&str, &str)] = &[(
-    "cluster-template-aks-aso.yaml",
-    include_str!("../templates/cluster-template-aks-aso.yaml"),
-)];
+/// What `clusterctl generate cluster` offers. The class is there twice: as a flavor, and under the name by which clusterctl finds
+/// the class of a cluster.
+const TEMPLATES: &[(&str, &str)] = &[
+    (
+        "cluster-template-aks-aso.yaml",
+        include_str!("../templates/cluster-template-aks-aso.yaml"),
+    ),
+    (
+        "cluster-template-aks-aso-clusterclass.yaml",
+        include_str!("../templates/clusterclass-aks-aso.yaml"),
+    ),
+    (
+        "cluster-template-aks-aso-topology.yaml",
+        include_str!("../templates/cluster-template-aks-aso-topology.yaml"),
+    ),
+    (
+        "clusterclass-aks-aso.yaml",
+        include_str!("../templates/clusterclass-aks-aso.yaml"),
+    ),
+];
 
 /// Inline Azure resources. Adds to the package `infrastructure-azure`.
 pub fn provider() -> Provider {
@@ -129,6 +144,7 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     })];
     let mut provider = Provider::new("aso");
     provider.packages = vec![package];
+    provider.examples = vec![example::example()];
     provider.flags = vec![
         clap::Arg::new(IDENTITIES_FLAG)
             .long(IDENTITIES_FLAG)

@@ -2,6 +2,8 @@
 
 mod drop_in;
 mod life;
+mod own_templates;
+mod pages;
 mod peer;
 mod peer_templates;
 mod plans;

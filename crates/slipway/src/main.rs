@@ -11,11 +11,11 @@ fn providers() -> Vec<Provider> {
     let sessions = Sessions::default();
     let aks = slipway_aks::access::Access::sharing(sessions.clone());
     let aso = slipway_aso::access::Access::sharing(sessions);
-    vec![
-        slipway_aks::provider::with(&aks, &Nodes::default()),
-        slipway_aso::provider::with(&aso, &Nodes::default()),
-        slipway_k3s::provider(),
-    ]
+    let mut aks = slipway_aks::provider::with(&aks, &Nodes::default());
+    let mut aso = slipway_aso::provider::with(&aso, &Nodes::default());
+    // The examples of both run on the simulated Azure that the first one names.
+    aks.examples.append(&mut aso.examples);
+    vec![aks, aso, slipway_k3s::provider()]
 }
 
 fn main() -> ExitCode {

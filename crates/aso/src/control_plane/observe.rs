@@ -85,11 +85,16 @@ pub async fn observe(
         secrets: vec![Purpose::Kubeconfig.secret_name(&cluster_name)],
     };
     let deleting = subject.is_deleting();
+    let unobserved = shared.caches.unobserved_machine_pools(&context.informers, &key);
     let decide = |manifests: &mut [Value], facts: &Facts<'_>| {
         if deleting {
             return Mutation::default();
         }
-        decide(manifests, facts, &cluster, &plane.spec.version, &pools)
+        let mut mutation = decide(manifests, facts, &cluster, &plane.spec.version, &pools);
+        if pools.is_empty() && !unobserved.is_empty() {
+            tell_unobserved(&mut mutation, &unobserved);
+        }
+        mutation
     };
     let (held, engine) = resources::observe(&standing, &shared.sources(), decide, context).await?;
     let observed = Observed {
@@ -99,6 +104,18 @@ pub async fn observe(
         held,
     };
     Ok(ReconcileContext { observed, engine })
+}
+
+/// Says why a cluster that waits for pools may wait for ever.
+fn tell_unobserved(mutation: &mut Mutation, machine_pools: &[String]) {
+    if let Some((_, reason, message)) = &mut mutation.wait {
+        "MachinePoolsNotReconciled".clone_into(reason);
+        *message = format!(
+            "Cluster API has not looked at MachinePool {}: if it stays so, its feature gate MachinePool is off, and its manager has \
+             to be started with --feature-gates=MachinePool=true",
+            machine_pools.join(", ")
+        );
+    }
 }
 
 /// Sets what a Cluster, its control plane and its pools decide in the AKS cluster. Pure.

@@ -201,7 +201,7 @@ mod tests {
         let mut typo = group("typo");
         typo["spec"]["locatoin"] = json!("x");
         let mut other = group("b");
-        other["kind"] = json!("Recource");
+        other["kind"] = json!("ResourceGrup");
         let found = read(&[
             group("a"),
             json!("text"),
@@ -234,8 +234,8 @@ mod tests {
                 "/ InvalidResource: spec.resources[1]: must be an object with apiVersion, kind, metadata and spec",
                 "ResourceGroup/typo InvalidResource: spec.resources[2]: ResourceGroup typo: spec.locatoin is not \
                  known in version v1api20200601",
-                "Recource/b KindNotServed: spec.resources[3]: the kind Recource of \"resources.azure.com\" is not \
-                 served here: install Azure Service Operator for it, or use one of: ResourceGroup",
+                "ResourceGrup/b KindNotServed: spec.resources[3]: the kind ResourceGrup of \"resources.azure.com\" is not \
+                 known: did you mean ResourceGroup?",
                 "ResourceGroup/a DuplicateResource: spec.resources[4]: ResourceGroup a is already at \
                  spec.resources[0]: remove one of them, or give it another metadata.name",
                 &told[4],

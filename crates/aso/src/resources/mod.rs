@@ -18,6 +18,6 @@ pub use self::{
     held::{Held, Resource},
     observe::{Facts, Mutation, SecretData, Sources, Standing, observe, user},
     plan::{Action, Desired, Recording, Wraps, follow_up, plan},
-    status::{BORROWED, IDENTITY_BORROWED, RESOURCES_READY, Summary, sum_up},
+    status::{BORROWED, IDENTITY_BORROWED, MAPPED_BY_RULE, NEWER, RESOURCES_READY, Summary, sum_up},
     verdict::Verdict,
 };

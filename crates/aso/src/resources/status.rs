@@ -10,6 +10,7 @@ use slipway_azure::{
         Error, StepStatus,
         planning::{failed, is_unanswered},
     },
+    resource::Table,
 };
 use slipway_capi::{
     condition::{self, Report, Status},
@@ -31,6 +32,10 @@ pub const RESOURCES_READY: &str = "ResourcesReady";
 pub const IDENTITY_BORROWED: &str = "IdentityBorrowed";
 /// Its reason.
 pub const BORROWED: &str = "ManagersIdentity";
+/// The condition of an object with a resource that is newer than the table.
+pub const MAPPED_BY_RULE: &str = "MappedByRule";
+/// Its reason.
+pub const NEWER: &str = "NewerThanKnown";
 
 /// How the resources of an object stand.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +46,8 @@ pub struct Summary {
     pub worst: Option<(String, StepStatus)>,
     /// The Secrets by which resources sign in as the manager, on trust.
     pub borrowing: Vec<String>,
+    /// Resources of a kind or version that is newer than the table.
+    pub by_rule: Vec<String>,
 }
 
 impl Summary {
@@ -70,11 +77,30 @@ impl Summary {
         let status = Status::from(self.is_done());
         let report = Report::new(RESOURCES_READY, status, &reason, message);
         condition::set(conditions, &report, generation, now);
-        conditions.retain(|one| one.type_ != IDENTITY_BORROWED || !self.borrowing.is_empty());
-        if !self.borrowing.is_empty() {
-            let report = Report::new(IDENTITY_BORROWED, Status::True, BORROWED, self.borrowing_words());
-            condition::set(conditions, &report, generation, now);
-        }
+        let mut warn = |type_: &'static str, reason: &str, applies: bool, message: String| {
+            conditions.retain(|one| one.type_ != type_ || applies);
+            if applies {
+                let report = Report::new(type_, Status::True, reason, message);
+                condition::set(conditions, &report, generation, now);
+            }
+        };
+        let borrows = !self.borrowing.is_empty();
+        warn(IDENTITY_BORROWED, BORROWED, borrows, self.borrowing_words());
+        warn(
+            MAPPED_BY_RULE,
+            NEWER,
+            !self.by_rule.is_empty(),
+            self.by_rule_words(),
+        );
+    }
+
+    fn by_rule_words(&self) -> String {
+        format!(
+            "{} is newer than Azure Service Operator {}, whose types are known here: what they do not have is sent by the rules \
+             that they follow",
+            self.by_rule.join(", "),
+            Table::get().modules().join(" and ")
+        )
     }
 
     fn borrowing_words(&self) -> String {
@@ -201,12 +227,27 @@ pub fn sum_up<A: Wraps>(
     Some(Summary {
         lines: lines.into_iter().map(|(_, line)| line).collect(),
         worst,
+        by_rule: by_rule(held),
         borrowing: held
             .borrowing
             .iter()
             .map(|name| format!("Secret {name}"))
             .collect(),
     })
+}
+
+/// The resources that are newer than the table, in the order of the spec.
+fn by_rule(held: &Held) -> Vec<String> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for resource in &held.resources {
+        let inline = resource.inline.as_ref();
+        if inline.is_some_and(|inline| !inline.object.mapping.exact) {
+            let version = &resource.name.version;
+            found.push((resource.index, format!("{} ({version})", resource.display())));
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, name)| name).collect()
 }
 
 /// Whether a change was accepted in this reconcile, though it may not have got through.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use slipway_azure_sim::Fault;
 
 use super::world::{
     World, apply, cluster, condition, group, is_settled, managed_cluster, manifests, merge, network,
@@ -223,4 +224,49 @@ async fn a_cluster_that_vanished_is_made_again_only_when_that_is_asked_for() {
     merge(&world.server, "AzureASOManagedControlPlane", "fleet", recreate).await;
     world.until_ready(&["system"]).await;
     assert_eq!(world.count("PUT", "/managedClusters/fleet"), 2);
+}
+
+/// AKS accepts a pool's new count and gets no machines for it: it is asked again at longer and longer intervals, and the
+/// condition says what Azure said.
+#[tokio::test(start_paused = true)]
+async fn a_pool_without_capacity_does_not_ask_for_ever() {
+    let world = World::new();
+    apply(
+        &world.server,
+        &manifests(&[("system", "System", 1), ("work", "User", 1)]),
+    )
+    .await;
+    world.until_ready(&["system", "work"]).await;
+    world.simulator.azure().add_fault(Fault {
+        method: "PUT".into(),
+        path: "/agentPools/work".into(),
+        times: 0,
+        operation_error: Some(json!({"code": "AllocationFailed",
+            "message": "Allocation failed. We do not have sufficient capacity for the requested VM size in this region."})),
+        ..Fault::default()
+    });
+    let before = world.count("PUT", "/agentPools/work");
+    merge(
+        &world.server,
+        "MachinePool",
+        "work",
+        json!({"spec": {"replicas": 9}}),
+    )
+    .await;
+    world
+        .until("told", |world| {
+            let pool = world.pool("work");
+            condition(&pool, "Ready")["message"]
+                .as_str()
+                .is_some_and(|message| message.contains("sufficient capacity"))
+        })
+        .await;
+    tokio::time::sleep(Duration::from_hours(6)).await;
+    let asked = world.count("PUT", "/agentPools/work") - before;
+    println!("report: aso: a pool without capacity asked {asked} times in six hours");
+    assert!((2..=40).contains(&asked), "{asked} in six hours");
+    world.simulator.azure().clear_faults();
+    world
+        .until("scaled", |world| world.pool("work")["status"]["replicas"] == 9)
+        .await;
 }

@@ -224,3 +224,25 @@ async fn a_cluster_is_not_made_before_its_pools_are_known() {
         .await;
     world.until_ready(&["system"]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn machine_pools_that_nobody_reconciles_are_told() {
+    let world = World::new();
+    apply(&world.server, &manifests(&[])).await;
+    let reason = |world: &World| condition(&world.plane(), "Ready")["reason"].clone();
+    world
+        .until("waiting", |world| reason(world) == "WaitingForMachinePools")
+        .await;
+    world.stop_core();
+    apply(&world.server, &pool_manifests("system", "System", 1, &json!({}))).await;
+    world
+        .until("told", |world| {
+            let message = condition(&world.plane(), "Ready")["message"].clone();
+            reason(world) == "MachinePoolsNotReconciled"
+                && message
+                    .as_str()
+                    .is_some_and(|text| text.contains("--feature-gates=MachinePool=true"))
+        })
+        .await;
+    assert_eq!(world.count("PUT", "/managedClusters/"), 0);
+}

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slipway_aso::access::IDENTITIES_FLAG;
 use slipway_kit::objects;
 
-use super::world::{World, apply, cluster, condition, group, managed_cluster, merge, remove};
+use super::world::{World, apply, cluster, condition, create, group, managed_cluster, merge, remove};
 
 /// A cluster whose credential names an identity, and nothing that is secret.
 fn unproven() -> Vec<Value> {
@@ -25,18 +25,19 @@ fn is_borrowed(object: &Value) -> bool {
     condition(object, "IdentityBorrowed")["status"] == "True"
 }
 
-/// The manager starts for the first time, with what is there.
-async fn first_start(world: &mut World) {
+/// A world whose manager has a namespace, and has not started yet.
+async fn before_the_first_start() -> World {
+    let mut world = World::new();
     world.kill().await;
-    let maps = objects::api(&world.server, "capz-system", "v1", "ConfigMap");
-    let _ = maps
-        .delete("slipway-borrowed-identities", &Default::default())
-        .await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "capz-system"}});
+    create(&world.server, &namespace).await;
+    world
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_proves_nothing_signs_in_as_itself() {
-    let world = World::new();
+    let mut world = before_the_first_start().await;
+    world.start();
     world
         .until("started", |world| {
             world.object("ConfigMap", "slipway-borrowed-identities").is_some()
@@ -65,8 +66,7 @@ async fn a_namespace_that_proves_nothing_signs_in_as_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn what_borrowed_at_the_first_start_goes_on_with_a_warning() {
-    let mut world = World::new();
-    first_start(&mut world).await;
+    let mut world = before_the_first_start().await;
     apply(&world.server, &unproven()).await;
     world.start();
     world
@@ -97,10 +97,21 @@ async fn what_borrowed_at_the_first_start_goes_on_with_a_warning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flag_or_the_operators_settings_let_namespaces_borrow() {
-    let mut world = World::new();
-    world.kill().await;
+async fn a_flag_lets_namespaces_borrow() {
+    let mut world = before_the_first_start().await;
+    world.start();
+    world
+        .until("started", |world| {
+            world.object("ConfigMap", "slipway-borrowed-identities").is_some()
+        })
+        .await;
     apply(&world.server, &unproven()).await;
+    world
+        .until("told", |world| {
+            reason(&world.infrastructure()) == "ServiceAccountTokenFailed"
+        })
+        .await;
+    world.kill().await;
     world.start_with(|settings| settings.flags = settings.flags.clone().with(IDENTITIES_FLAG, "relaxed"));
     world
         .until("warned", |world| is_borrowed(&world.infrastructure()))
@@ -110,7 +121,8 @@ async fn a_flag_or_the_operators_settings_let_namespaces_borrow() {
 
 #[tokio::test(start_paused = true)]
 async fn the_operators_settings_decide_policies_and_namespaces() {
-    let world = World::new();
+    let mut world = before_the_first_start().await;
+    world.start();
     let settings = |pairs: Value| {
         json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
             "metadata": {"name": "aso-controller-settings", "namespace": "capz-system"}, "stringData": pairs})

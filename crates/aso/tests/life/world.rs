@@ -284,6 +284,11 @@ impl World {
         }
     }
 
+    /// Cluster API's core stops, as if it did not serve what comes.
+    pub fn stop_core(&self) {
+        self.core.abort();
+    }
+
     pub fn object(&self, kind: &str, name: &str) -> Option<Value> {
         find(&self.server.objects(), kind, name)
     }

@@ -152,6 +152,9 @@ impl<K: Holder> Observer<'_, K> {
         let settings = self.sources.access.settings(&self.user, self.context).await?;
         self.default_policy = settings.default_policy;
         let mut manifests = self.standing.object.resources().to_vec();
+        for manifest in &mut manifests {
+            self.name_from_config(manifest).await?;
+        }
         let written = Inventory::read(&manifests, &self.namespace, self.default_policy);
         self.gather(&written.items).await;
         let mut ids = BTreeMap::new();
@@ -207,10 +210,12 @@ impl<K: Holder> Observer<'_, K> {
                 continue;
             }
             let (caches, informers) = (self.sources.caches, &self.context.informers);
-            let Some(found) = caches.find(informers, &self.namespace, &reference) else {
+            let Some(mut found) = caches.find(informers, &self.namespace, &reference) else {
                 self.elsewhere.insert(reference, false);
                 continue;
             };
+            // Without its name its id is not known, and it counts as not there.
+            let _ = self.name_from_config(&mut found.manifest).await;
             let parsed = Inline::parse(&found.manifest, 0, &self.namespace, self.default_policy);
             let Ok(inline) = parsed else {
                 self.elsewhere.insert(reference, false);

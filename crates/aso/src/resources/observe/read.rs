@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use secrecy::SecretString;
+use serde_json::Value;
 use slipway_azure::{ResourceId, reconcile::Error, resource::Need};
 use slipway_runtime::ObjectKey;
 
@@ -43,6 +44,26 @@ impl<K: Holder> Observer<'_, K> {
             }
         }
         Ok(lookup)
+    }
+
+    /// Gives a resource the name that a ConfigMap holds, where it says so.
+    pub(super) async fn name_from_config(&self, manifest: &mut Value) -> Result<(), Error> {
+        let spec = &manifest["spec"];
+        let from = &spec["azureNameFromConfig"];
+        let (Some(name), Some(key)) = (from["name"].as_str(), from["key"].as_str()) else {
+            return Ok(());
+        };
+        if spec["azureName"].as_str().is_some_and(|name| !name.is_empty()) {
+            return Ok(());
+        }
+        let map = self.config_map(name).await?;
+        let found = map
+            .and_then(|map| map.data?.remove(key))
+            .filter(|name| !name.is_empty());
+        if let Some(found) = found {
+            manifest["spec"]["azureName"] = Value::String(found);
+        }
+        Ok(())
     }
 
     async fn secret_data(&self, name: &str) -> Result<Option<SecretData>, Error> {
