@@ -15,6 +15,9 @@ const OWN: &[Rule] = &[
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
+/// What is allowed: API group, verbs, and the names of the objects.
+type Allowed<'a> = (&'a str, BTreeSet<&'a str>, &'a [&'a str]);
+
 /// Rules in their shortest form: verbs joined by resource, then resources joined by verbs.
 pub fn merged(rules: impl IntoIterator<Item = Rule>) -> Vec<Value> {
     let mut verbs: BTreeMap<(&str, &str, &[&str]), BTreeSet<&str>> = BTreeMap::new();
@@ -26,7 +29,7 @@ pub fn merged(rules: impl IntoIterator<Item = Rule>) -> Vec<Value> {
                 .extend(rule.verbs);
         }
     }
-    let mut resources: BTreeMap<(&str, BTreeSet<&str>, &[&str]), Vec<&str>> = BTreeMap::new();
+    let mut resources: BTreeMap<Allowed<'_>, Vec<&str>> = BTreeMap::new();
     for ((group, resource, names), verbs) in verbs {
         resources.entry((group, verbs, names)).or_default().push(resource);
     }
