@@ -15,7 +15,8 @@ use crate::{
     Arm, Azure, Clouds, Identity,
     arm::Tokens,
     credential::{
-        AsoCredential, Namespace, Permission, Principal, SecretName, Tenancy, TokenRequests, from_aso_secret,
+        AsoCredential, Namespace, Permission, Principal, SecretName, ServiceAccountTokens, Tenancy,
+        TokenRequests, from_aso_secret,
     },
     reconcile::Error,
 };
@@ -168,8 +169,8 @@ impl Sessions {
         let Some(data) = self.secret(secret, object, context).await? else {
             return Ok(None);
         };
-        let tokens = Arc::new(TokenRequests(context.client.clone()));
-        Ok(Some(from_aso_secret(secret, &data, tenancy, tokens)?))
+        let tokens: Arc<dyn ServiceAccountTokens> = Arc::new(TokenRequests(context.client.clone()));
+        Ok(Some(from_aso_secret(secret, &data, tenancy, &tokens)?))
     }
 
     /// The data of a Secret that signs in or says how to; `None` if there is no such Secret.

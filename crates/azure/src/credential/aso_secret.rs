@@ -28,7 +28,7 @@ pub fn from_aso_secret(
     name: &SecretName,
     data: &BTreeMap<String, ByteString>,
     tenancy: &Tenancy,
-    tokens: Arc<dyn ServiceAccountTokens>,
+    tokens: &Arc<dyn ServiceAccountTokens>,
 ) -> Result<AsoCredential, CredentialError> {
     let identity = format!("Secret {name}");
     let get = |key: &str| {
@@ -83,7 +83,7 @@ fn unproven(
     file: Option<String>,
     mode: &str,
     tenancy: &Tenancy,
-    tokens: Arc<dyn ServiceAccountTokens>,
+    tokens: &Arc<dyn ServiceAccountTokens>,
 ) -> Result<Login, CredentialError> {
     let of_manager = |what: &'static str, login: Login| match lender {
         Lender::Namespace => Err(CredentialError::NotOfNamespace {
@@ -96,7 +96,7 @@ fn unproven(
     let account = |namespace: &str, name: &str| Login::ServiceAccount {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        tokens: Arc::clone(&tokens),
+        tokens: Arc::clone(tokens),
     };
     if let Some(path) = file {
         return of_manager("a file of the manager", Login::IdentityFile(PathBuf::from(path)));
@@ -150,7 +150,7 @@ mod tests {
             operator_namespace: "manager".to_owned(),
             ..Tenancy::default()
         };
-        from_aso_secret(&name, &data, &tenancy, Arc::new(NoTokens))
+        from_aso_secret(&name, &data, &tenancy, &(Arc::new(NoTokens) as _))
     }
 
     /// How a Secret with these keys logs in, and whether it borrows.

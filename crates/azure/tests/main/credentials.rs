@@ -320,8 +320,8 @@ async fn a_federated_token_logs_in_from_a_file_and_by_request() {
     .into();
     let permission = Permission::for_secret(&name, "n", "slipway").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let none = Arc::new(Accounts(Err("none".into())));
-    let read = from_aso_secret(&name, &data, &Tenancy::default(), none).unwrap();
+    let none: Arc<dyn ServiceAccountTokens> = Arc::new(Accounts(Err("none".into())));
+    let read = from_aso_secret(&name, &data, &Tenancy::default(), &none).unwrap();
     assert_eq!(
         format!("{:?}", read.principal.login),
         "ServiceAccount",

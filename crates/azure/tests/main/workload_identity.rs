@@ -96,8 +96,8 @@ fn unproven(cluster: &Cluster, namespace: &str, tenancy: &Tenancy) -> (Permissio
     ]
     .map(|(key, value)| (key.to_owned(), ByteString(value.into())))
     .into();
-    let tokens = Arc::new(TokenRequests(cluster.client()));
-    let read = from_aso_secret(&name, &data, tenancy, tokens).unwrap();
+    let tokens: Arc<dyn ServiceAccountTokens> = Arc::new(TokenRequests(cluster.client()));
+    let read = from_aso_secret(&name, &data, tenancy, &tokens).unwrap();
     let permission = Permission::for_secret(&name, namespace, &tenancy.operator_namespace).unwrap();
     (permission, read.principal, read.borrowed)
 }
