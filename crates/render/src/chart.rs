@@ -41,7 +41,7 @@ pub fn files(bundles: &[Bundle], release: &Release) -> BTreeMap<PathBuf, String>
         packages.insert(
             bundle.identity.clone(),
             json!({
-                "enabled": true,
+                "enabled": !bundle.on_request,
                 "extraArgs": [],
                 "extraEnv": [],
                 "extraVolumeMounts": [],
@@ -80,7 +80,8 @@ const VALUES: &str = "\
 # imagePullSecrets: names of secrets to pull it with, as a Pod has them.
 # keepResourceDefinitions: leave custom resource definitions, and so every object of them, when the chart is uninstalled.
 # metrics: a Service for /metrics of each manager, and a ServiceMonitor for the Prometheus operator with the Service.
-# packages: which packages are installed; each has a namespace and a Deployment of its own, with further arguments,
+# packages: which packages are installed; those that are not enabled here are nothing that the others need.
+#   Each has a namespace and a Deployment of its own, with further arguments,
 #   environment, volumes, labels and annotations of its Pods, and annotations of its service account
 #   (azure.workload.identity/client-id for the workload-identity webhook).
 # podDisruptionBudget: keep one manager of each package when nodes are drained; with more than one replica.
@@ -133,11 +134,13 @@ impl Template {
             let budget = deployment::disruption_budget(bundle);
             text.push_str(&self.optional(".Values.podDisruptionBudget.enabled", bundle, budget));
         }
-        text.push_str(&self.optional(
-            "or .Values.metrics.service.enabled .Values.metrics.serviceMonitor.enabled",
-            bundle,
-            deployment::metrics_service(bundle),
-        ));
+        if bundle.names.is_none() {
+            text.push_str(&self.optional(
+                "or .Values.metrics.service.enabled .Values.metrics.serviceMonitor.enabled",
+                bundle,
+                deployment::metrics_service(bundle),
+            ));
+        }
         let mut monitor = deployment::service_monitor(bundle);
         monitor["spec"]["endpoints"][0]["interval"] = self.mark(Action::Value(
             ".Values.metrics.serviceMonitor.interval | quote".to_owned(),

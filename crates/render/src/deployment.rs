@@ -1,23 +1,59 @@
 //! The manager in a cluster: Deployment, Service and certificate, hardened as far as a manager can be.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
-use slipway_runtime::logs::DEFAULT_VERBOSITY;
+use slipway_runtime::{logs::DEFAULT_VERBOSITY, provider::NamedPort};
 
 use super::{Bundle, Release};
 
 pub const WEBHOOK_PORT: u16 = 9443;
 const CERTIFICATES: &str = "/tmp/k8s-webhook-server/serving-certs";
 
+/// Where a manager is asked how it is.
+struct Ports {
+    health: NamedPort,
+    metrics: NamedPort,
+}
+
+impl Ports {
+    fn of(bundle: &Bundle) -> Self {
+        match bundle.names {
+            Some(names) => Ports {
+                health: names.health,
+                metrics: names.metrics,
+            },
+            None => Ports {
+                health: NamedPort {
+                    name: "healthz",
+                    number: 9440,
+                },
+                metrics: NamedPort {
+                    name: "metrics",
+                    number: 8443,
+                },
+            },
+        }
+    }
+}
+
 pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
     let variable = bundle.prefix.to_uppercase().replace('-', "_");
+    let (ports, is_plain) = (Ports::of(bundle), bundle.names.is_some());
     let mut arguments = vec![
         "manager".to_owned(),
         format!("--providers={}", bundle.identity),
         "--leader-elect".to_owned(),
-        format!("--diagnostics-address=${{{variable}_DIAGNOSTICS_ADDRESS:=:8443}}"),
-        format!("--insecure-diagnostics=${{{variable}_INSECURE_DIAGNOSTICS:=false}}"),
+        format!(
+            "--diagnostics-address=${{{variable}_DIAGNOSTICS_ADDRESS:=:{}}}",
+            ports.metrics.number
+        ),
+        format!("--insecure-diagnostics=${{{variable}_INSECURE_DIAGNOSTICS:={is_plain}}}"),
         format!("--v=${{{variable}_LOG_LEVEL:={DEFAULT_VERBOSITY}}}"),
     ];
+    if is_plain {
+        arguments.push(format!("--health-addr=:{}", ports.health.number));
+    }
     arguments.extend(bundle.arguments.iter().cloned());
     let field =
         |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
@@ -27,19 +63,17 @@ pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
         field("POD_UID", "metadata.uid"),
     ];
     environment.extend(bundle.environment.iter().map(|variable| json!(variable)));
-    let mut ports = vec![
-        json!({"name": "healthz", "containerPort": 9440, "protocol": "TCP"}),
-        json!({"name": "metrics", "containerPort": 8443, "protocol": "TCP"}),
-    ];
+    let port = |port: NamedPort| json!({"name": port.name, "containerPort": port.number, "protocol": "TCP"});
+    let mut open = vec![port(ports.health), port(ports.metrics)];
     let mut container = json!({
-        "name": "manager",
+        "name": bundle.names.map_or("manager", |names| names.container),
         "image": release.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["/slipway"],
         "args": arguments,
         "env": environment,
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "healthz"}},
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "healthz"}},
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": ports.health.name}},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": ports.health.name}},
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -53,7 +87,7 @@ pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
     });
     let mut pod = json!({
         "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
-        "serviceAccountName": bundle.named("manager"),
+        "serviceAccountName": bundle.service_account(),
         // Reconciles in work get twenty seconds, and then the lease is given back.
         "terminationGracePeriodSeconds": 40,
         "tolerations": [
@@ -64,7 +98,7 @@ pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
     let mut volumes = bundle.volumes.clone();
     let mut mounts = bundle.volume_mounts.clone();
     if bundle.is_called() {
-        ports.push(json!({"name": "webhook-server", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}));
+        open.push(json!({"name": "webhook-server", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}));
         mounts.push(json!({"name": "cert", "mountPath": CERTIFICATES, "readOnly": true}));
         volumes.push(json!({"name": "cert", "secret": {"secretName": certificate_secret(bundle)}}));
     }
@@ -72,7 +106,7 @@ pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
         container["volumeMounts"] = json!(mounts);
         pod["volumes"] = json!(volumes);
     }
-    container["ports"] = json!(ports);
+    container["ports"] = json!(open);
     pod["containers"] = json!([container]);
     let selector = selector(bundle);
     let mut labels = selector.clone();
@@ -83,7 +117,7 @@ pub fn deployment(bundle: &Bundle, release: &Release) -> Vec<Value> {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {
-            "name": bundle.named("controller-manager"),
+            "name": bundle.workload("controller-manager"),
             "namespace": bundle.namespace(),
             "labels": {"control-plane": "controller-manager"},
         },
@@ -109,22 +143,23 @@ pub fn disruption_budget(bundle: &Bundle) -> Value {
     json!({
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": bundle.named("controller-manager"), "namespace": bundle.namespace()},
+        "metadata": {"name": bundle.workload("controller-manager"), "namespace": bundle.namespace()},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": selector(bundle)}},
     })
 }
 
 /// Where metrics are scraped.
 pub fn metrics_service(bundle: &Bundle) -> Value {
+    let metrics = Ports::of(bundle).metrics;
     let mut service = json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": bundle.named("metrics"),
+            "name": bundle.workload("metrics"),
             "namespace": bundle.namespace(),
             "labels": {METRICS_LABEL: bundle.prefix},
         },
-        "spec": {"ports": [{"name": "metrics", "port": 8443, "targetPort": "metrics"}]},
+        "spec": {"ports": [{"name": metrics.name, "port": metrics.number, "targetPort": metrics.name}]},
     });
     service["spec"]["selector"] = selector(bundle);
     service
@@ -134,24 +169,34 @@ const METRICS_LABEL: &str = "slipway.dev/metrics";
 
 /// Tells the Prometheus operator to scrape it. The certificate is self-signed; whoever scrapes shows a token.
 pub fn service_monitor(bundle: &Bundle) -> Value {
+    let port = Ports::of(bundle).metrics.name;
+    let endpoint = if bundle.names.is_some() {
+        json!({"port": port, "scheme": "http"})
+    } else {
+        json!({
+            "port": port,
+            "scheme": "https",
+            "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+            "tlsConfig": {"insecureSkipVerify": true},
+        })
+    };
     json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
-        "metadata": {"name": bundle.named("metrics"), "namespace": bundle.namespace(), "labels": {}},
+        "metadata": {"name": bundle.workload("metrics"), "namespace": bundle.namespace(), "labels": {}},
         "spec": {
             "selector": {"matchLabels": {METRICS_LABEL: bundle.prefix}},
-            "endpoints": [{
-                "port": "metrics",
-                "scheme": "https",
-                "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
-                "tlsConfig": {"insecureSkipVerify": true},
-            }],
+            "endpoints": [endpoint],
         },
     })
 }
 
 /// What all pods of the package carry, and nobody else's.
 fn selector(bundle: &Bundle) -> Value {
+    if let Some(names) = bundle.names {
+        let labels: BTreeMap<&str, &str> = names.labels.iter().copied().collect();
+        return json!(labels);
+    }
     json!({super::PROVIDER_LABEL: bundle.identity, "control-plane": "controller-manager"})
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::{Value, json};
-use slipway_runtime::{Package, PackageKind, RoleGrant, Rule, admission::Admission};
+use slipway_runtime::{Names, Package, PackageKind, RoleGrant, Rule, admission::Admission};
 
 pub use self::{
     files::{Drift, files, repository},
@@ -68,6 +68,8 @@ pub struct Bundle {
     /// As JSON, by name, with labels and conversion not yet added.
     crds: BTreeMap<String, Value>,
     converted: Vec<String>,
+    names: Option<Names>,
+    on_request: bool,
     rules: Vec<Rule>,
     role_grants: Vec<RoleGrant>,
     cluster_role: Option<&'static str>,
@@ -104,6 +106,8 @@ impl Bundle {
                 prefix: package.prefix(),
                 crds: BTreeMap::new(),
                 converted: Vec::new(),
+                names: package.names,
+                on_request: package.on_request,
                 rules: Vec::new(),
                 role_grants: Vec::new(),
                 cluster_role: None,
@@ -177,12 +181,23 @@ impl Bundle {
 
     /// The namespace everything of the package lives in.
     pub fn namespace(&self) -> String {
-        format!("{}-system", self.prefix)
+        match self.names {
+            Some(names) => names.namespace.to_owned(),
+            None => format!("{}-system", self.prefix),
+        }
     }
 
     /// The service account of its manager.
     pub fn service_account(&self) -> String {
-        self.named("manager")
+        self.workload("manager")
+    }
+
+    /// The name of what makes up its workload: its own, or else the prefix with `otherwise`.
+    fn workload(&self, otherwise: &str) -> String {
+        match self.names {
+            Some(names) => names.workload.to_owned(),
+            None => self.named(otherwise),
+        }
     }
 
     /// Tokens of that account that are projected into the manager's Pods.
@@ -232,6 +247,11 @@ impl Bundle {
         }))
     }
 
+    /// Labels of all its objects that it takes over from what it replaces.
+    fn labels(&self) -> &'static [(&'static str, &'static str)] {
+        self.names.map_or(&[], |names| names.labels)
+    }
+
     fn named(&self, name: &str) -> String {
         format!("{}-{name}", self.prefix)
     }
@@ -267,6 +287,9 @@ impl Bundle {
             objects.push(deployment::service(self));
         }
         objects.extend(deployment::deployment(self, release));
+        if self.names.is_some() {
+            objects.push(deployment::metrics_service(self));
+        }
         if self.is_called() {
             objects.extend(deployment::certificate(self));
         }
@@ -274,6 +297,9 @@ impl Bundle {
         objects.extend(webhooks::extension_config(self, webhooks::Caller::Service(self)));
         for object in &mut objects {
             object["metadata"]["labels"][PROVIDER_LABEL] = json!(self.identity);
+            for (name, value) in self.labels() {
+                object["metadata"]["labels"][*name] = json!(value);
+            }
         }
         objects
     }

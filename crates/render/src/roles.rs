@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use slipway_runtime::Rule;
+use slipway_runtime::{PackageKind, Rule};
 
 use super::Bundle;
 
@@ -49,7 +49,7 @@ pub fn roles(bundle: &Bundle) -> Vec<Value> {
     let namespace = bundle.namespace();
     let cluster_role = bundle.cluster_role.unwrap_or("manager");
     let subject =
-        json!([{"kind": "ServiceAccount", "name": bundle.named("manager"), "namespace": namespace}]);
+        json!([{"kind": "ServiceAccount", "name": bundle.service_account(), "namespace": namespace}]);
     let mut objects = vec![
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -111,6 +111,10 @@ fn binding(bundle: &Bundle, name: &str, subjects: &Value) -> Value {
 
 /// Cluster API's manager may touch kinds of its own groups; for others it collects roles by this label.
 fn aggregated(bundle: &Bundle) -> Option<Value> {
+    // Nothing of Cluster API refers to kinds of somebody who works beside it.
+    if bundle.kind == PackageKind::HelmOnly {
+        return None;
+    }
     let mut resources: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for crd in bundle.crds.values() {
         let group = crd["spec"]["group"].as_str().unwrap_or_default();

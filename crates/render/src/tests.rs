@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use slipway_runtime::{
     admission::{Operation, Phase, Verdict},
     conversion::Conversion,
+    provider::NamedPort,
 };
 
 use super::*;
@@ -440,4 +441,68 @@ fn what_a_package_adds_to_its_pods_is_there_once() {
             .unwrap()
             .contains(&json!("--v=${CAPT_LOG_LEVEL:=2}"))
     );
+}
+
+/// A drop-in that goes by somebody else's names altogether, and that nobody gets who did not ask for it.
+#[test]
+fn a_package_may_go_by_another_projects_names() {
+    let port = |name, number| NamedPort { name, number };
+    let mut sail = Package::new(PackageKind::HelmOnly, "sail");
+    sail.name_prefix = Some("canvas");
+    sail.on_request = true;
+    sail.crds = vec![crd("example.dev")];
+    sail.names = Some(Names {
+        namespace: "canvas",
+        workload: "canvas",
+        container: "controller",
+        lease: "canvas-leader-election",
+        labels: &[("app.kubernetes.io/name", "canvas")],
+        metrics: port("http-metrics", 8080),
+        health: port("http", 8081),
+    });
+    let objects = Bundle::join([&sail]).unwrap()[0].objects(&release());
+    for kind in ["Deployment", "ServiceAccount", "Service"] {
+        let metadata = &find(&objects, kind)["metadata"];
+        assert_eq!(
+            (&metadata["name"], &metadata["namespace"]),
+            (&json!("canvas"), &json!("canvas")),
+            "{kind}"
+        );
+        assert_eq!(metadata["labels"]["app.kubernetes.io/name"], "canvas");
+    }
+    let deployment = find(&objects, "Deployment");
+    let labels = json!({"app.kubernetes.io/name": "canvas"});
+    assert_eq!(deployment["spec"]["selector"]["matchLabels"], labels);
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], "canvas");
+    let container = &pod["containers"][0];
+    assert_eq!(container["name"], "controller");
+    assert_eq!(container["livenessProbe"]["httpGet"]["port"], "http");
+    for argument in [
+        "--providers=sail",
+        "--health-addr=:8081",
+        "--diagnostics-address=${CANVAS_DIAGNOSTICS_ADDRESS:=:8080}",
+        "--insecure-diagnostics=${CANVAS_INSECURE_DIAGNOSTICS:=true}",
+    ] {
+        let arguments = container["args"].as_array().unwrap();
+        assert!(arguments.contains(&json!(argument)), "{argument}: {arguments:?}");
+    }
+    let service = find(&objects, "Service");
+    assert_eq!(service["spec"]["selector"], labels);
+    assert_eq!(
+        service["spec"]["ports"],
+        json!([{"name": "http-metrics", "port": 8080, "targetPort": "http-metrics"}])
+    );
+    let binding = find(&objects, "ClusterRoleBinding");
+    assert_eq!(binding["subjects"][0]["name"], "canvas");
+    assert!(
+        objects
+            .iter()
+            .all(|object| object["metadata"]["labels"]["cluster.x-k8s.io/aggregate-to-manager"].is_null()),
+        "core's manager gets no rights to it"
+    );
+    let files = files([&package("example.dev"), &sail], &release()).unwrap();
+    let values: Value = serde_saphyr::from_str(&files[&PathBuf::from("helm/slipway/values.yaml")]).unwrap();
+    assert_eq!(values["packages"]["sail"]["enabled"], false);
+    assert_eq!(values["packages"]["infrastructure-toy"]["enabled"], true);
 }

@@ -48,7 +48,7 @@ pub use metrics::Metrics;
 pub use object_key::ObjectKey;
 pub use outcome::{Class, Classified, Next, Outcome, plain};
 pub use plans::Plans;
-pub use provider::{Package, PackageKind, Provider};
+pub use provider::{Names, Package, PackageKind, Provider};
 pub use random::Random;
 pub use rbac::{RoleGrant, Rule};
 pub use secret_facts::SecretFacts;

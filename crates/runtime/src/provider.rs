@@ -52,6 +52,29 @@ impl PackageKind {
     }
 }
 
+/// What the objects of a package are called where that does not follow from its prefix: a drop-in's are those of what it replaces,
+/// because people, dashboards and tools know them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    pub namespace: &'static str,
+    /// The Deployment, its service account, its metrics Service and its disruption budget.
+    pub workload: &'static str,
+    pub container: &'static str,
+    pub lease: &'static str,
+    /// Of all its objects; its pods are selected by them.
+    pub labels: &'static [(&'static str, &'static str)],
+    /// Where metrics are read by plain HTTP, and where health is.
+    pub metrics: NamedPort,
+    pub health: NamedPort,
+}
+
+/// A port of a container, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedPort {
+    pub name: &'static str,
+    pub number: u16,
+}
+
 /// A condition that objects of a kind carry, for the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConditionType {
@@ -78,6 +101,10 @@ pub struct Package {
     /// What the names of rendered objects begin with; the identity if absent. A drop-in takes those of what it replaces, so that
     /// namespace, lease and objects are the ones that are there already.
     pub name_prefix: Option<&'static str>,
+    /// Names of its objects that are somebody else's altogether.
+    pub names: Option<Names>,
+    /// Runs, and is enabled in the chart, only where it is named: it is nothing that whoever installs the others asked for.
+    pub on_request: bool,
     /// What the manager's cluster role and its binding are called after the prefix; `manager` if absent. A drop-in takes
     /// another name than upstream's where that role is aggregated: clusterctl leaves it behind, and a role that is
     /// applied over it stays aggregated, without rules of its own.
@@ -113,6 +140,8 @@ impl Package {
             hooks: Vec::new(),
             controllers: Vec::new(),
             name_prefix: None,
+            names: None,
+            on_request: false,
             cluster_role: None,
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -125,9 +154,12 @@ impl Package {
         }
     }
 
-    /// `infrastructure-azure`, `bootstrap-k3s`, …
+    /// `infrastructure-azure`, `bootstrap-k3s`, …; what clusterctl has no word for goes by its name alone.
     pub fn identity(&self) -> String {
-        format!("{}-{}", self.kind.prefix(), self.name)
+        match self.kind {
+            PackageKind::HelmOnly => self.name.to_owned(),
+            kind => format!("{}-{}", kind.prefix(), self.name),
+        }
     }
 
     /// What the names of its rendered objects begin with.

@@ -1,7 +1,7 @@
 //! What the user set for the controllers: the part of the manager's flags that a controller may read. The rest
 //! (addresses, certificates, leadership) is the manager's own.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use crate::{
     duration,
@@ -165,9 +165,16 @@ impl Gates {
 }
 
 /// Values of provider flags, by flag id, as they were written (or defaulted).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Flags {
     values: BTreeMap<String, Vec<String>>,
+}
+
+/// Without their values: one may be a token.
+impl fmt::Debug for Flags {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_set().entries(self.values.keys()).finish()
+    }
 }
 
 impl Flags {

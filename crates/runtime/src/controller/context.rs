@@ -29,6 +29,8 @@ pub struct Context {
     pub shutdown: CancellationToken,
     /// Whether this process leads. Clients of other clusters ask it before they write.
     pub leadership: Leadership,
+    /// Who this process is in its lease; nobody without one.
+    pub identity: Option<Arc<str>>,
     /// What goes on beside the reconciles and has to end before the lease is given back.
     pub background: TaskTracker,
     pub(super) writes: Writes,
@@ -56,6 +58,7 @@ impl Context {
             plans: Plans::default(),
             shutdown,
             leadership: Leadership::always(),
+            identity: None,
             background: TaskTracker::new(),
             writes: Writes::default(),
             slot: Slot::default(),
@@ -83,11 +86,25 @@ impl Context {
             plans: Plans::default(),
             shutdown,
             leadership: Leadership::always(),
+            identity: None,
             background: TaskTracker::new(),
             writes: Writes::default(),
             slot: Slot::default(),
             watches: None,
         }
+    }
+
+    /// The same over another client, with informers of its own. What is recorded and counted goes where it went.
+    pub fn over(&self, client: Client) -> Self {
+        let mut context = self.clone();
+        context.informers = Informers::new(
+            client.clone(),
+            self.metrics.clone(),
+            self.random.fork(),
+            self.shutdown.child_token(),
+        );
+        context.client = client;
+        context
     }
 
     /// Where a write that did not go through [`Context::apply`] and its siblings is noted.

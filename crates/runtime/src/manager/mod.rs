@@ -26,7 +26,7 @@ use self::diagnostics::{Diagnostics, Gatekeeper};
 pub use self::{
     connect::own_namespace,
     options::{Options, TlsVersion, command, duration_flag, normalize, switch},
-    selection::{lease_name, select},
+    selection::{lease_name, select, select_to_run},
 };
 use crate::{
     Clock, Context, Metrics, Package, Plans, Provider, Random,
@@ -105,6 +105,9 @@ pub struct Addresses {
     pub diagnostics: Option<SocketAddr>,
 }
 
+/// How the identity of every manager begins, in its lease.
+pub const IDENTITY_PREFIX: &str = "slipway";
+
 /// A little more than a controller gives its reconciles.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(25);
 
@@ -138,7 +141,7 @@ impl Manager {
         let Self { providers, options } = &self;
         let verbosity = logs::start(options.format, options.verbosity);
         certificates::install_crypto_provider();
-        let packages = select(providers, &options.providers)?;
+        let packages = select_to_run(providers, &options.providers)?;
         if options.leader_elect {
             self.election(&packages)?.validate()?;
         }
@@ -218,7 +221,8 @@ impl Manager {
                 .or_else(connect::own_namespace)
                 .ok_or(ManagerError::NoElectionNamespace)?,
             name: lease_name(packages),
-            identity: format!("{}_{}", host.trim(), Random::system().uuid()),
+            // By its beginning another autoscaler's lease is told from ours.
+            identity: format!("{IDENTITY_PREFIX}_{}_{}", host.trim(), Random::system().uuid()),
             lease_duration: options.lease_duration,
             renew_deadline: options.renew_deadline,
             retry_period: options.retry_period,
@@ -272,14 +276,16 @@ impl Bound {
     pub async fn run(self, stop: CancellationToken) -> Result<(), ManagerError> {
         let options = self.manager.options.clone();
         let providers = &self.manager.providers;
-        let packages = select(providers, &options.providers)?;
+        let packages = select_to_run(providers, &options.providers)?;
         let health = Health::default();
         health.live.add("ping", || Ok(()));
         health.ready.add("ping", || Ok(()));
 
         let campaigning = CancellationToken::new();
+        let mut identity = None;
         let (mut leadership, campaign) = if options.leader_elect {
             let election = self.manager.election(&packages)?;
+            identity = Some(election.identity.clone());
             let store = ApiServerLease::new(self.client.clone(), &election.namespace, &election.name);
             let name = NameLabel {
                 name: election.name.clone(),
@@ -306,6 +312,7 @@ impl Bound {
             working.clone(),
         );
         context.leadership = leadership.clone();
+        context.identity = identity.map(Into::into);
         let background = context.background.clone();
         let leads = leadership.clone();
         let informers = context.informers.clone();

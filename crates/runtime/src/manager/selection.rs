@@ -45,13 +45,29 @@ pub fn select<'provider>(
         .collect())
 }
 
+/// The packages that run: without names, those that nobody has to ask for.
+pub fn select_to_run<'provider>(
+    providers: &'provider [Provider],
+    names: &[String],
+) -> Result<Vec<&'provider Package>, ManagerError> {
+    let mut packages = select(providers, names)?;
+    if names.is_empty() {
+        packages.retain(|package| !package.on_request);
+    }
+    Ok(packages)
+}
+
 /// The lease: a single package has its own (that of the provider it replaces, where it is a drop-in), several share Slipway's.
 pub fn lease_name(packages: &[&Package]) -> String {
-    let mut prefixes: Vec<String> = packages.iter().map(|package| package.prefix()).collect();
-    prefixes.sort();
-    prefixes.dedup();
-    match prefixes.as_slice() {
-        [one] => format!("controller-leader-election-{one}"),
+    let own = |package: &&Package| match package.names {
+        Some(names) => names.lease.to_owned(),
+        None => format!("controller-leader-election-{}", package.prefix()),
+    };
+    let mut leases: Vec<String> = packages.iter().map(own).collect();
+    leases.sort();
+    leases.dedup();
+    match leases.as_slice() {
+        [one] => one.clone(),
         _ => "controller-leader-election-slipway".to_owned(),
     }
 }
@@ -59,7 +75,7 @@ pub fn lease_name(packages: &[&Package]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PackageKind;
+    use crate::{Names, PackageKind, provider::NamedPort};
 
     fn providers() -> Vec<Provider> {
         let mut one = Provider::new("k3s");
@@ -71,12 +87,31 @@ mod tests {
         let mut azure = Package::new(PackageKind::Infrastructure, "azure");
         azure.name_prefix = Some("capz");
         two.packages = vec![azure];
-        vec![one, two]
+        let mut three = Provider::new("autoscaler");
+        let mut asked_for = Package::new(PackageKind::HelmOnly, "autoscaler");
+        asked_for.on_request = true;
+        asked_for.names = Some(Names {
+            namespace: "sail",
+            workload: "sail",
+            container: "sail",
+            lease: "sail-leader-election",
+            labels: &[],
+            metrics: NamedPort {
+                name: "metrics",
+                number: 8080,
+            },
+            health: NamedPort {
+                name: "http",
+                number: 8081,
+            },
+        });
+        three.packages = vec![asked_for];
+        vec![one, two, three]
     }
 
     fn selected(names: &[&str]) -> Result<Vec<String>, String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        select(&providers(), &names)
+        select_to_run(&providers(), &names)
             .map(|packages| packages.iter().map(|package| package.identity()).collect())
             .map_err(|error| error.to_string())
     }
@@ -96,9 +131,14 @@ mod tests {
             ["bootstrap-k3s", "infrastructure-azure"]
         );
         assert_eq!(
+            selected(&["autoscaler"]).unwrap(),
+            ["autoscaler"],
+            "only who is named, where it has to be asked for"
+        );
+        assert_eq!(
             selected(&["k3"]).unwrap_err(),
-            "--providers: there is no provider or package \"k3\"; known: aks, bootstrap-k3s, control-plane-k3s, \
-             infrastructure-azure, k3s"
+            "--providers: there is no provider or package \"k3\"; known: aks, autoscaler, bootstrap-k3s, \
+             control-plane-k3s, infrastructure-azure, k3s"
         );
     }
 
@@ -107,9 +147,11 @@ mod tests {
         let providers = providers();
         let of = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            lease_name(&select(&providers, &names).unwrap())
+            lease_name(&select_to_run(&providers, &names).unwrap())
         };
         assert_eq!(of(&["aks"]), "controller-leader-election-capz");
+        assert_eq!(of(&["autoscaler"]), "sail-leader-election");
+        assert_eq!(of(&["autoscaler", "aks"]), "controller-leader-election-slipway");
         assert_eq!(of(&[]), "controller-leader-election-slipway");
     }
 }

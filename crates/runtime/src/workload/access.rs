@@ -38,6 +38,16 @@ pub struct Access {
     config: Config,
 }
 
+/// An address, whom to trust there, and who we are.
+#[derive(Clone, Copy, Default)]
+pub struct AccessParts<'text> {
+    pub url: &'text str,
+    pub token: Option<&'text str>,
+    /// In base64, as a kubeconfig has it.
+    pub ca_data: Option<&'text str>,
+    pub skip_verification: bool,
+}
+
 impl Access {
     /// From the text of a kubeconfig that anybody may have written.
     pub fn from_text(kubeconfig: &str) -> Result<Self, Refused> {
@@ -56,6 +66,25 @@ impl Access {
     pub async fn from_file(path: &Path) -> Result<Self, ManagerError> {
         let config = configuration(Some(path)).await?;
         Ok(Self { config })
+    }
+
+    /// From an address and credentials that whoever started this process gave.
+    pub fn from_parts(parts: AccessParts<'_>) -> Result<Self, Refused> {
+        let mut cluster = serde_json::json!({"server": parts.url});
+        if let Some(data) = parts.ca_data {
+            cluster["certificate-authority-data"] = data.into();
+        }
+        if parts.skip_verification {
+            cluster["insecure-skip-tls-verify"] = true.into();
+        }
+        let mut user = serde_json::json!({});
+        if let Some(token) = parts.token {
+            user["token"] = token.into();
+        }
+        let kubeconfig = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "given",
+            "clusters": [{"name": "given", "cluster": cluster}], "users": [{"name": "given", "user": user}],
+            "contexts": [{"name": "given", "context": {"cluster": "given", "user": "given"}}]});
+        Self::from_kubeconfig(serde_json::from_value(kubeconfig).map_err(|_| Refused::Unreadable)?)
     }
 
     /// One server of the cluster (`10.0.0.3:6443`), with the CA and the credentials of the cluster.
@@ -169,6 +198,26 @@ mod tests {
             "users":[{{"name":"u","user":{user}}}],
             "contexts":[{{"name":"c","context":{{"cluster":"c","user":"u"}}}}]}}"#
         )
+    }
+
+    #[test]
+    fn an_address_and_a_token_are_enough() {
+        let parts = AccessParts {
+            url: "https://fleet.example:6443",
+            token: Some("canary"),
+            skip_verification: true,
+            ..AccessParts::default()
+        };
+        let access = Access::from_parts(parts).expect("an access");
+        assert_eq!(access.url().to_string(), "https://fleet.example:6443/");
+        assert!(access.config().accept_invalid_certs && access.config().auth_info.token.is_some());
+        assert!(!format!("{access:?}").contains("canary"));
+        let broken = AccessParts {
+            url: "https://fleet.example:6443",
+            ca_data: Some("no base64"),
+            ..AccessParts::default()
+        };
+        Access::from_parts(broken).expect_err("a CA that cannot be read");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod access;
 mod clients;
 mod controllers;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +26,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::controllers::SetLocks;
 pub use self::{
-    access::{Access, Refused},
+    access::{Access, AccessParts, Refused},
     clients::{Clients, Connector, NoAnswer},
+    split::split,
 };
 use crate::{Class, Classified, Context, Informers, Metrics, ObjectKey, Random};
 

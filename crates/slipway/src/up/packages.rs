@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_render::{Bundle, local_objects};
-use slipway_runtime::{Package, Provider, certificates::SelfSigned, install};
+use slipway_runtime::{Package, Provider, certificates::SelfSigned, install, manager::select_to_run};
 
 use super::{cluster::Cluster, free_port, own_program};
 use crate::manifests;
@@ -48,7 +48,8 @@ pub async fn install(
     let pair = SelfSigned::generate(&names).map_err(|error| error.to_string())?;
     pair.write(&webhooks.certificates)
         .map_err(|error| error.to_string())?;
-    let packages: Vec<&Package> = providers.iter().flat_map(|provider| &provider.packages).collect();
+    // What runs without being named.
+    let packages: Vec<&Package> = select_to_run(providers, &[]).map_err(|error| error.to_string())?;
     let address = format!("https://127.0.0.1:{}", webhooks.port);
     let objects = local_objects(packages.iter().copied(), &address, &pair.ca)
         .map_err(|error| format!("rendering CRDs and webhooks: {error}"))?;
