@@ -125,10 +125,58 @@ pub struct Address {
     version = "v1beta1",
     kind = "TestHostMachineTemplate",
     namespaced,
+    status = "TestHostMachineTemplateStatus",
     category = "cluster-api"
 )]
 pub struct TestHostMachineTemplateSpec {
     pub template: TestHostMachineTemplateResource,
+}
+
+/// What its machines will be like, for who scales from zero; filled in by the provider.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestHostMachineTemplateStatus {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, String>,
+    pub node_info: NodeInfo,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeInfo {
+    pub architecture: String,
+    pub operating_system: String,
+}
+
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "TestHostMachinePool",
+    namespaced,
+    status = "TestHostMachinePoolStatus",
+    category = "cluster-api"
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestHostMachinePoolSpec {
+    #[serde(rename = "providerIDList", skip_serializing_if = "Vec::is_empty")]
+    pub provider_id_list: Vec<String>,
+    /// What each Node offers, by resource name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, String>,
+    /// Labels of the Nodes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestHostMachinePoolStatus {
+    pub initialization: Initialization,
+    pub ready: bool,
+    pub replicas: i32,
+    /// By which core knows that it has machines.
+    pub infrastructure_machine_kind: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -137,6 +185,103 @@ pub struct TestHostMachineTemplateResource {
     pub metadata: TemplateMetadata,
     #[serde(default)]
     pub spec: TestHostMachineSpec,
+}
+
+/// The smallest control plane provider: one that somebody else runs, and that is always there.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "controlplane.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "TestHostControlPlane",
+    namespaced,
+    status = "TestHostControlPlaneStatus",
+    category = "cluster-api"
+)]
+pub struct TestHostControlPlaneSpec {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestHostControlPlaneStatus {
+    pub initialization: ControlPlaneInitialization,
+    pub external_managed_control_plane: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ControlPlaneInitialization {
+    pub control_plane_initialized: bool,
+}
+
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "controlplane.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "TestHostControlPlaneTemplate",
+    namespaced,
+    category = "cluster-api"
+)]
+pub struct TestHostControlPlaneTemplateSpec {
+    pub template: TestHostControlPlaneTemplateResource,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct TestHostControlPlaneTemplateResource {
+    #[serde(default, skip_serializing_if = "TemplateMetadata::is_empty")]
+    pub metadata: TemplateMetadata,
+    #[serde(default)]
+    pub spec: TestHostControlPlaneSpec,
+}
+
+/// The smallest bootstrap provider: what a host runs is in a Secret that is there already.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "bootstrap.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "TestHostConfig",
+    namespaced,
+    status = "TestHostConfigStatus",
+    category = "cluster-api"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TestHostConfigSpec {
+    pub data_secret_name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestHostConfigStatus {
+    pub initialization: DataInitialization,
+    pub data_secret_name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DataInitialization {
+    pub data_secret_created: bool,
+}
+
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "bootstrap.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "TestHostConfigTemplate",
+    namespaced,
+    category = "cluster-api"
+)]
+pub struct TestHostConfigTemplateSpec {
+    pub template: TestHostConfigTemplateResource,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct TestHostConfigTemplateResource {
+    #[serde(default, skip_serializing_if = "TemplateMetadata::is_empty")]
+    pub metadata: TemplateMetadata,
+    pub spec: TestHostConfigSpec,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -161,6 +306,11 @@ pub fn crds() -> Vec<Value> {
         TestHostClusterTemplate::crd(),
         TestHostMachine::crd(),
         TestHostMachineTemplate::crd(),
+        TestHostMachinePool::crd(),
+        TestHostConfig::crd(),
+        TestHostConfigTemplate::crd(),
+        TestHostControlPlane::crd(),
+        TestHostControlPlaneTemplate::crd(),
     ]
     .into_iter()
     .map(|crd| {

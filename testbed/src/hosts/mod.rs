@@ -8,6 +8,7 @@ mod behaviour;
 mod k3s;
 mod kwok;
 mod node;
+mod pool;
 mod real_k3s;
 mod reconcile;
 
@@ -32,7 +33,10 @@ use serde_json::json;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use self::{
-    api::{TestHostCluster, TestHostMachine},
+    api::{
+        TestHostCluster, TestHostConfig, TestHostControlPlane, TestHostMachine, TestHostMachinePool,
+        TestHostMachineTemplate,
+    },
     behaviour::Behaviour,
     kwok::KwokNodes,
 };
@@ -52,6 +56,10 @@ const AFTER_ERROR: Duration = Duration::from_millis(200);
 pub(crate) enum Key {
     Cluster(String),
     Machine(String),
+    Pool(String),
+    Template(String),
+    Config(String),
+    ControlPlane(String),
 }
 
 /// The hosts of one namespace; they end with this value.
@@ -113,6 +121,23 @@ impl Hosts {
         let cluster_key = |cluster: &TestHostCluster| vec![Key::Cluster(cluster.name_any())];
         tasks.spawn(watch(world.api::<TestHostMachine>(), queue.clone(), machine_key));
         tasks.spawn(watch(world.api::<TestHostCluster>(), queue.clone(), cluster_key));
+        let pool_key = |pool: &TestHostMachinePool| vec![Key::Pool(pool.name_any())];
+        let template_key = |template: &TestHostMachineTemplate| vec![Key::Template(template.name_any())];
+        tasks.spawn(watch(world.api::<TestHostMachinePool>(), queue.clone(), pool_key));
+        tasks.spawn(watch(
+            world.api::<TestHostMachineTemplate>(),
+            queue.clone(),
+            template_key,
+        ));
+        let config_key = |config: &TestHostConfig| vec![Key::Config(config.name_any())];
+        tasks.spawn(watch(world.api::<TestHostConfig>(), queue.clone(), config_key));
+        let control_plane_key = |one: &TestHostControlPlane| vec![Key::ControlPlane(one.name_any())];
+        tasks.spawn(watch(
+            world.api::<TestHostControlPlane>(),
+            queue.clone(),
+            control_plane_key,
+        ));
+        tasks.spawn(watch(world.core("MachinePool"), queue.clone(), pool_of));
         tasks.spawn(watch(world.core("Machine"), queue.clone(), referenced));
         let everyone = world.clone();
         tasks.spawn(watch(world.core("Cluster"), queue.clone(), move |cluster| {
@@ -253,6 +278,15 @@ fn referenced(object: &DynamicObject) -> Vec<Key> {
     match reference["kind"].as_str() {
         Some("TestHostMachine") => vec![Key::Machine(name)],
         Some("TestHostCluster") => vec![Key::Cluster(name)],
+        _ => Vec::new(),
+    }
+}
+
+/// The pool that a MachinePool points at.
+fn pool_of(object: &DynamicObject) -> Vec<Key> {
+    let reference = &object.data["spec"]["template"]["spec"]["infrastructureRef"];
+    match (reference["kind"].as_str(), reference["name"].as_str()) {
+        (Some("TestHostMachinePool"), Some(name)) => vec![Key::Pool(name.to_owned())],
         _ => Vec::new(),
     }
 }

@@ -11,18 +11,23 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{DynamicObject, Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     Key, World,
-    api::{Address, FailureDomain, Initialization, TestHostCluster, TestHostMachine, TestHostMachineStatus},
+    api::{
+        Address, FailureDomain, Initialization, NodeInfo, TestHostCluster, TestHostConfig,
+        TestHostControlPlane, TestHostMachine, TestHostMachineStatus, TestHostMachineTemplate,
+        TestHostMachineTemplateStatus,
+    },
     backend::{BackendError, Booting},
     behaviour::{Failure, HostPhase},
     kwok::ignore_missing,
+    pool::{POOL_NAME, pool},
 };
 
 const FINALIZER: &str = "testhostmachine.infrastructure.cluster.x-k8s.io";
-const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+pub(super) const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
 const PAUSED: &str = "cluster.x-k8s.io/paused";
 
@@ -31,6 +36,10 @@ pub async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, Bac
     match key {
         Key::Cluster(name) => cluster(world, name).await,
         Key::Machine(name) => machine(world, name).await,
+        Key::Pool(name) => pool(world, name).await,
+        Key::Template(name) => template(world, name).await,
+        Key::Config(name) => config(world, name).await,
+        Key::ControlPlane(name) => control_plane(world, name).await,
     }
 }
 
@@ -76,6 +85,63 @@ async fn cluster(world: &World, name: &str) -> Result<Option<Duration>, BackendE
     Ok(None)
 }
 
+/// Says in its status what the machines of a template will be like.
+async fn template(world: &World, name: &str) -> Result<Option<Duration>, BackendError> {
+    let api: Api<TestHostMachineTemplate> = world.api();
+    let Some(template) = api.get_opt(name).await? else {
+        return Ok(None);
+    };
+    let status = TestHostMachineTemplateStatus {
+        capacity: template.spec.template.spec.capacity.clone(),
+        node_info: NodeInfo {
+            architecture: "amd64".to_owned(),
+            operating_system: "linux".to_owned(),
+        },
+    };
+    if template.status.as_ref() != Some(&status) {
+        let patch = json!({"status": status});
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await?;
+    }
+    Ok(None)
+}
+
+/// Says that the control plane is there, at the version that was asked for.
+async fn control_plane(world: &World, name: &str) -> Result<Option<Duration>, BackendError> {
+    let api: Api<TestHostControlPlane> = world.api();
+    let Some(found) = api.get_opt(name).await? else {
+        return Ok(None);
+    };
+    let is_told = found.status.as_ref().is_some_and(|status| {
+        status.initialization.control_plane_initialized && status.version == found.spec.version
+    });
+    if !is_told {
+        let status = json!({"status": {"initialization": {"controlPlaneInitialized": true},
+            "externalManagedControlPlane": true, "version": found.spec.version}});
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+            .await?;
+    }
+    Ok(None)
+}
+
+/// Bootstrap data that is there already is told to Cluster API.
+async fn config(world: &World, name: &str) -> Result<Option<Duration>, BackendError> {
+    let api: Api<TestHostConfig> = world.api();
+    let Some(config) = api.get_opt(name).await? else {
+        return Ok(None);
+    };
+    let is_told = config.status.as_ref().is_some_and(|status| {
+        status.initialization.data_secret_created && status.data_secret_name == config.spec.data_secret_name
+    });
+    if !is_told {
+        let status = json!({"status": {"initialization": {"dataSecretCreated": true},
+            "dataSecretName": config.spec.data_secret_name}});
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+            .await?;
+    }
+    Ok(None)
+}
+
 async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendError> {
     let api: Api<TestHostMachine> = world.api();
     let Some(host) = api.get_opt(name).await? else {
@@ -107,7 +173,15 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendE
     let failure = world.behaviour.lock().failure(name);
     let infrastructure_is_ready = cluster
         .is_some_and(|cluster| cluster.data["status"]["initialization"]["infrastructureProvisioned"] == true);
-    let data_secret = owner.data["spec"]["bootstrap"]["dataSecretName"].as_str();
+    // Machines of a pool boot with what their pool says.
+    let pool = match host.labels().get(POOL_NAME) {
+        Some(pool) => world.core("MachinePool").get_opt(pool).await?,
+        None => None,
+    };
+    let spec = pool
+        .as_ref()
+        .map_or(&owner.data["spec"], |pool| &pool.data["spec"]["template"]["spec"]);
+    let data_secret = spec["bootstrap"]["dataSecretName"].as_str();
     let (true, Some(data_secret)) = (infrastructure_is_ready, data_secret) else {
         let waiting = condition("False", "WaitingForBootstrapData", "");
         set_status(&api, &host, false, zone, waiting).await?;
@@ -138,25 +212,7 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendE
     if let Some(left) = world.behaviour.lock().remaining(name, HostPhase::Join) {
         return Ok(Some(left));
     }
-    let booting = Booting {
-        cluster: cluster_key,
-        name: name.to_owned(),
-        provider_id,
-        address: address(name),
-        version: owner.data["spec"]["version"]
-            .as_str()
-            .unwrap_or("v0.0.0")
-            .to_owned(),
-        failure_domain: zone.map(str::to_owned),
-        is_control_plane: owner.labels().contains_key(CONTROL_PLANE),
-        bootstrap_kind: owner.data["spec"]["bootstrap"]["configRef"]["kind"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned(),
-        bootstrap_data,
-        capacity: host.spec.capacity.clone(),
-        labels: host.spec.node_labels.clone(),
-    };
+    let booting = booting(&host, &owner, spec, cluster_key, provider_id, bootstrap_data);
     match world.backend.boot(&booting).await {
         // A host that cannot run what it was given stays as it is, like a real one.
         Err(BackendError::Refused(why)) => tracing::warn!(machine = name, why, "A host does not come up"),
@@ -164,6 +220,32 @@ async fn machine(world: &World, name: &str) -> Result<Option<Duration>, BackendE
     }
     world.behaviour.lock().joined(name);
     Ok(None)
+}
+
+/// A host and all it is told. `spec` is its Machine's, or that of the template of its pool.
+fn booting(
+    host: &TestHostMachine,
+    owner: &DynamicObject,
+    spec: &Value,
+    cluster: String,
+    provider_id: String,
+    bootstrap_data: Vec<u8>,
+) -> Booting {
+    let name = host.name_any();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    Booting {
+        cluster,
+        provider_id,
+        address: address(&name),
+        name,
+        version: text(&spec["version"]).unwrap_or_else(|| "v0.0.0".to_owned()),
+        failure_domain: text(&owner.data["spec"]["failureDomain"]),
+        is_control_plane: owner.labels().contains_key(CONTROL_PLANE),
+        bootstrap_kind: text(&spec["bootstrap"]["configRef"]["kind"]).unwrap_or_default(),
+        bootstrap_data,
+        capacity: host.spec.capacity.clone(),
+        labels: host.spec.node_labels.clone(),
+    }
 }
 
 /// What a host is told to run; a test may look at it too.
@@ -263,7 +345,7 @@ fn condition(status: &str, reason: &str, message: &str) -> Condition {
 }
 
 /// The owner of a kind, as it is now.
-async fn owner(
+pub(super) async fn owner(
     world: &World,
     object: &impl ResourceExt,
     kind: &str,
@@ -275,7 +357,7 @@ async fn owner(
     }
 }
 
-fn is_annotated_paused(object: &impl ResourceExt) -> bool {
+pub(super) fn is_annotated_paused(object: &impl ResourceExt) -> bool {
     object.annotations().contains_key(PAUSED)
 }
 
