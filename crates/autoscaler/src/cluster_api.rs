@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap, core::v1::Node};
-use kube::{ResourceExt, api::DynamicObject};
+use kube::{
+    ResourceExt,
+    api::{ApiResource, DynamicObject},
+};
 use slipway_capi::{
     names, owner, reference,
     view::{Cluster, Machine, MachineDeployment, MachinePool, MachineSet, ObjectReference},
@@ -20,8 +23,8 @@ use crate::{
     },
     group::Scalable,
     instances::{
-        Finding, Infrastructure, PriceList, Reference, Refused, Settings, Shape, Source, SourceKind, admits,
-        describe,
+        Finding, Infrastructure, LiveNode, PriceList, Reference, Refused, Settings, Shape, Source,
+        SourceKind, admits, describe,
     },
     memory::Memory,
     options::Options,
@@ -114,6 +117,17 @@ impl<'a> Reader<'a> {
 
     /// The claim of a Node, by way of its Machine.
     pub fn claim_of_node(&self, node: &str, provider_id: Option<&str>) -> Option<Arc<NodeClaim>> {
+        let machine = self.claimed_machine_of_node(node, provider_id)?;
+        self.claim_of_machine(&machine)
+    }
+
+    /// The claim whose uid a Machine carries.
+    pub fn claim_of_machine(&self, machine: &Machine) -> Option<Arc<NodeClaim>> {
+        self.claim_of_uid(machine.labels().get(label::CLAIM)?)
+    }
+
+    /// The Machine of a Node, if it carries a claim's uid.
+    pub fn claimed_machine_of_node(&self, node: &str, provider_id: Option<&str>) -> Option<Arc<Machine>> {
         let machines = self.informer::<Machine>();
         let by_node: Index<Machine> = machines.index("autoscaler/node", |machine| {
             machine.node_name().map(str::to_owned).into_iter().collect()
@@ -125,12 +139,11 @@ impl<'a> Reader<'a> {
         let of_id = provider_id
             .filter(|id| !id.is_empty())
             .map(|id| by_provider.get(id));
-        let machine = by_node
+        by_node
             .get(node)
             .into_iter()
             .chain(of_id.into_iter().flatten())
-            .find(|machine| machine.labels().contains_key(label::CLAIM))?;
-        self.claim_of_uid(machine.labels().get(label::CLAIM)?)
+            .find(|machine| machine.labels().contains_key(label::CLAIM))
     }
 
     /// The Nodes that say they are a Machine: by its reference, and by its provider id.
@@ -159,8 +172,13 @@ impl<'a> Reader<'a> {
             .get(&ObjectKey::namespaced(namespace, name))
     }
 
-    /// One object, if the cache has it.
-    pub async fn source(&self, object: &Reference) -> Option<Source> {
+    /// One object, if the cache has it. A template is of the Cluster that its NodeClass names.
+    pub async fn source(
+        &self,
+        object: &Reference,
+        class: Option<&ClusterAPINodeClass>,
+        options: &Options,
+    ) -> Option<Source> {
         let key = ObjectKey::namespaced(&object.namespace, &object.name);
         match object.kind {
             SourceKind::MachineDeployment => {
@@ -175,8 +193,36 @@ impl<'a> Reader<'a> {
                 let found = self.informer::<MachinePool>().get(&key)?;
                 Some(self.of_pool(&found).await)
             }
-            SourceKind::Template(_) => None,
+            SourceKind::Template(_) => {
+                let (kind, group) = object.kind.template()?;
+                let found = self.templates(group, kind).await?.get(&key)?;
+                self.of_template(&object.kind, &found, &cluster_name(class, options))
+            }
         }
+    }
+
+    /// One template, with a Node that came from it.
+    fn of_template(&self, kind: &SourceKind, object: &DynamicObject, cluster_name: &str) -> Option<Source> {
+        let value = serde_json::to_value(object).ok()?;
+        let cluster = self.cluster_of(object, cluster_name);
+        let mut source = read::machine_template(kind, &value, cluster_name, cluster.as_deref())?;
+        let claims = self.claims_of(&source.reference);
+        let machines = claims
+            .iter()
+            .flat_map(|claim| self.machines_of_claim(&claim.uid().unwrap_or_default()));
+        source.live = self.live_node(machines);
+        Some(source)
+    }
+
+    /// A ready Node of one of these Machines.
+    fn live_node(&self, machines: impl IntoIterator<Item = Arc<Machine>>) -> Option<LiveNode> {
+        let nodes = self.informer::<Node>();
+        machines
+            .into_iter()
+            .filter(|machine| !machine.is_deleting())
+            .filter_map(|machine| machine.node_name().map(ObjectKey::cluster_scoped))
+            .filter_map(|node| nodes.get(&node))
+            .find_map(|node| read::live_node(&node))
     }
 
     pub async fn of_deployment(&self, object: &MachineDeployment) -> Source {
@@ -209,13 +255,7 @@ impl<'a> Reader<'a> {
         if let Some(found) = self.infrastructure(&source.reference.namespace, template).await {
             source.infrastructure = found;
         }
-        let machines = self.machines_of(&source.reference);
-        source.live = machines
-            .iter()
-            .filter(|machine| !machine.is_deleting())
-            .filter_map(|machine| machine.node_name())
-            .filter_map(|node| self.informer::<Node>().get(&ObjectKey::cluster_scoped(node)))
-            .find_map(|node| read::live_node(&node));
+        source.live = self.live_node(self.machines_of(&source.reference));
         source
     }
 
@@ -230,10 +270,10 @@ impl<'a> Reader<'a> {
     }
 
     /// The templates of a kind. None where the kind is not installed, or cannot be listed yet.
-    async fn templates(&self, group: &str, kind: &str) -> Option<Informer<DynamicObject>> {
+    pub async fn templates(&self, group: &str, kind: &str) -> Option<Informer<DynamicObject>> {
         let key = (group.to_owned(), kind.to_owned());
         let known = self.memory.templates.lock().get(&key).cloned();
-        let informer = if let Some(informer) = known {
+        let informer = if let Some((_, informer)) = known {
             informer
         } else {
             let resolved = reference::resolve_kind(&self.context.client, group, kind).await;
@@ -242,18 +282,38 @@ impl<'a> Reader<'a> {
                 .ok()?;
             let scope = Scope::of_namespace(&self.context.settings);
             let informer = self.context.informers.get_dynamic(&resource, scope);
-            self.memory.templates.lock().insert(key, informer.clone());
+            let learnt = (resource, informer.clone());
+            self.memory.templates.lock().insert(key, learnt);
             informer
         };
         let synced = tokio::time::timeout(FIRST_LIST, informer.synced()).await;
         synced.ok().map(|()| informer)
     }
 
+    /// The kind of templates that a NodeClass names, once it was read.
+    pub fn template_kind(&self, class: &ClusterAPINodeClass) -> Option<ApiResource> {
+        let resource = class.spec.scalable_resource.clone()?;
+        let known = self.memory.templates.lock();
+        let (kind, _) = known.get(&(resource.group, resource.kind))?;
+        Some(kind.clone())
+    }
+
+    /// The object that made the Machine which a claim names, as it was handed over by karpenter-provider-cluster-api.
+    pub fn handed_over(&self, claim: &NodeClaim) -> Option<(Arc<Machine>, String)> {
+        let (namespace, name) = claim.annotations().get(annotation::MACHINE)?.split_once('/')?;
+        let machine = self
+            .informer::<Machine>()
+            .get(&ObjectKey::namespaced(namespace, name))?;
+        let object = made_by(&machine).into_iter().next()?;
+        Some((machine, object))
+    }
+
     /// The objects of the type that a NodeClass names.
-    async fn sources(&self, class: &ClusterAPINodeClass) -> Vec<Source> {
+    async fn sources(&self, class: &ClusterAPINodeClass, options: &Options) -> Vec<Source> {
         let resource = class.spec.scalable_resource.clone().unwrap_or_default();
         let mut sources = Vec::new();
-        match SourceKind::of(&resource.kind) {
+        let kind = SourceKind::of_type(&resource);
+        match kind {
             SourceKind::MachineDeployment => {
                 for object in self.informer::<MachineDeployment>().list() {
                     sources.push(self.of_deployment(&object).await);
@@ -269,11 +329,11 @@ impl<'a> Reader<'a> {
                     sources.push(self.of_pool(&object).await);
                 }
             }
-            SourceKind::Template(kind) => {
-                let templates = self.templates(&resource.group, &kind).await;
+            SourceKind::Template(_) => {
+                let templates = self.templates(&resource.group, &resource.kind).await;
+                let cluster = cluster_name(Some(class), options);
                 for object in templates.iter().flat_map(Informer::list) {
-                    let value = serde_json::to_value(object.as_ref()).unwrap_or_default();
-                    sources.extend(read::machine_template(&value));
+                    sources.extend(self.of_template(&kind, &object, &cluster));
                 }
             }
         }
@@ -289,7 +349,7 @@ impl<'a> Reader<'a> {
     ) -> Described {
         let settings = self.settings(class, options).await;
         let mut result = Described::default();
-        for mut source in self.sources(class).await {
+        for mut source in self.sources(class, options).await {
             if let Err(refused) = admits(&class.spec, &options.scope, &options.group, &source) {
                 result.refused.push((source.reference, refused));
                 continue;
@@ -393,8 +453,17 @@ impl<'a> Reader<'a> {
             .flat_map(|(name, _)| self.context.informers.get::<Lease>(lease_scope(name)).list())
             .map(|lease| read::lease(&lease))
             .collect();
-        safety::rival(&leases, now)
+        safety::rival(&leases, self.context.identity.as_deref(), now)
     }
+}
+
+/// The Cluster that Machines of a template belong to.
+pub fn cluster_name(class: Option<&ClusterAPINodeClass>, options: &Options) -> String {
+    let named = class.and_then(|class| class.spec.cluster_name.as_ref());
+    named
+        .or(options.scope.cluster_name.as_ref())
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Leases of this name, in every namespace.

@@ -11,6 +11,8 @@ pub enum Error {
         #[source]
         source: kube::Error,
     },
+    #[error("making a Machine from {object}: {why}")]
+    Template { object: String, why: String },
     #[error(transparent)]
     ClusterApi(#[from] slipway_capi::Error),
 }
@@ -26,6 +28,8 @@ impl Classified for Error {
     fn class(&self) -> Class {
         match self {
             Self::Api { source, .. } => source.class(),
+            // What is missing may come without telling us.
+            Self::Template { .. } => Class::Transient,
             Self::ClusterApi(error) => error.class(),
         }
     }

@@ -37,7 +37,9 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub is_ready: bool,
+    pub capacity: ResourceList,
     pub allocatable: ResourceList,
+    pub has_finalizer: bool,
 }
 
 /// How long a claim may take; none is for ever.
@@ -114,11 +116,13 @@ pub struct NodeChange {
     pub labels: BTreeMap<String, String>,
     pub add_taints: Vec<Taint>,
     pub remove_taints: Vec<Taint>,
+    /// Karpenter's, by which a Node that is deleted is drained first.
+    pub add_finalizer: bool,
 }
 
 impl NodeChange {
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.add_taints.is_empty() && self.remove_taints.is_empty()
+        *self == NodeChange::default()
     }
 }
 
@@ -217,6 +221,20 @@ fn initialized(facts: &Facts, node: &NodeFacts) -> Verdict {
     Verdict::yes("Initialized")
 }
 
+/// What a Node has less of than nine tenths of what its machine was said to have, and how much.
+pub fn inconsistency(expected: &ResourceList, node: &NodeFacts) -> Option<String> {
+    expected.iter().find_map(|(name, expected)| {
+        let found = node.capacity.get(name).copied().unwrap_or_default();
+        let is_less = found.as_f64() < expected.as_f64() * 0.9;
+        is_less.then(|| {
+            format!(
+                "Node {} has {found} of {name}, and {expected} were expected",
+                node.name
+            )
+        })
+    })
+}
+
 fn change(facts: &Facts, node: &NodeFacts, is_initialized: bool) -> NodeChange {
     let mut labels = facts.labels.clone();
     labels.insert(REGISTERED.to_owned(), "true".to_owned());
@@ -242,6 +260,8 @@ fn change(facts: &Facts, node: &NodeFacts, is_initialized: bool) -> NodeChange {
             .filter(|taint| taint.key == UNREGISTERED)
             .cloned()
             .collect(),
+        // Once, like taints: who takes it away has a reason.
+        add_finalizer: is_new && !node.has_finalizer,
     }
 }
 

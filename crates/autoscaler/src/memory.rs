@@ -8,17 +8,23 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::DynamicObject;
+use kube::api::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
 use slipway_runtime::Informer;
 
-use crate::{api::ConfigMapKey, instances::Reference, safety::Breaker};
+use crate::{
+    api::ConfigMapKey, instances::Reference, management::Management, metrics::KarpenterMetrics,
+    safety::Breaker,
+};
 
 /// How long an object that gave no machine is passed over, as Karpenter's providers have it.
 pub const UNAVAILABLE_FOR: Duration = Duration::from_mins(3);
 
 /// Beyond this many, what was said is forgotten and said again.
 const MOST_REPORTED: usize = 20_000;
+
+/// A kind of machine templates, and the watch on it.
+type Templates = (ApiResource, Informer<DynamicObject>);
 
 #[derive(Default)]
 pub struct Memory {
@@ -28,7 +34,9 @@ pub struct Memory {
     counted: Mutex<BTreeSet<String>>,
     reported: Mutex<BTreeSet<(String, String)>>,
     /// Watches on infrastructure machine templates, by group and kind.
-    pub(crate) templates: Mutex<BTreeMap<(String, String), Informer<DynamicObject>>>,
+    pub(crate) templates: Mutex<BTreeMap<(String, String), Templates>>,
+    pub(crate) management: Management,
+    pub(crate) metrics: KarpenterMetrics,
     pub(crate) prices: Mutex<Vec<(ConfigMapKey, Informer<ConfigMap>)>>,
 }
 

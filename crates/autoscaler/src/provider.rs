@@ -1,21 +1,47 @@
-//! The registration. The autoscaler ships by Helm and not as a clusterctl provider, so it runs only where it is named:
-//! `--providers=autoscaler`.
+//! The registration. The autoscaler ships by Helm, under Karpenter's own names, and not as a clusterctl provider. Whoever installs
+//! the others did not ask for it, so it runs only where it is named: `--providers=autoscaler`.
 
 use std::sync::Arc;
 
-use slipway_runtime::{Package, PackageKind, Provider, Rule, provider::ConditionType};
+use k8s_openapi::api::core::v1::EnvVar;
+use slipway_runtime::{
+    Names, Package, PackageKind, Provider, Rule,
+    provider::{ConditionType, NamedPort},
+};
 
 use crate::{
     api::{
         crd,
         names::{GROUP, NODE_CLASS_GROUP, condition},
     },
-    group,
+    command, group, management,
     memory::Memory,
-    node_claim, node_class, node_pool, options, provisioner,
+    metrics::KarpenterMetrics,
+    node, node_claim, node_class, node_pool, options, provisioner,
 };
 
+const MADE: &[&str] = &["create", "delete", "get", "list", "watch"];
 const PATCH: &[&str] = &["get", "list", "watch", "patch"];
+
+/// As Karpenter's chart has them.
+const NAMES: Names = Names {
+    namespace: "karpenter",
+    workload: "karpenter",
+    container: "controller",
+    lease: "karpenter-leader-election",
+    labels: &[
+        ("app.kubernetes.io/name", "karpenter"),
+        ("app.kubernetes.io/instance", "karpenter"),
+    ],
+    metrics: NamedPort {
+        name: "http-metrics",
+        number: 8080,
+    },
+    health: NamedPort {
+        name: "http",
+        number: 8081,
+    },
+};
 
 const RBAC: &[Rule] = &[
     Rule::new(GROUP, &["nodepools"], &["list", "watch", "patch"]),
@@ -28,7 +54,7 @@ const RBAC: &[Rule] = &[
     Rule::new(GROUP, &["nodepools/status", "nodeclaims/status"], &["patch"]),
     Rule::new(NODE_CLASS_GROUP, &["clusterapinodeclasses/status"], &["patch"]),
     // Machines are bound and marked, and the marked ones deleted; replicas go through the scale subresource alone.
-    Rule::new("cluster.x-k8s.io", &["clusters"], &["list", "watch"]),
+    Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
     Rule::new(
         "cluster.x-k8s.io",
         &["machinedeployments", "machinesets", "machinepools"],
@@ -46,10 +72,11 @@ const RBAC: &[Rule] = &[
     Rule::new(
         "cluster.x-k8s.io",
         &["machines"],
-        &["delete", "list", "watch", "patch"],
+        &["create", "delete", "get", "list", "watch", "patch"],
     ),
-    // Capacity in the status of machine templates.
-    Rule::new("infrastructure.cluster.x-k8s.io", &["*"], Rule::READ),
+    // Capacity in the status of machine templates, and what Machines are made of where they come from templates.
+    Rule::new("infrastructure.cluster.x-k8s.io", &["*"], MADE),
+    Rule::new("bootstrap.cluster.x-k8s.io", &["*"], MADE),
     Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
     // The cluster as it is planned with, and the drain.
     Rule::new("", &["nodes"], PATCH),
@@ -81,19 +108,31 @@ pub fn provider() -> Provider {
     let memory: Arc<Memory> = Arc::default();
     let mut package = Package::new(PackageKind::HelmOnly, "autoscaler");
     package.name_prefix = Some("karpenter");
+    package.names = Some(NAMES);
+    package.on_request = true;
+    package.environment = vec![EnvVar {
+        name: "KARPENTER_SERVICE".to_owned(),
+        value: Some(NAMES.workload.to_owned()),
+        ..EnvVar::default()
+    }];
     package.crds = crd::crds();
     package.rbac = RBAC.to_vec();
     package.controllers = vec![
         node_class::registration(&memory),
         node_pool::registration(&memory),
         node_claim::registration(&memory),
+        node::registration(&memory),
         provisioner::registration(&memory),
     ];
     package.controllers.extend(group::registrations(&memory));
+    let across = |controller| management::across(controller, &memory);
+    package.controllers = package.controllers.into_iter().map(across).collect();
     package.conditions = conditions();
     let mut provider = Provider::new("autoscaler");
     provider.packages = vec![package];
     provider.flags = options::flags();
+    provider.subcommands = vec![command::subcommand()];
+    provider.metrics = |metrics| KarpenterMetrics::default().register(metrics);
     provider
 }
 
@@ -135,6 +174,10 @@ fn conditions() -> Vec<ConditionType> {
                 (
                     condition::INSTANCE_TERMINATING,
                     "it is deleted, and its Machine may go",
+                ),
+                (
+                    condition::CONSISTENT_STATE_FOUND,
+                    "its Node has nine tenths or more of what its machine was said to have",
                 ),
             ],
         ),

@@ -21,7 +21,7 @@ use crate::{
         NodeClaim,
         names::{annotation, label},
     },
-    instances::{Infrastructure, LiveNode, Reference, Source},
+    instances::{Infrastructure, LiveNode, Reference, Source, SourceKind},
     safety,
 };
 
@@ -86,16 +86,21 @@ pub fn machine_pool(object: &MachinePool, cluster: Option<&Cluster>) -> Source {
     of_template(object, &spec.template, &spec.cluster_name, spec.replicas, cluster)
 }
 
-/// An infrastructure machine template, which stands for its Machines itself.
-pub fn machine_template(template: &Value) -> Option<Source> {
+/// An infrastructure machine template, which stands for its Machines itself. It belongs to the Cluster that the NodeClass names.
+pub fn machine_template(
+    kind: &SourceKind,
+    template: &Value,
+    cluster_name: &str,
+    cluster: Option<&Cluster>,
+) -> Option<Source> {
     let text = |pointer: &str| {
         template
             .pointer(pointer)
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
-    if [kind, namespace, name].contains(&"") {
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    if [namespace, name].contains(&"") {
         return None;
     }
     let map = |pointer: &str| -> BTreeMap<String, String> {
@@ -107,12 +112,20 @@ pub fn machine_template(template: &Value) -> Option<Source> {
             .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
             .collect()
     };
-    let mut source = Source::new(Reference::new(kind, namespace, name), "");
+    let reference = Reference {
+        kind: kind.clone(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    let mut source = Source::new(reference, cluster_name);
     source.labels = map("/metadata/labels");
     source.annotations = map("/metadata/annotations");
+    source.template_labels = map("/spec/template/metadata/labels");
     source.is_deleting = template
         .pointer("/metadata/deletionTimestamp")
         .is_some_and(Value::is_string);
+    let is_annotated = source.annotations.contains_key(names::annotation::PAUSED);
+    source.is_paused = is_annotated || cluster.is_some_and(Cluster::is_paused);
     source.infrastructure = infrastructure(template);
     Some(source)
 }
@@ -175,6 +188,7 @@ pub fn lease(lease: &Lease) -> safety::Lease {
         namespace: lease.namespace().unwrap_or_default(),
         name: lease.name_any(),
         holder: spec.holder_identity.unwrap_or_default(),
+        acquired: spec.acquire_time.map(|time| time.0),
         renewed: spec.renew_time.map(|time| time.0),
         lasts: std::time::Duration::from_secs(seconds),
     }

@@ -5,8 +5,7 @@ use std::{collections::VecDeque, fmt, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How our own identities begin, in every lease.
-pub const IDENTITY_PREFIX: &str = "slipway";
+pub use slipway_runtime::manager::IDENTITY_PREFIX;
 
 /// The leases by which others say that they scale this cluster.
 pub const LEASES: [(&str, &str); 2] = [
@@ -19,6 +18,8 @@ pub struct Lease {
     pub namespace: String,
     pub name: String,
     pub holder: String,
+    /// Since when its holder has it.
+    pub acquired: Option<Timestamp>,
     pub renewed: Option<Timestamp>,
     pub lasts: Duration,
 }
@@ -51,14 +52,26 @@ impl fmt::Display for Rival {
     }
 }
 
-/// Another autoscaler that is at work, if there is one. Ours may hold Karpenter's lease: it goes by that name too.
-pub fn rival(leases: &[Lease], now: Timestamp) -> Option<Rival> {
+/// Another autoscaler that is at work, if there is one. Ours may hold Karpenter's lease: it goes by that name too. Of two Slipways
+/// that hold it in two namespaces, the one that has held it longer goes on.
+pub fn rival(leases: &[Lease], me: Option<&str>, now: Timestamp) -> Option<Rival> {
+    let mine = leases.iter().find(|lease| Some(lease.holder.as_str()) == me);
+    let is_elder = |lease: &Lease| {
+        let age = |lease: &Lease| (lease.acquired, lease.namespace.clone());
+        mine.is_none_or(|mine| age(lease) < age(mine))
+    };
     leases.iter().find_map(|lease| {
         let (_, who) = LEASES.iter().find(|(name, _)| *name == lease.name)?;
         let until = lease.ends().filter(|end| *end > now)?;
-        let is_other = !lease.holder.is_empty() && !lease.holder.starts_with(IDENTITY_PREFIX);
+        let is_slipway = lease.holder.starts_with(IDENTITY_PREFIX);
+        let is_other = match &lease.holder {
+            holder if holder.is_empty() || Some(holder.as_str()) == me => false,
+            // Without a lease of its own a manager cannot know which of them is itself.
+            _ if is_slipway => me.is_some() && is_elder(lease),
+            _ => true,
+        };
         is_other.then(|| Rival {
-            who,
+            who: if is_slipway { "Another Slipway" } else { who },
             lease: format!("{}/{}", lease.namespace, lease.name),
             holder: lease.holder.clone(),
             until,
@@ -106,6 +119,7 @@ mod tests {
             namespace: "kube-system".to_owned(),
             name: name.to_owned(),
             holder: holder.to_owned(),
+            acquired: Some(Timestamp::UNIX_EPOCH),
             renewed: renewed.map(|seconds| Timestamp::from_second(seconds).expect("a moment")),
             lasts: Duration::from_secs(15),
         }
@@ -130,15 +144,37 @@ mod tests {
             (lease("kube-scheduler", "host", Some(99)), false),
         ];
         for (lease, is_rival) in rows {
-            let found = rival(std::slice::from_ref(&lease), now);
+            let found = rival(std::slice::from_ref(&lease), Some("slipway-7f_1"), now);
             assert_eq!(found.is_some(), is_rival, "{lease:?}");
         }
-        let found = rival(&[lease("cluster-autoscaler", "ca-1", Some(90))], now).expect("a rival");
+        let found = rival(&[lease("cluster-autoscaler", "ca-1", Some(90))], None, now).expect("a rival");
         assert_eq!(
             found.to_string(),
             "Cluster Autoscaler scales this cluster: ca-1 holds Lease kube-system/cluster-autoscaler until 1970-01-01T00:01:45Z; \
              stop it, and nothing is written before its lease has ended"
         );
+    }
+
+    #[test]
+    fn of_two_slipways_the_elder_goes_on() {
+        let now = Timestamp::from_second(100).expect("a moment");
+        let held = |namespace: &str, holder: &str, acquired: i64| Lease {
+            namespace: namespace.to_owned(),
+            acquired: Some(Timestamp::from_second(acquired).expect("a moment")),
+            ..lease("karpenter-leader-election", holder, Some(95))
+        };
+        let both = [held("a", "slipway_one", 20), held("b", "slipway_two", 10)];
+        let found = |me: &str| rival(&both, Some(me), now).map(|rival| rival.holder);
+        assert_eq!(found("slipway_one").as_deref(), Some("slipway_two"));
+        assert_eq!(found("slipway_two"), None);
+        let same = [held("a", "slipway_one", 10), held("b", "slipway_two", 10)];
+        let found = |me: &str| rival(&same, Some(me), now).map(|rival| rival.holder);
+        assert_eq!(
+            (found("slipway_one"), found("slipway_two").as_deref()),
+            (None, Some("slipway_one"))
+        );
+        // One that runs with other providers holds their lease, and yields.
+        assert!(rival(&both[..1], Some("slipway_three"), now).is_some());
     }
 
     #[test]

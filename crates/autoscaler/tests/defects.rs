@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_autoscaler::{
     api::{ClusterAPINodeClassSpec, ScalableResourceType, names::label},
-    instances::{Demand, Price, Scope, Settings, Shape, Source, admits, catalog, choose, describe},
+    instances::{
+        Demand, Price, Scope, Settings, Shape, Source, SourceKind, admits, catalog, choose, describe,
+    },
     lifecycle::{NodeFacts, progress},
 };
 use slipway_packing::{
@@ -576,7 +578,7 @@ fn d20_every_kind_and_the_templates_word_on_capacity() {
                 ..Default::default()
             });
             let mut source = source("a", &[]);
-            source.reference = slipway_autoscaler::instances::Reference::new(kind, "fleet", "a");
+            source.reference.kind = SourceKind::of_type(&class.scalable_resource.clone().unwrap_or_default());
             source.labels = [("pool".to_owned(), String::new())].into();
             source.infrastructure.capacity = [
                 ("cpu".to_owned(), "4".to_owned()),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use slipway_autoscaler::{
     api::Deadlines,
-    lifecycle::{Facts, Limits, NodeFacts, Progress, progress},
+    lifecycle::{Facts, Limits, NodeFacts, Progress, inconsistency, progress},
 };
 
 use crate::instances::{amounts, taint};
@@ -193,4 +193,31 @@ fn deadlines() {
         "the object's own word counts first"
     );
     assert_eq!(Limits::of(None, None), usual);
+}
+
+#[test]
+fn a_node_gets_karpenters_finalizer_once() {
+    let new = progress(&facts(Some("m"), &[node()]), at(60));
+    assert!(new.change.add_finalizer);
+    let mut registered = node();
+    registered
+        .labels
+        .insert("karpenter.sh/registered".to_owned(), "true".to_owned());
+    let later = progress(&facts(Some("m"), &[registered]), at(60));
+    assert!(!later.change.add_finalizer, "who took it away has a reason");
+}
+
+#[test]
+fn a_node_that_has_too_little_is_inconsistent() {
+    let has = |cpu: &str| NodeFacts {
+        capacity: amounts(&[("cpu", cpu), ("memory", "16Gi")]),
+        ..node()
+    };
+    let expected = amounts(&[("cpu", "4"), ("memory", "16Gi")]);
+    assert_eq!(inconsistency(&expected, &has("4")), None);
+    assert_eq!(inconsistency(&expected, &has("3600m")), None, "nine tenths");
+    assert_eq!(
+        inconsistency(&expected, &has("3")).as_deref(),
+        Some("Node n has 3 of cpu, and 4 were expected")
+    );
 }

@@ -10,7 +10,7 @@ use slipway_autoscaler::{
     api::NodeClaim,
     group,
     instances::Reference,
-    node_claim::{self, Assignment, Observed, drain::PodFacts},
+    node_claim::{self, Assignment, Observed, Part, drain::PodFacts},
     read,
     safety::Rival,
 };
@@ -44,6 +44,7 @@ fn assigned() -> Assignment {
         shape: Some(Box::new(shape(&usual("a", &[])))),
         stuck: None,
         waits_for: "Cluster API has not made its Machine yet".to_owned(),
+        is_paused: false,
     }
 }
 
@@ -267,4 +268,71 @@ fn an_account_is_planned_in_order() {
          kube-system/karpenter-leader-election until 2026-11-17T12:00:15Z; stop it, and nothing is written before its lease has \
          ended\n"
     );
+}
+
+/// One claim on a template is one Machine: made, followed, deleted, and nothing left of it.
+#[test]
+fn a_claim_on_a_template_makes_and_deletes_its_machine() {
+    const TEMPLATE: &str = "EdgeMachineTemplate.infrastructure.cluster.x-k8s.io/default/small";
+    let assignment = |is_paused: bool| Assignment::To {
+        object: Reference::parse(TEMPLATE).expect("a reference"),
+        shape: Some(Box::new(shape(&usual("a", &[])))),
+        stuck: None,
+        waits_for: "Cluster API has not made its Machine yet".to_owned(),
+        is_paused,
+    };
+    let of_template = |change: fn(&mut Value)| {
+        claim(|value| {
+            value["metadata"]["annotations"]["karpenter.cluster.x-k8s.io/scalable-resource"] =
+                json!(TEMPLATE);
+            change(value);
+        })
+    };
+    let mut observed = Observed {
+        claim: of_template(|_| {}),
+        assignment: assignment(false),
+        ..Observed::default()
+    };
+    let wait =
+        "wait WaitingForMachine until 2026-11-17T12:04:00Z: Cluster API has not made its Machine yet\n";
+    assert_eq!(
+        printed(&observed),
+        format!("1. make a Machine from {TEMPLATE}: one claim on a template is one Machine\n2. {wait}")
+    );
+    observed.assignment = assignment(true);
+    assert_eq!(printed(&observed), format!("1. {wait}"), "its Cluster is paused");
+    observed.assignment = assignment(false);
+    observed.claim = of_template(|claim| {
+        claim["metadata"]["annotations"]["cluster.x-k8s.io/machine"] = json!("default/general-abc");
+    });
+    assert_eq!(printed(&observed), "1. delete the claim: its Machine is gone\n");
+
+    observed.claim = of_template(|claim| {
+        claim["metadata"]["deletionTimestamp"] = json!("2026-11-17T11:59:30Z");
+        claim["metadata"]["annotations"]["karpenter.cluster.x-k8s.io/drained"] = json!("true");
+    });
+    observed.machine = Some(Arc::new(machine(|_| {})));
+    assert_eq!(
+        printed(&observed),
+        "1. delete Machine a-1: the claim is deleted and its node drained\n"
+    );
+    observed.machine = Some(Arc::new(machine(|machine| {
+        machine["metadata"]["deletionTimestamp"] = json!("2026-11-17T11:59:40Z");
+    })));
+    assert_eq!(
+        printed(&observed),
+        "1. wait InstanceTerminating: Machine a-1 is on its way out\n"
+    );
+    observed.machine = None;
+    let left = kube::api::DynamicObject::new("general-abc", &kube::api::ApiResource::erase::<Machine>(&()));
+    observed.parts = vec![Part {
+        resource: kube::api::ApiResource::erase::<Machine>(&()),
+        object: left,
+    }];
+    assert_eq!(
+        printed(&observed),
+        "1. delete what was made for a Machine that never came: the claim is deleted\n"
+    );
+    observed.parts = Vec::new();
+    assert_eq!(printed(&observed), "1. release finalizer: its Machine is gone\n");
 }

@@ -31,13 +31,15 @@ fn plan(bindings: &mut Bindings, claim: &Claim, machine: &Machine, why: &str) {
     ));
 }
 
-pub fn bind(group: &Group) -> Bindings {
-    let mut bindings = Bindings::default();
-    let standing = || group.machines.iter().filter(|machine| !machine.is_deleting);
-    let mut spoken_for: BTreeSet<&str> = BTreeSet::new();
+fn standing(group: &Group) -> impl Iterator<Item = &Machine> {
+    group.machines.iter().filter(|machine| !machine.is_deleting)
+}
 
+/// Claims that have their Machine, by its label or by the claim's own word; answers with the names of those Machines.
+fn known<'a>(group: &'a Group, bindings: &mut Bindings) -> BTreeSet<&'a str> {
+    let mut spoken_for: BTreeSet<&str> = BTreeSet::new();
     for claim in &group.claims {
-        let mut own: Vec<&Machine> = standing()
+        let mut own: Vec<&Machine> = standing(group)
             .filter(|machine| machine.claim.as_deref() == Some(claim.uid.as_str()))
             .collect();
         own.sort_by_key(|machine| {
@@ -67,27 +69,21 @@ pub fn bind(group: &Group) -> Bindings {
     }
     // The Go provider bound by the claim's annotation alone.
     for claim in &group.claims {
-        let named = standing().find(|machine| {
+        let named = standing(group).find(|machine| {
             claim.machine.as_deref() == Some(machine.name.as_str())
                 && machine.claim.is_none()
                 && !spoken_for.contains(machine.name.as_str())
         });
         if let Some(machine) = named.filter(|_| !bindings.of_claim.contains_key(&claim.uid)) {
             spoken_for.insert(&machine.name);
-            plan(&mut bindings, claim, machine, "the claim names it");
+            plan(bindings, claim, machine, "the claim names it");
         }
     }
+    spoken_for
+}
 
-    let mut free: Vec<&Machine> = standing()
-        .filter(|machine| machine.deleted_with.is_none() && !spoken_for.contains(machine.name.as_str()))
-        .collect();
-    free.sort_by_key(|machine| {
-        (
-            machine.revision != group.current_revision,
-            machine.created,
-            &machine.name,
-        )
-    });
+/// Claims that are to be given a Machine, in this order.
+fn waiting<'a>(group: &'a Group, bindings: &Bindings) -> Vec<&'a Claim> {
     let mut waiting: Vec<&Claim> = group
         .claims
         .iter()
@@ -95,7 +91,7 @@ pub fn bind(group: &Group) -> Bindings {
         .collect();
     // A claim that goes takes a Machine only if replicas still ask for one on its behalf: it never had one, or lost it.
     let staying = group.claims.iter().filter(|claim| !claim.is_leaving()).count();
-    let going = standing()
+    let going = standing(group)
         .filter(|machine| {
             let claim = group
                 .claims
@@ -112,6 +108,23 @@ pub fn bind(group: &Group) -> Bindings {
     waiting.retain(|claim| !claim.is_leaving() || (is_asked_for && !has_one(claim)));
     // Those that stay before those that go, then in the order in which they were made.
     waiting.sort_by_key(|claim| (claim.is_leaving(), claim.created, &claim.name, &claim.uid));
+    waiting
+}
+
+pub fn bind(group: &Group) -> Bindings {
+    let mut bindings = Bindings::default();
+    let spoken_for = known(group, &mut bindings);
+    let mut free: Vec<&Machine> = standing(group)
+        .filter(|machine| machine.deleted_with.is_none() && !spoken_for.contains(machine.name.as_str()))
+        .collect();
+    free.sort_by_key(|machine| {
+        (
+            machine.revision != group.current_revision,
+            machine.created,
+            &machine.name,
+        )
+    });
+    let waiting = waiting(group, &bindings);
     for claim in waiting {
         let suits = |machine: &&Machine| {
             // A claim that goes takes only what was made after it, so that it takes nobody else's Machine with it.

@@ -17,19 +17,21 @@ use super::{Action, Observed, Scalable};
 use crate::{
     Error, accounting,
     api::names::{annotation, label},
+    memory::Memory,
 };
 
 /// Takes the actions in order. The first that fails ends it: what follows rests on it.
 pub async fn act<K: Scalable>(
     plan: Plan<Action>,
     observed: &Observed<K>,
+    memory: &Memory,
     context: &Context,
 ) -> Result<Next, Error> {
     let mut next = Next::OnChange;
     for entry in &plan.entries {
         match &entry.what {
             What::Do(action) => {
-                take(action, observed, context).await?;
+                take(action, observed, memory, context).await?;
                 tracing::info!(object = %observed.group.reference, %action, why = entry.why, "Acted");
             }
             What::Wait(wait) => {
@@ -44,7 +46,12 @@ pub async fn act<K: Scalable>(
     Ok(next)
 }
 
-async fn take<K: Scalable>(action: &Action, observed: &Observed<K>, context: &Context) -> Result<(), Error> {
+async fn take<K: Scalable>(
+    action: &Action,
+    observed: &Observed<K>,
+    memory: &Memory,
+    context: &Context,
+) -> Result<(), Error> {
     let done = json!("true");
     match action {
         Action::Account(step) => match step {
@@ -73,7 +80,11 @@ async fn take<K: Scalable>(action: &Action, observed: &Observed<K>, context: &Co
             accounting::Action::Delete { machine } => delete_machine(machine, observed, context).await,
         },
         Action::Settle { claim } => {
-            patch_claim(claim, json!({annotation::SETTLED: done}), observed, context).await
+            patch_claim(claim, json!({annotation::SETTLED: done}), observed, context).await?;
+            if let Some(settled) = observed.claims.get(claim) {
+                memory.metrics.claim_terminated(settled, context.clock.now());
+            }
+            Ok(())
         }
         Action::Unassign { claim } => {
             let annotations = json!({annotation::SCALABLE_RESOURCE: null});

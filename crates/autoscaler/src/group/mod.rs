@@ -158,7 +158,7 @@ impl<K: Scalable> Reconciler for Accountant<K> {
         context
             .plans
             .keep(Self::key(observed.object.as_ref()), context.clock.now(), &text);
-        act::act(planned, &observed, context).await
+        act::act(planned, &observed, &self.memory, context).await
     }
 
     fn forget(&self, key: &ObjectKey, context: &Context) {

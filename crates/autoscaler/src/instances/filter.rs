@@ -47,7 +47,7 @@ pub fn admits(
     group: &str,
     source: &Source,
 ) -> Result<(), Refused> {
-    let kind = SourceKind::of(&class.scalable_resource.clone().unwrap_or_default().kind);
+    let kind = SourceKind::of_type(&class.scalable_resource.clone().unwrap_or_default());
     let reference = &source.reference;
     if reference.kind != kind {
         return Err(Refused::OtherKind(reference.kind.name().to_owned()));
@@ -57,8 +57,7 @@ pub fn admits(
         return Err(Refused::OtherNamespace(reference.namespace.clone()));
     }
     let cluster = class.cluster_name.as_ref().or(scope.cluster_name.as_ref());
-    let is_template = matches!(reference.kind, SourceKind::Template(_));
-    if !is_template && cluster.is_some_and(|cluster| *cluster != source.cluster_name) {
+    if cluster.is_some_and(|cluster| *cluster != source.cluster_name) {
         return Err(Refused::OtherCluster(source.cluster_name.clone()));
     }
     if source.is_owned {

@@ -4,17 +4,35 @@ use std::{collections::BTreeMap, fmt};
 
 use slipway_packing::model::{ResourceList, Taint};
 
+use crate::api::ScalableResourceType;
+
 /// What kind of object it is. Machines of a template are made one by one; of the others by replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SourceKind {
     MachineDeployment,
     MachineSet,
     MachinePool,
-    /// An infrastructure machine template, by its kind.
+    /// An infrastructure machine template, by its kind and group (`EdgeMachineTemplate.infrastructure.cluster.x-k8s.io`).
     Template(String),
 }
 
 impl SourceKind {
+    /// The type of object that a NodeClass names.
+    pub fn of_type(resource: &ScalableResourceType) -> Self {
+        match Self::of(&resource.kind) {
+            Self::Template(kind) => Self::Template(format!("{kind}.{}", resource.group)),
+            known => known,
+        }
+    }
+
+    /// Kind and group, if it is a template.
+    pub fn template(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Template(named) => named.split_once('.'),
+            _ => None,
+        }
+    }
+
     /// The kind of this name in Cluster API's own group; every other name is a template's.
     pub fn of(kind: &str) -> Self {
         match kind {

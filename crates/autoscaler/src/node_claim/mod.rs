@@ -26,8 +26,8 @@ use slipway_capi::{
 use slipway_runtime::{Context, Controller, ObjectKey, Outcome, controller::Registration};
 
 pub use self::{
-    observe::{Assignment, Observed, demand},
-    plan::{Action, plan},
+    observe::{Assignment, Observed, Part, demand},
+    plan::{Action, GiveUp, plan},
     status::status,
 };
 use crate::{

@@ -3,13 +3,21 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::{
-    core::v1::{Node, PersistentVolumeClaim, Pod},
-    storage::v1::VolumeAttachment,
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, PersistentVolumeClaim, Pod},
+        storage::v1::VolumeAttachment,
+    },
+    apimachinery::pkg::api::resource::Quantity,
 };
-use kube::{Api, ResourceExt};
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject},
+};
 use slipway_capi::{
     frame::Subject,
+    names::TEMPLATE_SUFFIX,
+    reference,
     view::{Machine, MachineDeployment, MachinePool, MachineSet},
 };
 use slipway_packing::model::{ResourceList, Taint};
@@ -21,7 +29,7 @@ use crate::{
     accounting::{Group, waits_for},
     api::{
         ClusterAPINodeClass, NodeClaim, NodePool,
-        names::{NODE_CLASS_GROUP, annotation, label},
+        names::{NODE_CLASS_GROUP, TERMINATION_FINALIZER, annotation, label},
     },
     cluster_api::{Reader, nodes_by_zone},
     group::Scalable,
@@ -55,9 +63,17 @@ pub enum Assignment {
         stuck: Option<String>,
         /// What a claim without a Machine waits for.
         waits_for: String,
+        is_paused: bool,
     },
     /// The object it was assigned to is gone.
     Gone(Reference),
+}
+
+/// Infrastructure or bootstrap configuration of one Machine.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub resource: ApiResource,
+    pub object: DynamicObject,
 }
 
 /// What a plan is made from.
@@ -74,6 +90,8 @@ pub struct Observed {
     pub pods: Vec<PodFacts>,
     /// Volumes that are still attached to its Node.
     pub volumes: Vec<String>,
+    /// What was made for its Machine, if that is not there: only of a deleted claim on a template.
+    pub parts: Vec<Part>,
     pub limits: Limits,
     /// Its NodePool is frozen.
     pub is_frozen: bool,
@@ -130,12 +148,16 @@ pub(super) async fn observe(
         nodes,
         pods: Vec::new(),
         volumes: Vec::new(),
+        parts: Vec::new(),
         is_frozen: claim.labels().get(label::NODE_POOL).is_some_and(|pool| {
             let pools: Informer<NodePool> = context.informers.get(Scope::all());
             let pool = pools.get(&ObjectKey::cluster_scoped(pool));
             pool.is_some_and(|pool| pool.annotations().contains_key(annotation::FROZEN))
         }),
     };
+    if subject.is_deleting() && claim.annotations().contains_key(annotation::DRAINED) {
+        read_again(&mut observed, context).await?;
+    }
     if subject.is_deleting()
         && let [node] = &observed.nodes[..]
     {
@@ -145,6 +167,62 @@ pub(super) async fn observe(
         observed.pods = pods.iter().filter_map(|pod| PodFacts::of(pod)).collect();
     }
     Ok(observed)
+}
+
+/// Before a claim on a template goes: whether its Machine or what was made for it is there, past the caches.
+async fn read_again(observed: &mut Observed, context: &Context) -> Result<(), Error> {
+    let claim = &observed.claim;
+    let assigned = claim
+        .annotations()
+        .get(annotation::SCALABLE_RESOURCE)
+        .and_then(|text| Reference::parse(text));
+    let Some((object, (kind, group))) = assigned
+        .as_ref()
+        .and_then(|object| Some((object, object.kind.template()?)))
+    else {
+        return Ok(());
+    };
+    let (name, namespace) = (claim.name_any(), object.namespace.as_str());
+    let machines: Api<Machine> = Api::namespaced(context.client.clone(), namespace);
+    let machine = machines
+        .get_opt(&name)
+        .await
+        .map_err(Error::api(format!("reading Machine {namespace}/{name}")))?;
+    observed.machine = machine.map(Arc::new);
+    if observed.machine.is_some() {
+        return Ok(());
+    }
+    let bootstrap = observed
+        .class
+        .as_ref()
+        .and_then(|class| class.spec.machine_template.as_ref())
+        .map(|from| {
+            (
+                from.bootstrap_ref.api_group.as_str(),
+                from.bootstrap_ref.kind.as_str(),
+            )
+        });
+    let mut parts = Vec::new();
+    for (group, kind) in [(group, kind)].into_iter().chain(bootstrap) {
+        let kind = kind.strip_suffix(TEMPLATE_SUFFIX).unwrap_or(kind);
+        let (resource, _) = match reference::resolve_kind(&context.client, group, kind).await {
+            // A provider that is gone left nothing.
+            Err(slipway_capi::Error::Api {
+                source: kube::Error::Api(status),
+                ..
+            }) if status.code == 404 => continue,
+            found => found?,
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), namespace, &resource);
+        let found = api
+            .get_opt(&name)
+            .await
+            .map_err(Error::api(format!("reading {kind} {namespace}/{name}")))?;
+        let is_ours = |object: &DynamicObject| object.labels().get(label::CLAIM) == claim.uid().as_ref();
+        parts.extend(found.filter(is_ours).map(|object| Part { resource, object }));
+    }
+    observed.parts = parts;
+    Ok(())
 }
 
 /// What a claim asks of a machine.
@@ -187,6 +265,17 @@ async fn assignment(
         return Ok(Assignment::Unread);
     }
     let described = reader.describe(class, options, context.clock.now()).await;
+    if let Some((machine, object)) = reader.handed_over(claim)
+        && let Some(shape) = described
+            .shapes
+            .iter()
+            .find(|shape| shape.reference.to_string() == object)
+    {
+        return Ok(Assignment::Chosen {
+            shape: Box::new(shape.clone()),
+            why: format!("Machine {}, which it names, came from it", machine.name_any()),
+        });
+    }
     let nodes: Informer<Node> = context.informers.get(Scope::of_namespace(&context.settings));
     let nodes = nodes.list();
     let zones = nodes_by_zone(nodes.iter().map(Arc::as_ref));
@@ -207,13 +296,14 @@ async fn to(
     options: &Options,
     context: &Context,
 ) -> Result<Assignment, Error> {
-    let Some(source) = reader.source(&object).await else {
-        return Ok(if exists(&object, context).await? {
+    let Some(source) = reader.source(&object, class, options).await else {
+        return Ok(if exists(&object, reader, context).await? {
             Assignment::To {
                 waits_for: format!("{object} is not known yet"),
                 object,
                 shape: None,
                 stuck: None,
+                is_paused: false,
             }
         } else {
             Assignment::Gone(object)
@@ -234,13 +324,14 @@ async fn to(
     Ok(Assignment::To {
         waits_for: waits_for(&group),
         stuck: group.stuck,
+        is_paused: group.is_paused,
         object,
         shape,
     })
 }
 
 /// Whether an object that the cache does not show is there all the same.
-async fn exists(object: &Reference, context: &Context) -> Result<bool, Error> {
+async fn exists(object: &Reference, reader: &Reader<'_>, context: &Context) -> Result<bool, Error> {
     async fn found<K: Scalable>(object: &Reference, context: &Context) -> Result<bool, Error> {
         let api: Api<K> = Api::namespaced(context.client.clone(), &object.namespace);
         let found = api.get_opt(&object.name).await;
@@ -250,7 +341,11 @@ async fn exists(object: &Reference, context: &Context) -> Result<bool, Error> {
         SourceKind::MachineDeployment => found::<MachineDeployment>(object, context).await,
         SourceKind::MachineSet => found::<MachineSet>(object, context).await,
         SourceKind::MachinePool => found::<MachinePool>(object, context).await,
-        SourceKind::Template(_) => Ok(true),
+        // As long as the kind cannot be listed, nobody knows.
+        SourceKind::Template(_) => {
+            let (kind, group) = object.kind.template().unwrap_or_default();
+            Ok(reader.templates(group, kind).await.is_none())
+        }
     }
 }
 
@@ -296,8 +391,8 @@ fn volumes_of(node: &str, pods: &[Arc<Pod>], context: &Context) -> Vec<String> {
 pub fn node_facts(node: &Node) -> NodeFacts {
     let live = read::live_node(node);
     let spec = node.spec.clone().unwrap_or_default();
-    let amounts = |node: &Node| -> ResourceList {
-        let list = node.status.as_ref().and_then(|status| status.allocatable.clone());
+    let status = node.status.clone().unwrap_or_default();
+    let amounts = |list: Option<BTreeMap<String, Quantity>>| -> ResourceList {
         list.into_iter()
             .flatten()
             .filter_map(|(name, amount)| Some((name, amount.0.parse().ok()?)))
@@ -313,7 +408,12 @@ pub fn node_facts(node: &Node) -> NodeFacts {
             .map(|taint| read_taint(&taint))
             .collect(),
         is_ready: live.is_some(),
-        allocatable: amounts(node),
+        capacity: amounts(status.capacity),
+        allocatable: amounts(status.allocatable),
+        has_finalizer: node
+            .finalizers()
+            .iter()
+            .any(|finalizer| finalizer == TERMINATION_FINALIZER),
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use slipway_capi::frame::Plan;
+use slipway_capi::frame::{Entry, Plan};
 use slipway_packing::time::duration_seconds;
 
 use super::{
@@ -23,6 +23,39 @@ const STUCK_FOR: Duration = Duration::from_secs(30);
 /// On Nodes that are on their way out, for load balancers.
 pub const EXCLUDED_FROM_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
+/// Why a claim is deleted here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GiveUp {
+    Expired,
+    NoCapacity,
+    MachineFailed,
+    LaunchTimeout,
+    RegistrationTimeout,
+    /// What it came from, or its Machine, is gone.
+    Gone,
+}
+
+impl GiveUp {
+    /// Karpenter's word, in its metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::NoCapacity | Self::MachineFailed => "insufficient_capacity",
+            Self::LaunchTimeout => "launch_timeout",
+            Self::RegistrationTimeout => "registration_timeout",
+            Self::Gone => "garbage_collected",
+        }
+    }
+
+    /// Whether it came to nothing, so that its object is passed over for a while.
+    pub fn has_failed(self) -> bool {
+        matches!(
+            self,
+            Self::MachineFailed | Self::LaunchTimeout | Self::RegistrationTimeout
+        )
+    }
+}
+
 /// One idempotent call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -39,10 +72,20 @@ pub enum Action {
         node: String,
         change: NodeChange,
     },
-    /// Deletes the claim. `has_failed`: it came to nothing, so its object is passed over for a while.
+    /// Deletes the claim.
     GiveUp {
-        has_failed: bool,
+        reason: GiveUp,
     },
+    /// Makes a Machine from an infrastructure machine template.
+    MakeMachine {
+        object: Reference,
+    },
+    /// Deletes the Machine of a claim on a template.
+    DeleteMachine {
+        machine: String,
+    },
+    /// Deletes what was made for a Machine that never came.
+    DeleteParts,
     /// Notes on a deleted claim when its grace period ends.
     StampDeadline {
         at: Timestamp,
@@ -52,6 +95,10 @@ pub enum Action {
         node: String,
     },
     Drain(PodRemoval),
+    /// Takes the finalizer off the Node.
+    ReleaseNode {
+        node: String,
+    },
     /// Notes on a deleted claim that its Machine may go.
     LetMachineGo,
 }
@@ -70,9 +117,13 @@ impl fmt::Display for Action {
                 )
             }
             Self::GiveUp { .. } => formatter.write_str("delete the claim"),
+            Self::MakeMachine { object } => write!(formatter, "make a Machine from {object}"),
+            Self::DeleteMachine { machine } => write!(formatter, "delete Machine {machine}"),
+            Self::DeleteParts => formatter.write_str("delete what was made for a Machine that never came"),
             Self::StampDeadline { at } => write!(formatter, "note that the grace period ends at {at:.0}"),
             Self::TaintNode { node } => write!(formatter, "taint Node {node}"),
             Self::Drain(step) => step.fmt(formatter),
+            Self::ReleaseNode { node } => write!(formatter, "take the finalizer off Node {node}"),
             Self::LetMachineGo => formatter.write_str("let the Machine go"),
         }
     }
@@ -93,52 +144,62 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
     plan
 }
 
+/// Deletes the claim, for this reason.
+fn give_up(reason: GiveUp, why: impl Into<String>, plan: &mut Plan<Action>) -> &mut Entry<Action> {
+    plan.then(Action::GiveUp { reason }, why)
+}
+
 fn live(observed: &Observed, now: Timestamp, plan: &mut Plan<Action>) {
-    let claim = &observed.claim;
     if let Some(end) = expires(observed) {
         if end <= now {
-            plan.then(Action::GiveUp { has_failed: false }, "it has expired")
-                .announced("Expired");
+            give_up(GiveUp::Expired, "it has expired", plan).announced("Expired");
             return;
         }
         let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
         plan.revisit(left, "it expires");
     }
-    let progress = progress(&facts(observed, now), now);
     match &observed.assignment {
         Assignment::Chosen { shape, why } => {
             let object = shape.reference.clone();
             plan.then(Action::Assign { object }, why);
-            return;
         }
         Assignment::NoChoice(why) => {
-            plan.then(Action::GiveUp { has_failed: false }, why)
-                .warned("InsufficientCapacityError");
-            return;
+            give_up(GiveUp::NoCapacity, why, plan).warned("InsufficientCapacityError");
         }
         Assignment::Gone(object) => {
-            let why = format!("{object} is gone");
-            plan.then(Action::GiveUp { has_failed: false }, why);
-            return;
+            give_up(GiveUp::Gone, format!("{object} is gone"), plan);
         }
         Assignment::NoClass(why) => {
             plan.wait("NodeClassNotFound", why);
+            follow(observed, now, plan);
         }
-        Assignment::To { .. } | Assignment::Unread => {}
+        Assignment::To { .. } | Assignment::Unread => follow(observed, now, plan),
     }
+}
+
+/// Follows the claim's Machine to its Node.
+fn follow(observed: &Observed, now: Timestamp, plan: &mut Plan<Action>) {
+    let claim = &observed.claim;
+    let progress = progress(&facts(observed, now), now);
     if let Some(machine) = observed
         .machine
         .as_ref()
         .filter(|machine| machine.status.phase == "Failed")
     {
         let why = format!("Machine {} has failed", machine.name_any());
-        plan.then(Action::GiveUp { has_failed: true }, why)
-            .warned("InsufficientCapacityError");
+        give_up(GiveUp::MachineFailed, why, plan).warned("InsufficientCapacityError");
         return;
     }
     if let Some(why) = &progress.give_up {
-        plan.then(Action::GiveUp { has_failed: true }, why)
-            .warned("LaunchFailed");
+        let reason = if progress.launched.holds {
+            GiveUp::RegistrationTimeout
+        } else {
+            GiveUp::LaunchTimeout
+        };
+        give_up(reason, why, plan).warned("LaunchFailed");
+        return;
+    }
+    if observed.machine.is_none() && make_machine(observed, plan) {
         return;
     }
     if let Some(machine) = &observed.machine {
@@ -165,6 +226,29 @@ fn live(observed: &Observed, now: Timestamp, plan: &mut Plan<Action>) {
         plan.then(Action::SyncNode { node, change }, why);
     }
     wait_for(&progress, plan);
+}
+
+/// Of a template one claim is one Machine: it is made once, and a claim that lost it goes. Whether that is all for now.
+fn make_machine(observed: &Observed, plan: &mut Plan<Action>) -> bool {
+    let Assignment::To {
+        object, is_paused, ..
+    } = &observed.assignment
+    else {
+        return false;
+    };
+    if object.kind.template().is_none() || *is_paused {
+        return false;
+    }
+    if observed.claim.annotations().contains_key(annotation::MACHINE) {
+        give_up(GiveUp::Gone, "its Machine is gone", plan);
+        return true;
+    }
+    let object = object.clone();
+    plan.then(
+        Action::MakeMachine { object },
+        "one claim on a template is one Machine",
+    );
+    false
 }
 
 /// What a claim on its way waits for; changes of what it waits for enqueue it.
@@ -315,22 +399,40 @@ fn leave(observed: &Observed, now: Timestamp, plan: &mut Plan<Action>) {
             }
             return;
         }
+        if node_facts(node).has_finalizer {
+            let node = node.name_any();
+            plan.then(Action::ReleaseNode { node }, "it is drained");
+        }
         plan.then(Action::LetMachineGo, "its node is drained");
     } else {
         plan.then(Action::LetMachineGo, "it has no node to drain");
     }
 }
 
-/// The Machine goes with the object's account; here it is only waited for.
+/// The Machine goes with the object's account; here it is only waited for. That of a template has no account but its claim.
 fn let_go(observed: &Observed, plan: &mut Plan<Action>) {
     let claim = &observed.claim;
     let is_settled = claim.annotations().contains_key(annotation::SETTLED);
-    let was_assigned = claim.annotations().contains_key(annotation::SCALABLE_RESOURCE);
+    let assigned = claim.annotations().get(annotation::SCALABLE_RESOURCE);
+    let is_of_template = assigned
+        .and_then(|text| Reference::parse(text))
+        .is_some_and(|object| object.kind.template().is_some());
     match (&observed.machine, &observed.assignment) {
         _ if is_settled => plan.release_finalizer("its Machine is gone, and replicas have fallen"),
-        (None, _) if !was_assigned => plan.release_finalizer("nothing was ever made for it"),
+        (None, _) if assigned.is_none() => plan.release_finalizer("nothing was ever made for it"),
+        (None, _) if is_of_template && !observed.parts.is_empty() => {
+            plan.then(Action::DeleteParts, "the claim is deleted")
+        }
+        (None, _) if is_of_template => plan.release_finalizer("its Machine is gone"),
         (None, Assignment::Gone(object)) => {
             plan.release_finalizer(format!("{object} and its Machines are gone"))
+        }
+        (Some(machine), _) if is_of_template && !machine.is_deleting() => {
+            let machine = machine.name_any();
+            plan.then(
+                Action::DeleteMachine { machine },
+                "the claim is deleted and its node drained",
+            )
         }
         (Some(machine), _) => plan.wait(
             condition::INSTANCE_TERMINATING,

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use slipway_capi::condition::{self, Report, Status};
 
 use super::{
-    observe::Observed,
+    observe::{Observed, node_facts},
     plan::{deadline, drained, facts},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         NodeClaimStatus,
         names::{annotation, condition as names},
     },
-    lifecycle::{Verdict, progress},
+    lifecycle::{Verdict, inconsistency, progress},
 };
 
 pub fn status(observed: &Observed, now: Timestamp) -> NodeClaimStatus {
@@ -30,6 +30,7 @@ pub fn status(observed: &Observed, now: Timestamp) -> NodeClaimStatus {
         .as_ref()
         .map(|machine| machine.spec.provider_id.clone())
         .filter(|id| !id.is_empty());
+    let expected = status.capacity.clone();
     let mut set = |report: Report| {
         condition::set(&mut status.conditions, &report, generation, now);
     };
@@ -51,6 +52,23 @@ pub fn status(observed: &Observed, now: Timestamp) -> NodeClaimStatus {
             format!("{name}: {}", verdict.message),
         ),
     });
+    if let ([node], true) = (&observed.nodes[..], progress.initialized.holds) {
+        let found = inconsistency(&expected, &node_facts(node));
+        set(match found {
+            None => Report::new(
+                names::CONSISTENT_STATE_FOUND,
+                Status::True,
+                names::CONSISTENT_STATE_FOUND,
+                "",
+            ),
+            Some(what) => Report::new(
+                names::CONSISTENT_STATE_FOUND,
+                Status::False,
+                "ConsistencyCheckFailed",
+                what,
+            ),
+        });
+    }
     if claim.metadata.deletion_timestamp.is_some() {
         for report in leaving(observed, now) {
             set(report);

@@ -15,14 +15,18 @@ pub fn warn(finding: &Finding, memory: &Memory, context: &Context) {
         SourceKind::Template(_) => None,
         _ => Some(format!("{}/{}", names::GROUP, names::VERSION)),
     };
+    let kind = object
+        .kind
+        .template()
+        .map_or(object.kind.name(), |(kind, _)| kind);
     let regarding = ObjectReference {
         api_version,
-        kind: Some(object.kind.name().to_owned()),
+        kind: Some(kind.to_owned()),
         namespace: Some(object.namespace.clone()),
         name: Some(object.name.clone()),
         ..ObjectReference::default()
     };
-    context.events.record(
+    memory.management.events(context).record(
         regarding,
         true,
         finding.reason.name(),

@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Condition};
-use kube::ResourceExt;
+use kube::{ResourceExt, api::DynamicObject};
 use slipway_capi::{
     condition::{self, Report, Status},
     frame::{Frame, Kind, Membership, Plan, ProgressOf, StatusOf, Subject},
@@ -79,6 +79,12 @@ impl Kind for Classes {
         let described = reader
             .describe(&subject.object, &options, context.clock.now())
             .await;
+        if let Some(templates) = reader.template_kind(&subject.object) {
+            let classes: Informer<ClusterAPINodeClass> =
+                context.informers.get(Scope::of_work(&context.settings));
+            let scope = Scope::of_namespace(&context.settings);
+            context.watch(&templates, scope, move |_: &DynamicObject| classes.keys());
+        }
         let is_news = |finding: &&Finding| {
             let object = finding.object.to_string();
             self.memory.is_news(&object, &finding.message)

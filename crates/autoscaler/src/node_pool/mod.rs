@@ -11,7 +11,7 @@ use slipway_capi::{
     condition::{self, Report, Status},
     frame::{Frame, Kind, Membership, Plan, ProgressOf, StatusOf, Subject},
 };
-use slipway_packing::{quantity::Quantity, resources};
+use slipway_packing::{model::ResourceList, quantity::Quantity, resources};
 use slipway_runtime::{Context, Controller, Informer, ObjectKey, Outcome, Scope, controller::Registration};
 
 use crate::{
@@ -110,6 +110,14 @@ impl Kind for Pools {
     fn status(observed: &Observed, _: &ProgressOf<Self>, now: Timestamp) -> StatusOf<Self> {
         status(observed, now)
     }
+
+    fn remember(&self, _: &Subject<NodePool>, observed: Observed, _: &ProgressOf<Self>) {
+        let pool = &observed.pool;
+        let resources = used(&observed.claims);
+        self.memory
+            .metrics
+            .pool_measured(&pool.name_any(), &pool.spec.limits, &resources);
+    }
 }
 
 fn version<K: ResourceExt>(object: &K) -> Option<&str> {
@@ -156,20 +164,23 @@ pub fn plan(observed: &Observed) -> Plan<Action> {
     plan
 }
 
+/// What these claims come to.
+fn used(claims: &[Arc<NodeClaim>]) -> ResourceList {
+    let amounts = claims.iter().filter_map(|claim| claim.status.as_ref());
+    let capacities: Vec<_> = amounts.map(|status| &status.capacity).collect();
+    let mut used = resources::sum(capacities);
+    let nodes = i64::try_from(claims.len()).unwrap_or(i64::MAX);
+    used.insert(resources::NODES.to_owned(), Quantity::from_units(nodes));
+    used
+}
+
 pub fn status(observed: &Observed, now: Timestamp) -> NodePoolStatus {
     let Observed {
         pool, class, claims, ..
     } = observed;
     let mut status = pool.status.clone().unwrap_or_default();
-    let amounts = claims.iter().filter_map(|claim| claim.status.as_ref());
-    let capacities: Vec<_> = amounts.map(|status| &status.capacity).collect();
-    status.resources = resources::sum(capacities);
-    let nodes = i64::try_from(claims.len()).unwrap_or(i64::MAX);
-    status.resources.insert(
-        resources::NODES.to_owned(),
-        nodes.to_string().parse::<Quantity>().unwrap_or_default(),
-    );
-    status.nodes = Some(nodes);
+    status.resources = used(claims);
+    status.nodes = Some(i64::try_from(claims.len()).unwrap_or(i64::MAX));
     status.node_class_observed_generation = class.as_ref().and_then(|class| class.metadata.generation);
     let name = &pool.spec.template.spec.node_class_ref.name;
     let ready = class.as_ref().and_then(|class| {

@@ -8,7 +8,7 @@ use super::{
     observe::Watched,
     plan::{Creation, Plan},
 };
-use crate::{Error, memory::Memory};
+use crate::{Error, api::names::annotation, memory::Memory};
 
 /// Claims that are made at the same time.
 const AT_ONCE: usize = 10;
@@ -25,6 +25,11 @@ pub(super) async fn act(
         .buffered(AT_ONCE);
     let names: Vec<String> = made.try_collect().await?;
     for (creation, name) in plan.creations.iter().zip(&names) {
+        let is_relaxed = creation
+            .claim
+            .annotations()
+            .contains_key(annotation::MIN_VALUES_RELAXED);
+        memory.metrics.claim_created(&creation.claim, is_relaxed);
         tracing::info!(
             nodepool = creation.pool,
             nodeclaim = name,

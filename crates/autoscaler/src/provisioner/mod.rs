@@ -11,8 +11,7 @@ use futures::FutureExt;
 use slipway_runtime::{Context, ObjectKey, controller::Registration, plans::PlanKey};
 use tokio::{sync::Notify, time::sleep};
 
-pub use self::observe::Observed;
-use self::observe::Watched;
+pub use self::observe::{Observed, Watched, observe};
 use crate::{Error, api::names::GROUP, batch::Window, cluster_api::Reader, memory::Memory, options::Options};
 
 /// Pods for which nothing was found are planned for again this often, as Karpenter has it: prices, limits and machines change
@@ -44,7 +43,7 @@ async fn run(memory: &Memory, context: &Context) {
     let stopped = context.shutdown.clone();
     tokio::select! {
         () = stopped.cancelled() => return,
-        () = watched.synced() => {}
+        () = watched.synced() => memory.metrics.synced(true),
     }
     let mut provisioner = Provisioner {
         window: Window::new(Options::of(&context.settings).batch),
@@ -114,12 +113,16 @@ impl Provisioner<'_> {
         let options = Options::of(&context.settings);
         let reader = Reader::new(context, memory);
         let now = context.clock.now();
-        let observed = observe::observe(watched, &reader, memory, &options, context).await;
+        let observed = observe(watched, &reader, memory, &options, context).await;
+        let (pods, nodes) = (observed.pods.len(), observed.snapshot.nodes.len());
+        let started = tokio::time::Instant::now();
         let mut plan = plan::decide(observed, now).await;
+        let seconds = started.elapsed().as_secs_f64();
+        memory.metrics.planned(pods, plan.refused.len(), nodes, seconds);
         if plan.creates() && !options.is_dry_run {
             // Claims that the watch does not show yet would be made twice, and limits exceeded.
             watched.read_claims_again(context).await?;
-            let observed = observe::observe(watched, &reader, memory, &options, context).await;
+            let observed = observe(watched, &reader, memory, &options, context).await;
             plan = plan::decide(observed, now).await;
         }
         let text = plan.to_string();

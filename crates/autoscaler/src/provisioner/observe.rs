@@ -365,6 +365,8 @@ pub async fn observe(
         pods.extend(store.moving());
         (store.snapshot(&catalogs, now), pods)
     };
+    snapshot.options.preference_policy = options.preferences;
+    snapshot.options.min_values_policy = options.min_values;
     complete_claims(&mut snapshot, &shapes);
     let breakers = broken(&snapshot, memory);
     charge_leaving(&mut snapshot);

@@ -32,6 +32,8 @@ pub struct Creation {
     pub object: Reference,
     pub instance_type: String,
     pub price: f64,
+    /// Why this object.
+    pub why: String,
     /// `namespace/name` of the pods it is made for.
     pub pods: Vec<String>,
 }
@@ -175,8 +177,8 @@ fn assign(observed: &Observed, packed: Packed) -> Plan {
                 .collect(),
         };
         let of_pool = shapes.get(&new.node_pool).map_or(&[][..], Vec::as_slice);
-        let chosen = match choose(&demand, of_pool, &zones) {
-            Ok(choice) => choice.shape.clone(),
+        let (chosen, why) = match choose(&demand, of_pool, &zones) {
+            Ok(choice) => (choice.shape.clone(), choice.why),
             Err(none) => {
                 result.refused.extend(refuse(none.to_string()));
                 continue;
@@ -192,6 +194,7 @@ fn assign(observed: &Observed, packed: Packed) -> Plan {
             object: chosen.reference.clone(),
             instance_type: chosen.instance_type.clone(),
             price: chosen.price.value(),
+            why,
             pods: new.pods.clone(),
         });
     }

@@ -12,7 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_kit::{
-    core::kinds::{CORE, foreign},
+    core::kinds::{CORE, INFRASTRUCTURE, foreign},
     journey::Surroundings,
     objects::{create, delete, find, holds, is_deleting, merge, merge_status, name, of_kind},
     sweep::World,
@@ -20,6 +20,9 @@ use slipway_kit::{
 use slipway_runtime::{Clock, controller::Registration};
 
 pub const NAMESPACE: &str = "default";
+const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
+/// On a budget: how many pods of its selector are kept up.
+const KEPT: &str = "slipway.test/pods";
 const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
 const CLAIM: &str = "karpenter.cluster.x-k8s.io/nodeclaim";
 const DELETE_FIRST: &str = "cluster.x-k8s.io/delete-machine";
@@ -51,6 +54,10 @@ impl Surroundings for Life {
                 scalable("MachineDeployment"),
                 scalable("MachineSet"),
                 scalable("MachinePool"),
+                foreign(INFRASTRUCTURE, "v1beta1", "EdgeMachine"),
+                foreign(INFRASTRUCTURE, "v1beta1", "EdgeMachineTemplate"),
+                foreign(BOOTSTRAP, "v1beta1", "EdgeConfig"),
+                foreign(BOOTSTRAP, "v1beta1", "EdgeConfigTemplate"),
             ],
             &[],
             &[],
@@ -121,7 +128,7 @@ impl Surroundings for Life {
                 return Err(format!("NodePool {} has {claims} claims", name(pool)));
             }
         }
-        Ok(())
+        budgets_hold(objects)
     }
 
     fn end_state(&self, objects: Vec<Value>) -> Value {
@@ -139,8 +146,30 @@ impl Surroundings for Life {
             .filter(|pod| pod["spec"]["nodeName"].is_string())
             .count();
         json!({"replicas": replicas, "claims": count("NodeClaim"), "ready": ready, "machines": count("Machine"),
-            "bound": bound, "nodes": count("Node"), "pods": count("Pod"), "running": running})
+            "bound": bound, "nodes": count("Node"), "pods": count("Pod"), "running": running,
+            "parts": count("EdgeMachine") + count("EdgeConfig")})
     }
+}
+
+/// While nodes are drained, no budget has fewer pods than it asks for.
+fn budgets_hold(objects: &[Value]) -> Result<(), String> {
+    let is_draining = of_kind(objects, "NodeClaim").any(is_deleting);
+    for budget in of_kind(objects, "PodDisruptionBudget").filter(|_| is_draining) {
+        let least = budget["spec"]["minAvailable"].as_u64().unwrap_or(0);
+        let running = selected(objects, budget)
+            .filter(|pod| pod["spec"]["nodeName"].is_string() && !is_deleting(pod))
+            .count();
+        if (running as u64) < least {
+            return Err(format!("budget {} has {running} pods", name(budget)));
+        }
+    }
+    Ok(())
+}
+
+/// The pods of a budget.
+fn selected<'a>(objects: &'a [Value], budget: &'a Value) -> impl Iterator<Item = &'a Value> {
+    let app = &budget["spec"]["selector"]["matchLabels"]["app"];
+    of_kind(objects, "Pod").filter(move |pod| pod["metadata"]["labels"]["app"] == *app)
 }
 
 fn created(kind: &str, metadata: &Value, spec: &Value) -> Value {
@@ -156,6 +185,9 @@ impl Life {
         }
         for machine in of_kind(&objects, "Machine") {
             self.host(&objects, machine).await;
+        }
+        for budget in of_kind(&objects, "PodDisruptionBudget") {
+            self.replicate(&objects, budget).await;
         }
         self.schedule(&objects).await;
     }
@@ -203,6 +235,29 @@ impl Life {
         }
     }
 
+    /// Keeps as many pods of a budget as it says, and its status as its controller would.
+    async fn replicate(&self, objects: &[Value], budget: &Value) {
+        let number = |value: &Value| value.as_str().and_then(|text| text.parse::<usize>().ok());
+        let kept = number(&budget["metadata"]["annotations"][KEPT]).unwrap_or(0);
+        let app = budget["spec"]["selector"]["matchLabels"]["app"]
+            .as_str()
+            .unwrap_or_default();
+        let standing = selected(objects, budget).filter(|pod| !is_deleting(pod)).count();
+        let first = self.server.version();
+        for serial in (first..).take(kept.saturating_sub(standing)) {
+            self.create(&pod(&format!("{app}-{serial}"), app)).await;
+        }
+        let running = selected(objects, budget)
+            .filter(|pod| pod["spec"]["nodeName"].is_string() && !is_deleting(pod))
+            .count();
+        let least = usize::try_from(budget["spec"]["minAvailable"].as_u64().unwrap_or(0)).unwrap_or(0);
+        let status = json!({"disruptionsAllowed": running.saturating_sub(least), "currentHealthy": running,
+            "desiredHealthy": least, "expectedPods": kept});
+        if budget["status"] != status {
+            merge_status(&self.server, budget, status).await;
+        }
+    }
+
     /// A Machine's host boots at once, and is gone at once.
     async fn host(&self, objects: &[Value], machine: &Value) {
         let named = name(machine);
@@ -211,7 +266,19 @@ impl Life {
             if let Some(node) = node {
                 delete(&self.server, node).await;
             }
+            // Core deletes what a Machine refers to.
+            for part in ["EdgeMachine", "EdgeConfig"]
+                .iter()
+                .filter_map(|kind| find(objects, kind, named))
+            {
+                delete(&self.server, part).await;
+            }
             merge(&self.server, machine, json!({"metadata": {"finalizers": null}})).await;
+            return;
+        }
+        if machine["metadata"]["finalizers"].is_null() {
+            let finalizers = json!({"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}});
+            merge(&self.server, machine, finalizers).await;
             return;
         }
         let id = format!("test://{named}");
@@ -284,10 +351,39 @@ impl Life {
         let spec =
             json!({"clusterName": "here", "replicas": 0, "template": {"spec": {"clusterName": "here"}}});
         create(&self.server, &created("MachineDeployment", &metadata, &spec)).await;
+        self.node_pool(json!({}), limit).await;
+    }
+
+    /// A Cluster, two infrastructure machine templates of which one is taken, and a NodePool over them.
+    pub async fn found_templates(&self, limit: &str) {
+        let metadata = json!({"name": "here", "namespace": NAMESPACE});
+        create(&self.server, &created("Cluster", &metadata, &json!({}))).await;
+        for (named, labels) in [("edge", json!({"fleet": "edge"})), ("other", json!({}))] {
+            let template = json!({"apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "EdgeMachineTemplate",
+                "metadata": {"name": named, "namespace": NAMESPACE, "labels": labels},
+                "spec": {"template": {"spec": {"disk": "20Gi"}}}});
+            create(&self.server, &template).await;
+            let capacity = json!({"capacity": {"cpu": CORES.to_string(), "memory": "16Gi"}});
+            merge_status(&self.server, &template, capacity).await;
+        }
+        create(
+            &self.server,
+            &json!({"apiVersion": format!("{BOOTSTRAP}/v1beta1"), "kind": "EdgeConfigTemplate",
+                "metadata": {"name": "edge", "namespace": NAMESPACE}, "spec": {"template": {"spec": {"script": "true"}}}}),
+        )
+        .await;
+        let class = json!({"clusterName": "here", "namespace": NAMESPACE, "labels": ["fleet=edge"],
+            "scalableResource": {"group": INFRASTRUCTURE, "kind": "EdgeMachineTemplate"},
+            "machineTemplate": {"version": "v1.36.3",
+                "bootstrapRef": {"apiGroup": BOOTSTRAP, "kind": "EdgeConfigTemplate", "name": "edge"}}});
+        self.node_pool(class, limit).await;
+    }
+
+    async fn node_pool(&self, class: Value, limit: &str) {
         create(
             &self.server,
             &json!({"apiVersion": "karpenter.cluster.x-k8s.io/v1alpha1", "kind": "ClusterAPINodeClass",
-                "metadata": {"name": "here"}, "spec": {}}),
+                "metadata": {"name": "here"}, "spec": class}),
         )
         .await;
         create(
@@ -299,13 +395,17 @@ impl Life {
         .await;
     }
 
-    /// Pods of two cores each, so that two share a node.
+    /// Pods that are kept up, and a budget of which at least so many run.
+    pub async fn budget(&self, app: &str, pods: usize, least: usize) {
+        let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": app, "namespace": NAMESPACE, "annotations": {KEPT: pods.to_string()}},
+            "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": app}}}});
+        create(&self.server, &budget).await;
+    }
+
     pub async fn pods(&self, names: impl IntoIterator<Item = String>) {
         for named in names {
-            let requests = json!({"cpu": "2", "memory": "1Gi"});
-            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": named, "namespace": NAMESPACE},
-                "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}});
-            create(&self.server, &pod).await;
+            create(&self.server, &pod(&named, "")).await;
         }
     }
 
@@ -325,6 +425,14 @@ impl Life {
     pub async fn create(&self, object: &Value) {
         create(&self.server, object).await;
     }
+}
+
+/// A pod of two cores, so that two share a node.
+fn pod(named: &str, app: &str) -> Value {
+    let requests = json!({"cpu": "2", "memory": "1Gi"});
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": named, "namespace": NAMESPACE, "labels": {"app": app}},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}})
 }
 
 /// Whether so many pods run.

@@ -42,13 +42,7 @@ fn pods_and_claims_go<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()>
     async move {
         life.delete_all("Pod").await;
         life.delete_all("NodeClaim").await;
-        world
-            .until("nothing is left", |objects| {
-                ["NodeClaim", "Machine", "Node"]
-                    .iter()
-                    .all(|kind| count(objects, kind) == 0)
-            })
-            .await;
+        nothing_is_left(world).await;
     }
     .boxed()
 }
@@ -97,6 +91,127 @@ fn less_room_than_the_pool<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a
         tokio::time::sleep(Duration::from_mins(2)).await;
     }
     .boxed()
+}
+
+static OF_TEMPLATES: Standing<Life> = Standing::after(machines_of_templates);
+static BUDGETED: Standing<Life> = Standing::after(pods_with_a_budget);
+
+/// Machines are made one by one, with infrastructure and bootstrap configuration.
+fn machines_of_templates<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.found_templates("5").await;
+        life.pods(names("web", 5)).await;
+        until_running(world, 5).await;
+        world
+            .until("three Machines of three claims", |objects| {
+                let parts = count(objects, "EdgeMachine") + count(objects, "EdgeConfig");
+                count(objects, "NodeClaim") == 3 && count(objects, "Machine") == 3 && parts == 6
+            })
+            .await;
+    }
+    .boxed()
+}
+
+/// Claims of a template are deleted while their Machines are being made.
+fn made_in_vain<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.found_templates("5").await;
+        life.pods(names("web", 3)).await;
+        world
+            .until("claims", |objects| count(objects, "NodeClaim") > 0)
+            .await;
+        life.delete_all("Pod").await;
+        life.delete_all("NodeClaim").await;
+        nothing_is_left(world).await;
+    }
+    .boxed()
+}
+
+async fn nothing_is_left(world: &World) {
+    world
+        .until("nothing is left", |objects| {
+            ["NodeClaim", "Machine", "Node", "EdgeMachine", "EdgeConfig"]
+                .iter()
+                .all(|kind| count(objects, kind) == 0)
+        })
+        .await;
+}
+
+fn pods_with_a_budget<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.found(5, "5").await;
+        life.budget("shop", 4, 3).await;
+        until_running(world, 4).await;
+    }
+    .boxed()
+}
+
+/// Every claim is deleted at once: the pods move one by one, and three of four always run.
+fn a_budget_is_drained<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        let before: Vec<String> = world.server.look(|objects| {
+            of_kind(objects, "NodeClaim")
+                .map(|claim| slipway_kit::objects::name(claim).to_owned())
+                .collect()
+        });
+        life.delete_all("NodeClaim").await;
+        world
+            .until("the old claims are gone", |objects| {
+                of_kind(objects, "NodeClaim").all(|claim| {
+                    !before
+                        .iter()
+                        .any(|name| name == slipway_kit::objects::name(claim))
+                })
+            })
+            .await;
+        until_running(world, 4).await;
+    }
+    .boxed()
+}
+
+/// Somebody deletes a Node: its pods are drained first, and its Machine goes.
+fn a_node_is_deleted<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.delete_all("Node").await;
+        world
+            .until("the nodes are gone", |objects| {
+                of_kind(objects, "Pod").all(|pod| pod["spec"]["nodeName"].is_null())
+            })
+            .await;
+        life.pods(names("next", 5)).await;
+        until_running(world, 5).await;
+    }
+    .boxed()
+}
+
+#[test]
+fn a_deleted_node_is_drained_and_replaced() {
+    Journey::from(&RUNNING, "autoscaler: Nodes are deleted", a_node_is_deleted).assert_clean();
+}
+
+#[test]
+fn templates_give_machines() {
+    Journey::<Life>::new("autoscaler: machine templates", machines_of_templates).assert_clean();
+}
+
+#[test]
+fn what_was_made_of_templates_goes() {
+    Journey::from(
+        &OF_TEMPLATES,
+        "autoscaler: machine templates to zero",
+        pods_and_claims_go,
+    )
+    .assert_clean();
+}
+
+#[test]
+fn nothing_outlives_a_claim_on_a_template() {
+    Journey::<Life>::new("autoscaler: machine templates in vain", made_in_vain).assert_clean();
+}
+
+#[test]
+fn budgets_hold_while_nodes_are_drained() {
+    Journey::from(&BUDGETED, "autoscaler: a budget is drained", a_budget_is_drained).assert_clean();
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! The writes of a NodeClaim: to itself, to its Node, and to that Node's pods.
+//! The writes of a NodeClaim: to itself, to its Node, to that Node's pods, and, where it comes from a template, to its Machine.
+
+mod machine;
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
@@ -11,14 +13,14 @@ use serde_json::{Value, json};
 use slipway_packing::model::Taint;
 use slipway_runtime::{Context, Outcome};
 
-use super::{
+use crate::node_claim::{
     drain::PodRemoval,
     observe::{Assignment, Observed, read_taint},
     plan::{Action, EXCLUDED_FROM_BALANCERS},
 };
 use crate::{
     Error,
-    api::names::{annotation, label, taint},
+    api::names::{TERMINATION_FINALIZER, annotation, label, taint},
     lifecycle::NodeChange,
     memory::Memory,
 };
@@ -55,18 +57,35 @@ pub(super) async fn act(
         Action::LetMachineGo => {
             let metadata = json!({"annotations": {annotation::DRAINED: "true"}});
             patch_claim(metadata, observed, context).await?;
+            if !observed.nodes.is_empty() {
+                memory.metrics.node_drained(&observed.claim);
+            }
         }
-        Action::GiveUp { has_failed } => {
-            if *has_failed {
+        Action::GiveUp { reason } => {
+            if reason.has_failed() {
                 note_failure(observed, memory, context);
             }
             context
                 .delete(&observed.claim)
                 .await
                 .map_err(Error::api(format!("deleting NodeClaim {name}")))?;
+            memory.metrics.claim_disrupted(&observed.claim, reason.name());
         }
+        Action::MakeMachine { object } => machine::make(object, observed, context).await?,
+        Action::DeleteMachine { .. } => {
+            if let Some(found) = &observed.machine {
+                machine::delete(found, context).await?;
+                memory
+                    .metrics
+                    .claim_terminated(&observed.claim, context.clock.now());
+            }
+        }
+        Action::DeleteParts => machine::delete_parts(&observed.parts, context).await?,
         Action::SyncNode { node, change } => {
             patch_node(node, |node| synced(node, change), observed, context).await?;
+            if change.labels.contains_key(label::REGISTERED) {
+                memory.metrics.node_registered(&observed.claim);
+            }
         }
         Action::TaintNode { node } => {
             let leaving = Taint {
@@ -77,11 +96,12 @@ pub(super) async fn act(
             let change = NodeChange {
                 labels: [(EXCLUDED_FROM_BALANCERS.to_owned(), "karpenter".to_owned())].into(),
                 add_taints: vec![leaving],
-                remove_taints: Vec::new(),
+                ..NodeChange::default()
             };
             patch_node(node, |node| synced(node, &change), observed, context).await?;
         }
-        Action::Drain(step) => return drain(step, context).await,
+        Action::ReleaseNode { node } => patch_node(node, released, observed, context).await?,
+        Action::Drain(step) => return drain(step, memory, context).await,
     }
     Ok(Outcome::Done)
 }
@@ -114,6 +134,11 @@ async fn patch_claim(mut metadata: Value, observed: &mut Observed, context: &Con
 fn synced(node: &Node, change: &NodeChange) -> Value {
     let mut patch =
         json!({"metadata": {"resourceVersion": node.resource_version(), "labels": change.labels}});
+    if change.add_finalizer {
+        let mut finalizers = node.finalizers().to_vec();
+        finalizers.push(TERMINATION_FINALIZER.to_owned());
+        patch["metadata"]["finalizers"] = json!(finalizers);
+    }
     if !change.add_taints.is_empty() || !change.remove_taints.is_empty() {
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         let is_removed = |taint: &&k8s_openapi::api::core::v1::Taint| {
@@ -133,6 +158,16 @@ fn synced(node: &Node, change: &NodeChange) -> Value {
     patch
 }
 
+/// The Node without our finalizer.
+fn released(node: &Node) -> Value {
+    let kept: Vec<&String> = node
+        .finalizers()
+        .iter()
+        .filter(|finalizer| *finalizer != TERMINATION_FINALIZER)
+        .collect();
+    json!({"metadata": {"resourceVersion": node.resource_version(), "finalizers": kept}})
+}
+
 async fn patch_node(
     name: &str,
     patch: impl FnOnce(&Node) -> Value,
@@ -149,7 +184,7 @@ async fn patch_node(
     Ok(())
 }
 
-async fn drain(step: &PodRemoval, context: &Context) -> Result<Outcome, Error> {
+async fn drain(step: &PodRemoval, memory: &Memory, context: &Context) -> Result<Outcome, Error> {
     let (PodRemoval::Evict { pod, uid } | PodRemoval::Delete { pod, uid, .. }) = step;
     let Some((namespace, name)) = pod.split_once('/') else {
         return Ok(Outcome::Done);
@@ -179,6 +214,41 @@ async fn drain(step: &PodRemoval, context: &Context) -> Result<Outcome, Error> {
             api.delete(name, &parameters).await.map(|_| ())
         }
     };
+    if let PodRemoval::Evict { .. } = step {
+        memory.metrics.eviction_answered(match &answer {
+            Ok(()) => 200,
+            Err(kube::Error::Api(status)) => status.code,
+            Err(_) => 500,
+        });
+    }
+    if answer.is_ok() {
+        memory.metrics.pod_drained(match step {
+            PodRemoval::Evict { .. } => "",
+            PodRemoval::Delete { .. } => "Forceful Termination",
+        });
+    }
+    let pod = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.clone()),
+        ..ObjectReference::default()
+    };
+    let tell = |warning: bool, reason: &str, note: String| {
+        context.events.record(pod.clone(), warning, reason, "Evict", note);
+    };
+    match (&answer, step) {
+        (Ok(()), PodRemoval::Evict { .. }) => tell(false, "Evicted", "Evicted pod".to_owned()),
+        (Err(kube::Error::Api(status)), _) if status.code == 429 => {
+            tell(
+                true,
+                "FailedDraining",
+                format!("Failed to drain: {}", status.message),
+            );
+        }
+        _ => {}
+    }
     match answer {
         // Gone, or another by now.
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(Outcome::Done),
