@@ -21,7 +21,6 @@ use crate::{
 };
 
 const MADE: &[&str] = &["create", "delete", "get", "list", "watch"];
-const PATCH: &[&str] = &["get", "list", "watch", "patch"];
 
 /// As Karpenter's chart has them.
 const NAMES: Names = Names {
@@ -79,7 +78,7 @@ const RBAC: &[Rule] = &[
     Rule::new("bootstrap.cluster.x-k8s.io", &["*"], MADE),
     Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
     // The cluster as it is planned with, and the drain.
-    Rule::new("", &["nodes"], PATCH),
+    Rule::new("", &["nodes"], &["list", "watch", "patch"]),
     Rule::new("", &["pods"], &["delete", "list", "watch"]),
     Rule::new("", &["pods/eviction"], &["create"]),
     Rule::new(

@@ -12,7 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_kit::{
-    core::kinds::{CORE, INFRASTRUCTURE, foreign},
+    core::kinds::{CORE, foreign},
     journey::Surroundings,
     objects::{create, delete, find, holds, is_deleting, merge, merge_status, name, of_kind},
     sweep::World,
@@ -20,7 +20,6 @@ use slipway_kit::{
 use slipway_runtime::{Clock, controller::Registration};
 
 pub const NAMESPACE: &str = "default";
-const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
 /// On a budget: how many pods of its selector are kept up.
 const KEPT: &str = "slipway.test/pods";
 const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
@@ -54,10 +53,6 @@ impl Surroundings for Life {
                 scalable("MachineDeployment"),
                 scalable("MachineSet"),
                 scalable("MachinePool"),
-                foreign(INFRASTRUCTURE, "v1beta1", "EdgeMachine"),
-                foreign(INFRASTRUCTURE, "v1beta1", "EdgeMachineTemplate"),
-                foreign(BOOTSTRAP, "v1beta1", "EdgeConfig"),
-                foreign(BOOTSTRAP, "v1beta1", "EdgeConfigTemplate"),
             ],
             &[],
             &[],
@@ -146,8 +141,7 @@ impl Surroundings for Life {
             .filter(|pod| pod["spec"]["nodeName"].is_string())
             .count();
         json!({"replicas": replicas, "claims": count("NodeClaim"), "ready": ready, "machines": count("Machine"),
-            "bound": bound, "nodes": count("Node"), "pods": count("Pod"), "running": running,
-            "parts": count("EdgeMachine") + count("EdgeConfig")})
+            "bound": bound, "nodes": count("Node"), "pods": count("Pod"), "running": running})
     }
 }
 
@@ -266,19 +260,7 @@ impl Life {
             if let Some(node) = node {
                 delete(&self.server, node).await;
             }
-            // Core deletes what a Machine refers to.
-            for part in ["EdgeMachine", "EdgeConfig"]
-                .iter()
-                .filter_map(|kind| find(objects, kind, named))
-            {
-                delete(&self.server, part).await;
-            }
             merge(&self.server, machine, json!({"metadata": {"finalizers": null}})).await;
-            return;
-        }
-        if machine["metadata"]["finalizers"].is_null() {
-            let finalizers = json!({"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}});
-            merge(&self.server, machine, finalizers).await;
             return;
         }
         let id = format!("test://{named}");
@@ -352,31 +334,6 @@ impl Life {
             json!({"clusterName": "here", "replicas": 0, "template": {"spec": {"clusterName": "here"}}});
         create(&self.server, &created("MachineDeployment", &metadata, &spec)).await;
         self.node_pool(json!({}), limit).await;
-    }
-
-    /// A Cluster, two infrastructure machine templates of which one is taken, and a NodePool over them.
-    pub async fn found_templates(&self, limit: &str) {
-        let metadata = json!({"name": "here", "namespace": NAMESPACE});
-        create(&self.server, &created("Cluster", &metadata, &json!({}))).await;
-        for (named, labels) in [("edge", json!({"fleet": "edge"})), ("other", json!({}))] {
-            let template = json!({"apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "EdgeMachineTemplate",
-                "metadata": {"name": named, "namespace": NAMESPACE, "labels": labels},
-                "spec": {"template": {"spec": {"disk": "20Gi"}}}});
-            create(&self.server, &template).await;
-            let capacity = json!({"capacity": {"cpu": CORES.to_string(), "memory": "16Gi"}});
-            merge_status(&self.server, &template, capacity).await;
-        }
-        create(
-            &self.server,
-            &json!({"apiVersion": format!("{BOOTSTRAP}/v1beta1"), "kind": "EdgeConfigTemplate",
-                "metadata": {"name": "edge", "namespace": NAMESPACE}, "spec": {"template": {"spec": {"script": "true"}}}}),
-        )
-        .await;
-        let class = json!({"clusterName": "here", "namespace": NAMESPACE, "labels": ["fleet=edge"],
-            "scalableResource": {"group": INFRASTRUCTURE, "kind": "EdgeMachineTemplate"},
-            "machineTemplate": {"version": "v1.36.3",
-                "bootstrapRef": {"apiGroup": BOOTSTRAP, "kind": "EdgeConfigTemplate", "name": "edge"}}});
-        self.node_pool(class, limit).await;
     }
 
     async fn node_pool(&self, class: Value, limit: &str) {

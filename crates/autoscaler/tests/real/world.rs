@@ -79,6 +79,30 @@ const UNUSED: &[Unused] = &[
         "no story scales a MachineSet of its own",
     ),
     unused(
+        "cluster.x-k8s.io",
+        "machinesets",
+        &["get"],
+        "no story scales a MachineSet of its own",
+    ),
+    rarely(
+        "",
+        "pods/eviction",
+        &["create"],
+        "pods are gone before claims are deleted",
+    ),
+    rarely(
+        "events.k8s.io",
+        "events",
+        &["patch"],
+        "events that are told again",
+    ),
+    rarely(
+        "karpenter.sh",
+        "nodeclaims",
+        &["delete"],
+        "claims that come to nothing, which no story asks for",
+    ),
+    unused(
         "",
         "pods",
         &["delete"],
@@ -98,6 +122,21 @@ const fn unused(
         verbs,
         reason,
         rare: false,
+    }
+}
+
+const fn rarely(
+    group: &'static str,
+    resource: &'static str,
+    verbs: &'static [&'static str],
+    reason: &'static str,
+) -> Unused {
+    Unused {
+        group,
+        resource,
+        verbs,
+        reason,
+        rare: true,
     }
 }
 
