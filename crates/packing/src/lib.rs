@@ -8,6 +8,7 @@ mod engine;
 mod host_ports;
 pub mod labels;
 pub mod model;
+pub mod optimum;
 pub mod quantity;
 pub mod requirement;
 pub mod requirements;

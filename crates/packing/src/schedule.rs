@@ -4,74 +4,127 @@ use ahash::AHashSet;
 
 use crate::default_spread;
 use crate::engine::choice::EqualDomains;
+use crate::engine::guided::{Rows, Target};
 use crate::engine::run::{Item, Refused, Run, RunOptions};
 use crate::engine::which_claim::KEEP_THEIR_ORDER;
 use crate::engine::world::World;
-use crate::model::{Plan, Pod, PodRefusal, RefusalReason, Snapshot, TopologySpreadConstraint};
+use crate::model::{PackingPolicy, Plan, Pod, PodRefusal, RefusalReason, Snapshot, TopologySpreadConstraint};
 use crate::resources::amount;
 use crate::storage::Storage;
 use crate::validate;
 
 /// Decides where the pods go and what has to be created for them.
 pub fn schedule(snapshot: &Snapshot, pods: &[Pod]) -> Plan {
-    let storage = Storage::new(snapshot);
-    let mut refusals: Vec<PodRefusal> = Vec::new();
-    let mut accepted: Vec<&Pod> = Vec::with_capacity(pods.len());
-    for pod in pods {
-        let refuse = |reason, message| PodRefusal {
-            pod: pod.metadata.reference(),
-            uid: pod.metadata.uid.clone(),
-            reason,
-            message,
-            candidates: Vec::new(),
-        };
-        let problem = if pod.spec.node_name.is_empty() {
-            validate::problem(pod, &snapshot.options, &storage)
-        } else {
-            None
-        };
-        if let Some(problem) = problem {
-            refusals.push(refuse(RefusalReason::Invalid, format!("ignoring pod, {problem}")));
-        } else if snapshot.options.ignore_dynamic_resources && pod.has_dynamic_resources() {
-            let message =
-                "pod has Dynamic Resource Allocation requirements that are not simulated".to_owned();
-            refusals.push(refuse(RefusalReason::DynamicResources, message));
-        } else {
-            accepted.push(pod);
+    match snapshot.options.packing {
+        PackingPolicy::Karpenter => {
+            let admitted = Admitted::new(snapshot, pods);
+            let defaults = default_spread::constraints(snapshot, &admitted.accepted);
+            let mut world = build(snapshot, pods);
+            let items = prepare(&mut world, &admitted.accepted, &defaults);
+            let attempt = ordinary(&mut world, &items, &admitted.accepted, false);
+            admitted.with_refusals(attempt.plan)
         }
+        PackingPolicy::Cost => crate::optimum::plan(snapshot, pods).plan,
     }
-    let defaults = default_spread::constraints(snapshot, &accepted);
-    let moving: AHashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
-    let mut world = World::build(snapshot, &moving);
-    let items = prepare(&mut world, &accepted, &defaults);
-    let (mut plan, may_improve) = attempt(&mut world, &items, &accepted, EqualDomains::FirstByName);
-    if may_improve {
-        let (other, _) = attempt(&mut world, &items, &accepted, EqualDomains::FewestClaims);
-        if is_better(&other, &plan) {
-            plan = other;
-        }
-    }
-    refusals.append(&mut plan.unschedulable);
-    plan.unschedulable = refusals;
-    plan
 }
 
-/// One run over a world. Says whether another could do better: of equal domains one was taken, and there are so few claims that
-/// the price had no say in which of them a pod went to. The world is then as it was before.
-fn attempt(
+/// The pods that are considered, and what is said to the others.
+pub(crate) struct Admitted<'a> {
+    pub accepted: Vec<&'a Pod>,
+    refusals: Vec<PodRefusal>,
+}
+
+impl<'a> Admitted<'a> {
+    pub fn new(snapshot: &Snapshot, pods: &'a [Pod]) -> Self {
+        let storage = Storage::new(snapshot);
+        let mut refusals: Vec<PodRefusal> = Vec::new();
+        let mut accepted: Vec<&Pod> = Vec::with_capacity(pods.len());
+        for pod in pods {
+            let refuse = |reason, message| PodRefusal {
+                pod: pod.metadata.reference(),
+                uid: pod.metadata.uid.clone(),
+                reason,
+                message,
+                candidates: Vec::new(),
+            };
+            let problem = if pod.spec.node_name.is_empty() {
+                validate::problem(pod, &snapshot.options, &storage)
+            } else {
+                None
+            };
+            if let Some(problem) = problem {
+                refusals.push(refuse(RefusalReason::Invalid, format!("ignoring pod, {problem}")));
+            } else if snapshot.options.ignore_dynamic_resources && pod.has_dynamic_resources() {
+                let message =
+                    "pod has Dynamic Resource Allocation requirements that are not simulated".to_owned();
+                refusals.push(refuse(RefusalReason::DynamicResources, message));
+            } else {
+                accepted.push(pod);
+            }
+        }
+        Admitted { accepted, refusals }
+    }
+
+    pub fn with_refusals(self, mut plan: Plan) -> Plan {
+        let mut refusals = self.refusals;
+        refusals.append(&mut plan.unschedulable);
+        plan.unschedulable = refusals;
+        plan
+    }
+}
+
+/// The cluster before any of the pods is placed.
+pub(crate) fn build<'a>(snapshot: &'a Snapshot, pods: &[Pod]) -> World<'a> {
+    let moving: AHashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
+    World::build(snapshot, &moving)
+}
+
+/// What came of one run.
+pub(crate) struct Attempt {
+    pub plan: Plan,
+    /// Of equal domains one was taken, and there are so few claims that the price had no say in which of them a pod went to.
+    may_improve: bool,
+    /// Pods that went to nodes that stand.
+    pub on_nodes: Vec<Item>,
+}
+
+/// Gives a list of nodes to create for pods, and rows by which it says what they hold.
+pub(crate) type List<'l> = (&'l mut dyn FnMut(&[Item]) -> Vec<Target>, Rows<'l>);
+
+/// Karpenter's plan, or one that is better in no way worse. With `again` the world is left as it was before.
+pub(crate) fn ordinary(world: &mut World<'_>, items: &[Item], pods: &[&Pod], again: bool) -> Attempt {
+    let first = attempt(world, items, pods, EqualDomains::FirstByName, None, again);
+    if first.may_improve {
+        let other = attempt(world, items, pods, EqualDomains::FewestClaims, None, again);
+        if is_better(&other.plan, &first.plan) {
+            return other;
+        }
+    }
+    first
+}
+
+/// One run over a world, by a list if there is one. The world is then as it was before, if `again` asks for it or another run
+/// could do better.
+pub(crate) fn attempt(
     world: &mut World<'_>,
     items: &[Item],
     pods: &[&Pod],
     equal_domains: EqualDomains,
-) -> (Plan, bool) {
+    list: Option<List<'_>>,
+    again: bool,
+) -> Attempt {
     let name_of = |item: Item| pods[item.pod].metadata.reference();
     let options = RunOptions {
         reserved: world.options.reserved_offering_mode,
         spare_busy_nodes: false,
         equal_domains,
+        least_cost: list.is_some(),
     };
     let mut run = Run::new(world, options);
-    let left = run.solve(items);
+    let left = match list {
+        Some((more, row_of)) => run.solve_guided(items, row_of, more),
+        None => run.solve(items),
+    };
     let mut plan = Plan {
         existing: run.world.assignments(&run.on_nodes, &name_of),
         ..Plan::default()
@@ -113,10 +166,15 @@ fn attempt(
         }
     }
     let may_improve = run.domains_were_equal && run.claims.len() <= KEEP_THEIR_ORDER;
-    if may_improve {
+    let on_nodes = run.on_nodes.iter().map(|(_, item)| *item).collect();
+    if may_improve || again {
         run.undo();
     }
-    (plan, may_improve)
+    Attempt {
+        plan,
+        may_improve,
+        on_nodes,
+    }
 }
 
 /// Whether a plan leaves no more pods, creates no more nodes and costs no more than another, and less of one of them.
@@ -132,7 +190,7 @@ fn is_better(plan: &Plan, other: &Plan) -> bool {
 }
 
 /// Prices that differ by less are the same, added up in another order.
-const ROUNDING: f64 = 1e-9;
+pub(crate) const ROUNDING: f64 = 1e-9;
 
 /// Sorts pods into classes and into the order in which they are tried: the largest first.
 pub(crate) fn prepare<'a>(

@@ -21,6 +21,7 @@ mod judged;
 mod named_disruption;
 mod named_scheduling;
 mod named_topology;
+mod optimum;
 mod properties;
 mod provisioning_cases;
 mod report;

@@ -2,6 +2,7 @@
 //! both results through the independent checker.
 
 mod hard_stop;
+mod optimum;
 mod options;
 mod sides;
 
@@ -17,8 +18,8 @@ use sides::{Pass, Side, Solvers};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How many pods, as a list.
-    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 5_000, 20_000, 50_000])]
+    /// How many pods, as a list; by default 100 to 50,000, and 500, 5,000 and 20,000 with `--optimum`.
+    #[arg(long, value_delimiter = ',')]
     pods: Vec<usize>,
     /// Which mixes, as a list.
     #[arg(long, value_delimiter = ',', default_values_t = ["diverse", "preference", "topology", "affinity"].map(String::from))]
@@ -42,6 +43,9 @@ pub struct Arguments {
     /// Measure the named options of `options.improvements` instead, each with and without.
     #[arg(long)]
     options: bool,
+    /// Measure the policy `cost` instead, on Karpenter's list of real instance types.
+    #[arg(long)]
+    optimum: bool,
     /// Karpenter.
     #[arg(long, value_parser = ["karpenter", "nothing"], default_value = "karpenter")]
     against: String,
@@ -66,9 +70,28 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         theirs,
         directory: directory.path().to_owned(),
     };
+    let pods = |default: &[usize]| match arguments.pods.as_slice() {
+        [] => default.to_vec(),
+        pods => pods.to_vec(),
+    };
+    if arguments.optimum {
+        let what = optimum::Measured {
+            mixes: &arguments.mix,
+            pods: &pods(&[500, 5_000, 20_000]),
+            repeat: arguments.repeat,
+            upstream_limit: Duration::from_secs(arguments.upstream_limit),
+        };
+        let rows = optimum::measure(&solvers, &what)?;
+        if as_json {
+            for row in rows {
+                println!("{row}");
+            }
+        }
+        return Ok(());
+    }
     let mut schedule = Vec::new();
     for mix in &arguments.mix {
-        for pods in &arguments.pods {
+        for pods in &pods(&[100, 1_000, 5_000, 20_000, 50_000]) {
             schedule.push(one_mix(arguments, &solvers, mix, *pods)?);
         }
     }

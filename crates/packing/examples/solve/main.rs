@@ -4,6 +4,8 @@
 //! solve workload.json [--repeat N] [--plan plan.json] [--improve priceAware,tighterPacking]
 //! solve --mix diverse --pods 5000 [--types 400] [--seed 42] [--write workload.json]
 //! solve --standing 2000 [--write workload.json]      a cluster to consolidate; with --spare, to gain by it
+//! solve --mix mixed --pods 5000 --catalogue aws_instance_types.json   the same over Karpenter's list of real types
+//! solve workload.json --optimum                      by the policy `cost`, with what every plan costs at least
 //! solve workload.json --consolidate                  one pass of every method
 //! solve workload.json --check plan.json              what the independent checker says to a plan, anyone's
 //! ```
@@ -11,6 +13,7 @@
 // Fixtures are written to be read, not to save a copy.
 #![allow(clippy::assigning_clones, clippy::match_same_arms, clippy::unnecessary_wraps)]
 
+mod catalogue;
 #[path = "../../tests/judge/mod.rs"]
 #[allow(dead_code)]
 mod checker;
@@ -42,6 +45,8 @@ struct Arguments {
     standing: Option<usize>,
     spare: bool,
     consolidate: bool,
+    optimum: bool,
+    catalogue: Option<String>,
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -59,6 +64,8 @@ fn arguments() -> Result<Arguments, String> {
         standing: None,
         spare: false,
         consolidate: false,
+        optimum: false,
+        catalogue: None,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -77,6 +84,8 @@ fn arguments() -> Result<Arguments, String> {
             "--standing" => result.standing = Some(number(value()?)?),
             "--spare" => result.spare = true,
             "--consolidate" => result.consolidate = true,
+            "--optimum" => result.optimum = true,
+            "--catalogue" => result.catalogue = Some(value()?),
             word if word.starts_with("--") => return Err(format!("there is no {word}")),
             file => result.file = Some(file.to_owned()),
         }
@@ -104,6 +113,12 @@ fn workload(arguments: &Arguments) -> Result<Workload, String> {
         (None, None) => generate::workload(&arguments.mix, arguments.pods, arguments.types, arguments.seed)
             .ok_or_else(|| format!("there is no mix {:?}", arguments.mix))?,
     };
+    if let Some(file) = &arguments.catalogue {
+        let types = catalogue::read(file)?;
+        for own in workload.snapshot.instance_types.values_mut() {
+            own.clone_from(&types);
+        }
+    }
     if let Some(names) = &arguments.improve {
         workload.snapshot.options.improvements = improvements(names)?;
     }
@@ -138,6 +153,9 @@ fn run() -> Result<Value, String> {
     if arguments.consolidate {
         return consolidate(&workload, arguments.repeat);
     }
+    if arguments.optimum {
+        return cheapest(&workload, &arguments);
+    }
     let before = process::Memory::mark();
     let (mut seconds, mut busy) = (Vec::new(), Vec::new());
     let mut plan = Plan::default();
@@ -163,6 +181,35 @@ fn run() -> Result<Value, String> {
         "unschedulable": plan.unschedulable.len(),
         "peakMegabytes": memory.peak,
         "grownMegabytes": memory.grown,
+    }))
+}
+
+/// The plan of the policy `cost`, what it is measured against, and what the checker says to it.
+fn cheapest(workload: &Workload, arguments: &Arguments) -> Result<Value, String> {
+    let (mut seconds, mut busy) = (Vec::new(), Vec::new());
+    let mut outcome = None;
+    for _ in 0..arguments.repeat {
+        let (start, busy_before) = (Instant::now(), process::busy_seconds());
+        outcome = Some(slipway_packing::optimum::plan(&workload.snapshot, &workload.pods));
+        seconds.push(start.elapsed().as_secs_f64());
+        busy.push(process::busy_seconds() - busy_before);
+    }
+    let outcome = outcome.ok_or("nothing was planned")?;
+    let problems = checker::problems(&workload.snapshot, &workload.pods, &outcome.plan);
+    if let Some(file) = &arguments.plan {
+        write(file, &outcome.plan)?;
+    }
+    Ok(json!({
+        "pods": workload.pods.len(),
+        "seconds": seconds,
+        "busySeconds": busy,
+        "bound": outcome.bound,
+        "cost": outcome.cost,
+        "ordinary": outcome.ordinary_cost,
+        "newClaims": outcome.plan.new_claims.len(),
+        "unschedulable": outcome.plan.unschedulable.len(),
+        "problems": problems.len(),
+        "first": problems.iter().take(5).collect::<Vec<_>>(),
     }))
 }
 

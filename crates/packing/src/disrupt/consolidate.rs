@@ -93,6 +93,7 @@ pub(crate) fn simulate(
         reserved: ReservedOfferingMode::Fallback,
         spare_busy_nodes: consolidating,
         equal_domains: EqualDomains::FirstByName,
+        least_cost: false,
     };
     let mut run = Run::new(world, options);
     for candidate in candidates {

@@ -39,6 +39,11 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Whether a node or claim is worth trying.
+    pub fn allows(&self, host: usize) -> bool {
+        self.mask.as_ref().is_none_or(|mask| mask.contains(host))
+    }
+
     /// Whether some domains are better than others that would do as well.
     pub fn has_second_best(&self) -> bool {
         let differ = |choice: &KeyChoice| {

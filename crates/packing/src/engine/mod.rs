@@ -10,6 +10,7 @@ pub(crate) mod explain;
 pub(crate) mod finish;
 mod fits;
 pub(crate) mod group;
+pub(crate) mod guided;
 pub(crate) mod intern;
 pub(crate) mod node_check;
 pub(crate) mod nodes;

@@ -52,6 +52,8 @@ pub(crate) struct RunOptions {
     /// Nodes that have been busy lately take only pods that wait.
     pub spare_busy_nodes: bool,
     pub equal_domains: EqualDomains,
+    /// Among claims and new nodes what costs least is taken, and not the claim that holds the fewest pods.
+    pub least_cost: bool,
 }
 
 pub(crate) struct Run<'w, 'a> {
@@ -150,7 +152,7 @@ impl<'w, 'a> Run<'w, 'a> {
         for variant in 0..self.world.classes[item.class].variants.len() {
             match self.try_variant(item, variant) {
                 Ok(()) => {
-                    self.placed += 1;
+                    self.note_placed();
                     return Ok(());
                 }
                 // It may fit later as it is: keep its preferences.
@@ -162,8 +164,17 @@ impl<'w, 'a> Run<'w, 'a> {
         Err(Refused::Unschedulable)
     }
 
+    /// Notes what is to be forgotten about a variant when the run is undone.
+    pub(super) fn touch(&mut self, class: ClassId, variant: usize) {
+        self.touched.push((class, variant));
+    }
+
+    pub(super) fn note_placed(&mut self) {
+        self.placed += 1;
+    }
+
     fn try_variant(&mut self, item: Item, variant: usize) -> Result<(), Refused> {
-        self.touched.push((item.class, variant));
+        self.touch(item.class, variant);
         let claims = self.claims.len();
         let choice = match self
             .world
@@ -185,13 +196,16 @@ impl<'w, 'a> Run<'w, 'a> {
     }
 
     fn try_claims_and_pools(&mut self, item: Item, variant: usize, choice: &Choice) -> Result<(), Refused> {
+        if self.options.least_cost {
+            return self.try_least_cost(item, variant, choice);
+        }
         if self.try_claims(item, variant, choice) {
             return Ok(());
         }
         self.try_pools(item, variant, choice)
     }
 
-    fn try_nodes(&mut self, item: Item, variant: usize, choice: &Choice) -> bool {
+    pub(super) fn try_nodes(&mut self, item: Item, variant: usize, choice: &Choice) -> bool {
         let count = self.world.nodes.len();
         for word in 0..count.div_ceil(64) {
             let state = &self.world.classes[item.class].variants[variant];
@@ -244,7 +258,20 @@ impl<'w, 'a> Run<'w, 'a> {
     }
 
     fn try_pools(&mut self, item: Item, variant: usize, choice: &Choice) -> Result<(), Refused> {
-        let price_aware = self.world.options.improvements.price_aware;
+        let cheapest = self.world.options.improvements.price_aware;
+        let (_, pool, settled) = self.new_claim(item, variant, choice, cheapest)?;
+        self.open_claim(pool, item, settled);
+        Ok(())
+    }
+
+    /// A new claim of the heaviest pools that take the pod, the cheapest of them or the first, with what it costs.
+    pub(super) fn new_claim(
+        &mut self,
+        item: Item,
+        variant: usize,
+        choice: &Choice,
+        cheapest: bool,
+    ) -> Result<(f64, usize, super::claim::Settled), Refused> {
         let relax_min_values = self.world.options.min_values_policy == MinValuesPolicy::BestEffort;
         // A new host is empty: a pod that has to join others cannot start there.
         if choice.no_new_host.is_some() {
@@ -260,10 +287,7 @@ impl<'w, 'a> Run<'w, 'a> {
                 break;
             }
             match self.pool_takes(pool, item.class, variant, choice, relax_min_values) {
-                Ok(settled) if !price_aware => {
-                    self.open_claim(pool, item, settled);
-                    return Ok(());
-                }
+                Ok(settled) if !cheapest => return Ok((0.0, pool, settled)),
                 Ok(settled) => {
                     let price = self.cheapest_price(pool, &settled.requirements, &settled.slots);
                     if best.as_ref().is_none_or(|(best_price, ..)| price < *best_price) {
@@ -274,13 +298,8 @@ impl<'w, 'a> Run<'w, 'a> {
                 Err(_) => {}
             }
         }
-        match best {
-            Some((_, _, pool, settled)) => {
-                self.open_claim(pool, item, settled);
-                Ok(())
-            }
-            None => Err(Refused::Unschedulable),
-        }
+        best.map(|(price, _, pool, settled)| (price, pool, settled))
+            .ok_or(Refused::Unschedulable)
     }
 
     pub fn cheapest_price(&mut self, pool: usize, requirements: &ReqVec, slots: &BitSet) -> f64 {
@@ -312,7 +331,7 @@ impl<'w, 'a> Run<'w, 'a> {
         })
     }
 
-    fn open_claim(&mut self, pool: usize, item: Item, settled: super::claim::Settled) {
+    pub(super) fn open_claim(&mut self, pool: usize, item: Item, settled: super::claim::Settled) {
         let claim = self.claims.len();
         self.claims.push(Claim::new(pool));
         self.grown.push(0);

@@ -152,7 +152,13 @@ impl Run<'_, '_> {
     }
 
     /// What a claim would become with the pod. One that never takes it is not asked again.
-    fn offer(&mut self, claim: usize, item: Item, variant: usize, choice: &Choice) -> Option<Settled> {
+    pub(super) fn offer(
+        &mut self,
+        claim: usize,
+        item: Item,
+        variant: usize,
+        choice: &Choice,
+    ) -> Option<Settled> {
         let refusal = match self.claim_takes(claim, item.class, variant, choice) {
             Ok(settled) => return Some(settled),
             Err(refusal) => refusal,

@@ -228,9 +228,30 @@ pub enum ReservedOfferingMode {
     Fallback,
 }
 
+/// What decides which nodes are created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PackingPolicy {
+    /// As Karpenter does.
+    #[default]
+    Karpenter,
+    /// What costs least, and never more than Karpenter's way.
+    Cost,
+}
+
+/// What a node less and a pod that stays where it is are worth, per hour, to the policy `cost`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PackingWeights {
+    pub node: f64,
+    pub eviction: f64,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Options {
+    pub packing: PackingPolicy,
+    pub packing_weights: PackingWeights,
     pub preference_policy: PreferencePolicy,
     pub min_values_policy: MinValuesPolicy,
     pub reserved_capacity: bool,
@@ -263,6 +284,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
+            packing: PackingPolicy::default(),
+            packing_weights: PackingWeights::default(),
             preference_policy: PreferencePolicy::default(),
             min_values_policy: MinValuesPolicy::default(),
             reserved_capacity: true,
