@@ -7,6 +7,7 @@ use std::{
     sync::LazyLock,
 };
 
+use flate2::read::DeflateDecoder;
 use serde_json::{Value, json};
 use slipway_azure::reconcile::step;
 
@@ -85,13 +86,24 @@ fn walk(table: &Value, form: &Value, path: &str, wrap: &dyn Fn(Value) -> Value, 
 }
 
 fn fields_of(kind: &str) -> Vec<Field> {
-    static TABLE: LazyLock<Value> = LazyLock::new(|| {
-        serde_json::from_str(include_str!("../../../azure/src/resource/table.json")).expect("the table")
+    static KINDS: LazyLock<Value> = LazyLock::new(|| {
+        serde_json::from_str(include_str!("../../../azure/src/resource/table/kinds.json")).expect("the table")
     });
-    let table = &*TABLE;
-    let spec = &table["kinds"]["containerservice.azure.com"][kind]["versions"][STABLE]["spec"];
+    let structs = include_bytes!("../../../azure/src/resource/table/structs.bin");
+    let entry = &KINDS["kinds"]["containerservice.azure.com"][kind];
+    let number = |name: &str| usize::try_from(entry[name].as_u64().expect("a number")).expect("a number");
+    let packed = &structs[number("at")..number("at") + number("size")];
+    let structs: Value =
+        serde_json::from_reader(DeflateDecoder::new(packed)).expect("the structs of the kind");
+    let table = json!({ "structs": structs });
     let mut fields = Vec::new();
-    walk(table, spec, "", &|value| value, &mut fields);
+    walk(
+        &table,
+        &entry["versions"][STABLE]["spec"],
+        "",
+        &|value| value,
+        &mut fields,
+    );
     fields
 }
 

@@ -152,7 +152,11 @@ async fn the_operators_settings_decide_policies_and_namespaces() {
     let other = json!({"stringData": {"AZURE_TARGET_NAMESPACES": "elsewhere"}});
     let patch = kube::api::Patch::Merge(other);
     secrets
-        .patch("aso-controller-settings", &Default::default(), &patch)
+        .patch(
+            "aso-controller-settings",
+            &kube::api::PatchParams::default(),
+            &patch,
+        )
         .await
         .expect("a patch");
     apply(&world.server, &cluster(&[group()], &[])[1..]).await;

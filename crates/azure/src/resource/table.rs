@@ -452,9 +452,7 @@ mod tests {
                     _ => 0,
                 }
         }
-        let fields = pieces
-            .flat_map(|piece| piece.structs())
-            .flat_map(|one| &one.fields);
+        let fields = pieces.flat_map(Piece::structs).flat_map(|one| &one.fields);
         fields
             .map(|field| {
                 let below = field.below.as_ref().map_or(0, String::capacity);
