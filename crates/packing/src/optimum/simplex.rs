@@ -128,6 +128,9 @@ mod tests {
     fn best(columns: &[(f64, Vec<(usize, f64)>)], right: &[f64]) -> (f64, Vec<f64>) {
         let rows = right.len();
         let names = (columns.len()..columns.len() + rows).collect();
+        // What is left of a row may come back too.
+        let left_over = (0..rows).map(|row| (0.0, vec![(row, 1.0)]));
+        let columns: Vec<_> = columns.iter().cloned().chain(left_over).collect();
         let mut simplex = Simplex::new(&vec![1.0; rows], vec![0.0; rows], names, right);
         for _ in 0..100 {
             let prices = simplex.prices();
@@ -150,9 +153,7 @@ mod tests {
         }
         let mut taken = vec![0.0; columns.len()];
         for (name, value) in simplex.taken() {
-            if name < columns.len() {
-                taken[name] = value;
-            }
+            taken[name] = value;
         }
         (-simplex.cost(), taken)
     }
