@@ -9,8 +9,7 @@ use slipway_azure::{
     reconcile::{Error, planning::Problem},
     session::{SecretSignIn, Session, Sessions},
 };
-use slipway_runtime::{Context, Metrics, ObjectKey, manager::own_namespace};
-
+use slipway_runtime::{Context, Metrics, ObjectKey, controller::Registration, manager::own_namespace};
 use tokio::sync::OnceCell;
 
 use crate::{borrowing, inline::CREDENTIAL_FROM, settings::OperatorSettings};
@@ -61,9 +60,26 @@ impl Access {
     }
 
     /// Before anything signs in: who may borrow the manager's identity.
-    pub async fn start(&self, context: &Context) {
+    async fn start(&self, context: &Context) {
         let known = || async { Arc::new(borrowing::act::known(context).await) };
         self.borrowed.get_or_init(known).await;
+    }
+
+    /// A controller whose objects sign in.
+    pub fn started(&self, inner: Registration) -> Registration {
+        let access = self.clone();
+        Registration {
+            name: inner.name,
+            run: Arc::new(move |context: Context| {
+                let (run, access) = (Arc::clone(&inner.run), access.clone());
+                Box::pin(async move {
+                    tokio::select! {
+                        () = access.start(&context) => run(context).await,
+                        () = context.shutdown.cancelled() => Ok(()),
+                    }
+                })
+            }),
+        }
     }
 
     /// What `aso-controller-settings` says beside a credential.

@@ -1,10 +1,10 @@
-//! Our custom resources against those of the peer, leaf by leaf and version by version.
+//! Our custom resources against those of Cluster API Provider Azure, leaf by leaf and version by version.
 
 use serde_json::json;
 use slipway_aso::api::crd::crds;
 use slipway_kit::definitions::{Comparison, Listed};
 
-use super::peer::{document, text};
+use super::capz::{document, text};
 
 const NO_SPEC: &str = "an object without a spec is read like one with an empty one";
 
@@ -16,7 +16,7 @@ const DIFFERENCES: &[Listed] = &[
 ];
 
 #[test]
-fn every_leaf_of_the_peers_definitions_is_ours_too() {
+fn every_leaf_of_capz_definitions_is_ours_too() {
     let mut comparison = Comparison::default();
     for crd in crds() {
         let ours = json!(crd);

@@ -1,10 +1,11 @@
-//! Tests of the provider: against its peer (definitions, published templates), its plans, and its controllers at work.
+//! Tests of the provider: against Cluster API Provider Azure (definitions, published templates), its plans, and its controllers at
+//! work.
 
+mod capz;
+mod capz_templates;
 mod drop_in;
 mod life;
 mod own_templates;
 mod pages;
-mod peer;
-mod peer_templates;
 mod plans;
 mod provider;

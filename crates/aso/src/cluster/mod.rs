@@ -10,12 +10,11 @@ pub mod status;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
-use slipway_azure::reconcile::{Error, step::read_age};
+use slipway_azure::reconcile::{Error, step::revisit};
 use slipway_capi::{
     annotations,
     condition::Condition,
     frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
-    view::Cluster,
 };
 use slipway_runtime::{
     ObjectKey, Outcome,
@@ -25,8 +24,8 @@ use slipway_runtime::{
 use self::{observe::ReconcileContext, plan::Action};
 use crate::{
     access::Access,
-    api::{AzureASOManagedCluster, AzureASOManagedClusterStatus, AzureASOManagedControlPlane},
-    caches::{Caches, prepared},
+    api::{AzureASOManagedCluster, AzureASOManagedClusterStatus},
+    caches::by_secret,
     resources::follow_up,
     shared::Shared,
 };
@@ -39,21 +38,18 @@ struct Clusters(Shared);
 
 pub fn registration(access: Access) -> Registration {
     let shared = Shared::new(access);
-    let caches = shared.caches.clone();
-    let [of_plane, of_secret] = [(); 2].map(|()| caches.clone());
-    let counted = shared.clone();
-    let inner = Controller::new("azureasomanagedcluster", Frame::new(Clusters(shared)))
-        .watches::<Cluster>(|cluster, _| Caches::infrastructure_key(cluster).into_iter().collect())
-        .watches::<AzureASOManagedControlPlane>(move |plane, context| {
-            let found = of_plane.infrastructure_of_member(&context.informers, &plane.metadata);
-            found.into_iter().collect()
-        })
+    let (caches, secrets) = (shared.caches.clone(), shared.caches.clone());
+    let inner = caches
+        .watched_by_infrastructure(Controller::new(
+            "azureasomanagedcluster",
+            Frame::new(Clusters(shared.clone())),
+        ))
         .watches_metadata(ApiResource::erase::<Secret>(&()), move |secret, context| {
-            of_secret.by_secret::<AzureASOManagedCluster>(&context.informers, secret)
+            by_secret::<AzureASOManagedCluster>(&secrets, &context.informers, secret)
         })
         .into_registration();
-    prepared(inner, counted.clone(), move |metrics| {
-        counted.count_held("aso_cluster", metrics);
+    caches.prepared(shared.access.started(inner), move |metrics| {
+        shared.count_held("aso_cluster", metrics);
     })
 }
 
@@ -89,12 +85,8 @@ impl Kind for Clusters {
     }
 
     fn plan(reconcile: &Box<ReconcileContext>, now: Timestamp) -> Plan<Action> {
-        let mut plan = plan::plan(&reconcile.observed, now);
-        if let Some(age) = read_age(&reconcile.observed.object.metadata) {
-            let after = age.max(std::time::Duration::from_secs(1));
-            plan.revisit(after, "the object asks for reads as fresh as this");
-        }
-        plan
+        let plan = plan::plan(&reconcile.observed, now);
+        revisit(plan, &reconcile.observed.object.metadata)
     }
 
     async fn act(

@@ -79,7 +79,7 @@ impl Observed {
         let Some(Ok(access)) = self.access().filter(|_| is_ours) else {
             return Vec::new();
         };
-        let mut wanted: Vec<((Credential, bool), Destination)> = resource
+        let mut desired: Vec<((Credential, bool), Destination)> = resource
             .exports
             .iter()
             .filter_map(|export| match export.source {
@@ -92,11 +92,11 @@ impl Observed {
             Access::AsGiven { credential, .. } => (credential, false),
             Access::WithToken { .. } => (Credential::User, true),
         };
-        if !wanted.iter().any(|(_, to)| *to == known) {
-            wanted.push((how, known));
+        if !desired.iter().any(|(_, to)| *to == known) {
+            desired.push((how, known));
         }
         let server = format!("{}:{}", endpoint.host, endpoint.port);
-        wanted
+        desired
             .iter()
             .filter_map(|(how, to)| self.held.outgoing_kubeconfig(resource, *how, to, &server, now))
             .collect()

@@ -11,12 +11,10 @@ pub mod status;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
-use slipway_azure::reconcile::{Error, step::read_age};
+use slipway_azure::reconcile::{Error, step::revisit};
 use slipway_capi::{
     condition::Condition,
     frame::{Frame, Kind, Plan, ProgressOf, Subject},
-    owner,
-    view::{Cluster, MachinePool},
 };
 use slipway_runtime::{
     ObjectKey, Outcome,
@@ -26,11 +24,8 @@ use slipway_runtime::{
 use self::{observe::ReconcileContext, plan::Action};
 use crate::{
     access::Access,
-    api::{
-        AzureASOManagedCluster, AzureASOManagedControlPlane, AzureASOManagedControlPlaneStatus,
-        AzureASOManagedMachinePool,
-    },
-    caches::{Caches, prepared},
+    api::{AzureASOManagedControlPlane, AzureASOManagedControlPlaneStatus},
+    caches::by_secret,
     shared::Shared,
 };
 
@@ -42,36 +37,19 @@ struct ControlPlanes(Shared);
 
 pub fn registration(access: Access) -> Registration {
     let shared = Shared::new(access);
-    let caches = shared.caches.clone();
-    let [members, pools, infrastructure, secrets] = [(); 4].map(|()| caches.clone());
-    let counted = shared.clone();
-    let inner = Controller::new("azureasomanagedcontrolplane", Frame::new(ControlPlanes(shared)))
-        .watches::<Cluster>(|cluster, _| Caches::plane_key(cluster).into_iter().collect())
-        .watches::<AzureASOManagedMachinePool>(move |pool, context| {
-            let name = owner::cluster_name(&pool.metadata);
-            let namespace = pool.metadata.namespace.as_deref();
-            let found = members.plane_of_member(&context.informers, namespace, name);
-            found.into_iter().collect()
-        })
-        .watches::<MachinePool>(move |pool, context| {
-            let name = Some(pool.spec.cluster_name.as_str());
-            let namespace = pool.metadata.namespace.as_deref();
-            let found = pools.plane_of_member(&context.informers, namespace, name);
-            found.into_iter().collect()
-        })
-        .watches::<AzureASOManagedCluster>(move |object, context| {
-            let name = owner::cluster_name(&object.metadata);
-            let namespace = object.metadata.namespace.as_deref();
-            let found = infrastructure.plane_of_member(&context.informers, namespace, name);
-            found.into_iter().collect()
-        })
+    let (caches, secrets) = (shared.caches.clone(), shared.caches.clone());
+    let inner = caches
+        .watched_by_planes(Controller::new(
+            "azureasomanagedcontrolplane",
+            Frame::new(ControlPlanes(shared.clone())),
+        ))
         .watches_metadata(ApiResource::erase::<Secret>(&()), move |secret, context| {
-            secrets.by_secret::<AzureASOManagedControlPlane>(&context.informers, secret)
+            by_secret::<AzureASOManagedControlPlane>(&secrets, &context.informers, secret)
         })
         .into_registration();
-    prepared(inner, counted.clone(), move |metrics| {
-        counted.access.count_held(metrics);
-        counted.count_held("aso_control_plane", metrics);
+    caches.prepared(shared.access.started(inner), move |metrics| {
+        shared.access.count_held(metrics);
+        shared.count_held("aso_control_plane", metrics);
     })
 }
 
@@ -100,12 +78,8 @@ impl Kind for ControlPlanes {
     }
 
     fn plan(reconcile: &Box<ReconcileContext>, now: Timestamp) -> Plan<Action> {
-        let mut plan = plan::plan(&reconcile.observed, now);
-        if let Some(age) = read_age(&reconcile.observed.plane.metadata) {
-            let after = age.max(std::time::Duration::from_secs(1));
-            plan.revisit(after, "the object asks for reads as fresh as this");
-        }
-        plan
+        let plan = plan::plan(&reconcile.observed, now);
+        revisit(plan, &reconcile.observed.plane.metadata)
     }
 
     async fn act(

@@ -11,7 +11,7 @@ use slipway_runtime::{Context, ObjectKey};
 
 use crate::{
     api::{AzureASOManagedControlPlane, AzureASOManagedMachinePool},
-    caches::Caches,
+    caches::{Caches, unobserved_machine_pools},
     inline::Problem,
     mutators::{
         CONTAINER_SERVICE, ClusterFacts, MANAGED_CLUSTER, Pool, Pools, Profiles, profiles,
@@ -85,7 +85,7 @@ pub async fn observe(
         secrets: vec![Purpose::Kubeconfig.secret_name(&cluster_name)],
     };
     let deleting = subject.is_deleting();
-    let unobserved = shared.caches.unobserved_machine_pools(&context.informers, &key);
+    let unobserved = unobserved_machine_pools(&shared.caches, &context.informers, &key);
     let decide = |manifests: &mut [Value], facts: &Facts<'_>| {
         if deleting {
             return Mutation::default();
@@ -111,7 +111,7 @@ fn tell_unobserved(mutation: &mut Mutation, machine_pools: &[String]) {
     if let Some((_, reason, message)) = &mut mutation.wait {
         "MachinePoolsNotReconciled".clone_into(reason);
         *message = format!(
-            "Cluster API has not looked at MachinePool {}: if it stays so, its feature gate MachinePool is off, and its manager has \
+            "Cluster API has not reconciled MachinePool {}: if that goes on, its feature gate MachinePool is off, and its manager has \
              to be started with --feature-gates=MachinePool=true",
             machine_pools.join(", ")
         );

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     api::{AzureASOManagedControlPlaneStatus, ControlPlaneInitialization, ReplicaVersion},
-    resources::{NOT_WRITTEN, Outgoing, Summary, sum_up, taken},
+    resources::{NOT_WRITTEN, Outgoing, Summary, foreign, sum_up},
     status::{was_ready, with_v},
 };
 
@@ -47,14 +47,14 @@ fn kubeconfig_problem(observed: &Observed, now: Timestamp) -> Option<(String, St
     if let Some(problem) = credentials_problem(observed) {
         return Some((problem.reason().to_owned(), problem.to_string()));
     }
-    let taken = observed
+    let problem = observed
         .kubeconfigs(now)
         .into_iter()
         .find_map(|outgoing| match outgoing {
-            Outgoing::Taken { store, name } => Some(taken(store, &name)),
+            Outgoing::Foreign { store, name } => Some(foreign(store, &name)),
             _ => None,
         });
-    if let Some(message) = taken {
+    if let Some(message) = problem {
         return Some((NOT_WRITTEN.to_owned(), message));
     }
     let message = "AKS has not handed out a kubeconfig yet".to_owned();

@@ -7,20 +7,16 @@ pub mod observe;
 pub mod plan;
 pub mod status;
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
-    reconcile::{Error, step::read_age},
+    reconcile::{Error, step::revisit},
     workload::{machines::Machines, nodes::Nodes},
 };
 use slipway_capi::{
     condition::Condition,
     frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
-    owner,
-    view::{Cluster, MachinePool},
 };
 use slipway_runtime::{
     ObjectKey, Outcome,
@@ -30,8 +26,8 @@ use slipway_runtime::{
 use self::{observe::ReconcileContext, plan::Action};
 use crate::{
     access::Access,
-    api::{AzureASOManagedControlPlane, AzureASOManagedMachinePool, AzureASOManagedMachinePoolStatus, GROUP},
-    caches::{Caches, prepared},
+    api::{AzureASOManagedMachinePool, AzureASOManagedMachinePoolStatus},
+    caches::by_secret,
     resources::follow_up,
     shared::Shared,
 };
@@ -53,39 +49,14 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
         machines: Machines::default(),
     };
     let (shared, nodes, machines) = (kind.shared.clone(), kind.nodes.clone(), kind.machines.clone());
-    let caches = shared.caches.clone();
-    let [clusters, planes, secrets] = [(); 3].map(|()| caches.clone());
-    let keys = |pools: Vec<Arc<AzureASOManagedMachinePool>>| {
-        pools
-            .iter()
-            .map(|pool| ObjectKey::of(pool.as_ref()))
-            .collect::<Vec<_>>()
-    };
-    let inner = Controller::new("azureasomanagedmachinepool", Frame::new(kind))
-        .watches::<MachinePool>(|pool, _| {
-            let reference = &pool.spec.template.spec.infrastructure_ref;
-            (reference.kind == "AzureASOManagedMachinePool" && reference.api_group == GROUP)
-                .then(|| ObjectKey::new(pool.metadata.namespace.as_deref(), &reference.name))
-                .into_iter()
-                .collect()
-        })
-        .watches::<Cluster>(move |cluster, context| {
-            keys(clusters.pools(&context.informers, &ObjectKey::of(cluster)))
-        })
-        .watches::<AzureASOManagedControlPlane>(move |plane, context| {
-            match owner::cluster_name(&plane.metadata) {
-                Some(name) => {
-                    let cluster = ObjectKey::new(plane.metadata.namespace.as_deref(), name);
-                    keys(planes.pools(&context.informers, &cluster))
-                }
-                None => Vec::new(),
-            }
-        })
+    let (caches, secrets) = (shared.caches.clone(), shared.caches.clone());
+    let inner = caches
+        .watched_by_pools(Controller::new("azureasomanagedmachinepool", Frame::new(kind)))
         .watches_metadata(ApiResource::erase::<Secret>(&()), move |secret, context| {
-            secrets.by_secret::<AzureASOManagedMachinePool>(&context.informers, secret)
+            by_secret::<AzureASOManagedMachinePool>(&secrets, &context.informers, secret)
         })
         .into_registration();
-    prepared(inner, shared.clone(), move |metrics| {
+    caches.prepared(shared.access.started(inner), move |metrics| {
         nodes.count_held("aso_nodes", metrics);
         shared.count_held("aso_pool", metrics);
         let machines = machines.clone();
@@ -109,21 +80,13 @@ impl Kind for MachinePools {
         Some(&mut status.conditions)
     }
 
-    /// Core labels the pool when its MachinePool becomes its owner. Pools of other control planes are not ours.
     async fn membership(
         &self,
         pool: &AzureASOManagedMachinePool,
         context: &Context,
     ) -> Result<Membership, Error> {
-        let membership = Membership::by_owner_or_label(&pool.metadata);
-        if let Membership::Of(name) = &membership {
-            let key = ObjectKey::new(pool.metadata.namespace.as_deref(), name);
-            let cluster = self.shared.caches.cluster(&context.informers, &key);
-            if cluster.is_some_and(|cluster| Caches::plane_key(&cluster).is_none()) {
-                return Ok(Membership::LeftAlone("its Cluster has another control plane"));
-            }
-        }
-        Ok(membership)
+        let caches = &self.shared.caches;
+        Ok(caches.membership_of_pool(&context.informers, pool))
     }
 
     async fn observe(
@@ -140,12 +103,8 @@ impl Kind for MachinePools {
     }
 
     fn plan(reconcile: &Box<ReconcileContext>, now: Timestamp) -> Plan<Action> {
-        let mut plan = plan::plan(&reconcile.observed, now);
-        if let Some(age) = read_age(&reconcile.observed.pool.metadata) {
-            let after = age.max(std::time::Duration::from_secs(1));
-            plan.revisit(after, "the object asks for reads as fresh as this");
-        }
-        plan
+        let plan = plan::plan(&reconcile.observed, now);
+        revisit(plan, &reconcile.observed.pool.metadata)
     }
 
     async fn act(

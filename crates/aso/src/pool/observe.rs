@@ -3,6 +3,7 @@
 use serde_json::Value;
 use slipway_azure::{
     ResourceId,
+    caches::claim,
     ownership::{self, Foreign},
     reconcile::{
         Absence, Error, ResourceState,
@@ -19,7 +20,7 @@ use slipway_runtime::{Context, ObjectKey};
 
 use crate::{
     api::{AzureASOManagedControlPlane, AzureASOManagedMachinePool},
-    caches::claim,
+    caches::claims,
     inline,
     mutators::{AGENT_POOL, CONTAINER_SERVICE, PoolFacts, ReplicaManager, replica_manager, set_agent_pool},
     resources::{self, Engine, Facts, Held, Mutation, Standing},
@@ -225,10 +226,7 @@ async fn observe_cluster(
         observed.held.stopped = Some(cluster.clone());
     }
     if let Some(plane) = plane {
-        let others = sources
-            .shared
-            .caches
-            .claims(&context.informers, plane, cluster.key());
+        let others = claims(&sources.shared.caches, &context.informers, plane, cluster.key());
         let ownership = ownership::judge(&claim(plane, cluster.key()), &others, &state.tags());
         if let Some(foreign) = ownership.foreign() {
             let foreign: Foreign = foreign.clone();

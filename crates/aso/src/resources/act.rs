@@ -207,43 +207,43 @@ where
 }
 
 async fn write_kubeconfig<K: Writable>(
-    wanted: &Kubeconfig,
+    desired: &Kubeconfig,
     object: &K,
     held: &mut Held,
     engine: &Engine,
     context: &Context,
 ) -> Result<(), Error> {
-    let Some(session) = engine.session(&wanted.id) else {
+    let Some(session) = engine.session(&desired.id) else {
         return Ok(());
     };
-    let (id, version) = (wanted.id.as_str(), wanted.api_version.as_str());
-    let fetched = if wanted.credential == Credential::Fleet {
-        let text = kubeconfig::list(session, id, version, wanted.credential.action()).await?;
+    let (id, version) = (desired.id.as_str(), desired.api_version.as_str());
+    let fetched = if desired.credential == Credential::Fleet {
+        let text = kubeconfig::list(session, id, version, desired.credential.action()).await?;
         kubeconfig::Fetched { text, token: None }
     } else {
-        kubeconfig::fetch(session, id, version, wanted.kind(), wanted.with_token).await?
+        kubeconfig::fetch(session, id, version, desired.kind(), desired.with_token).await?
     };
     let place = SecretEntry {
         namespace: &object.namespace().unwrap_or_default(),
         cluster: &held.cluster_name,
-        secret: &wanted.name,
-        key: &wanted.key,
+        secret: &desired.name,
+        key: &desired.key,
     };
     let now = context.clock.now();
     let made = owner::controller_reference(object).and_then(|controller| {
         let token = fetched.token.as_ref().map(|token| (token, now));
-        kubeconfig::make(&place, controller, &wanted.endpoint, &fetched.text, token)
+        kubeconfig::make(&place, controller, &desired.endpoint, &fetched.text, token)
     });
     let made = made.ok_or(Error::NoKubeconfig {
-        action: wanted.credential.action(),
+        action: desired.credential.action(),
     })?;
-    let key = (Store::Secret, wanted.name.clone());
-    if wanted.replace
+    let key = (Store::Secret, desired.name.clone());
+    if desired.replace
         && let Some(found) = held.stored.get(&key)
     {
         remove(found, place.namespace, context).await?;
     }
-    let is_new = wanted.is_new || wanted.replace;
+    let is_new = desired.is_new || desired.replace;
     let patch = kubeconfig::patch(&made, &held.cluster_name);
     let stored = write::<Secret>(json!(made), &patch, is_new, context).await?;
     held.stored.insert(key, StoredExport::of_secret(&stored));

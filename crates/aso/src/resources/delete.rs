@@ -17,7 +17,7 @@ use super::{
 };
 use crate::inline::{Fate, Leaving, fates};
 
-/// How long until something that is held back is looked at again where no event tells.
+/// How long until something that is held back is reconciled again where no event tells.
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// Whether an id stands below another.

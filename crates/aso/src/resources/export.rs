@@ -161,7 +161,7 @@ pub enum Outgoing {
     /// The token in it is renewed then.
     Renews(Timestamp),
     /// Another controls it.
-    Taken {
+    Foreign {
         store: Store,
         name: String,
     },
@@ -203,7 +203,7 @@ impl Held {
         for ((store, name), values) in self.values() {
             let stored = self.stored.get(&(store, name.clone()));
             match stored {
-                Some(stored) if !self.is_controlled(stored) => found.push(Outgoing::Taken { store, name }),
+                Some(stored) if !self.is_controlled(stored) => found.push(Outgoing::Foreign { store, name }),
                 Some(stored) if values.iter().all(|(key, value)| stored.has(key, value)) => {}
                 stored => {
                     let changed = values
@@ -244,7 +244,7 @@ impl Held {
         let (why, replace) = match verdict {
             Verdict::Good(renew) => return renew.map(Outgoing::Renews),
             Verdict::Foreign => {
-                return Some(Outgoing::Taken {
+                return Some(Outgoing::Foreign {
                     store: Store::Secret,
                     name: to.name.clone(),
                 });
@@ -303,7 +303,7 @@ impl Store {
 }
 
 /// What is said of a destination that another controls.
-pub fn taken(store: Store, name: &str) -> String {
+pub fn foreign(store: Store, name: &str) -> String {
     format!(
         "{} {name} is somebody else's and stays as it is: delete it, or choose another name in operatorSpec",
         store.kind()
@@ -331,8 +331,8 @@ pub fn push<A: From<Action>>(plan: &mut Plan<A>, outgoing: Outgoing, now: Timest
             entry.until(renew).group = None;
         }
         // It is not watched: it is not ours.
-        Outgoing::Taken { store, name } => {
-            let entry = plan.wait(NOT_WRITTEN, taken(store, &name));
+        Outgoing::Foreign { store, name } => {
+            let entry = plan.wait(NOT_WRITTEN, foreign(store, &name));
             entry.until(later(now, OWNER_CHECK)).group = None;
         }
     }

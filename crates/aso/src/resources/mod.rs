@@ -14,7 +14,7 @@ mod verdict;
 pub use self::{
     act::{Engine, act, store},
     delete::delete,
-    export::{NOT_WRITTEN, Outgoing, StoredExport, push as push_outgoing, taken},
+    export::{NOT_WRITTEN, Outgoing, StoredExport, foreign, push as push_outgoing},
     held::{Held, Resource},
     observe::{Facts, Mutation, SecretData, Sources, Standing, observe, user},
     plan::{Action, Desired, Recording, Wraps, follow_up, plan},

@@ -187,7 +187,7 @@ fn unrecorded(held: &Held, verdicts: &[(&Resource, Verdict)]) -> Vec<Recording> 
         .collect()
 }
 
-/// What follows from what the actions came to: what was applied is noted, and what waited is looked at again.
+/// What follows from what the actions came to: what was applied is noted, and what waited is reconciled again.
 pub fn follow_up<A: Wraps, E>(held: &Held, progress: &Progress<A, E>) -> Plan<A> {
     let mut plan = Plan::new();
     if held.records.patch().is_some() {

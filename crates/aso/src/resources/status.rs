@@ -21,7 +21,7 @@ use slipway_runtime::Outcome;
 
 use super::{
     Action, Held, Resource, Verdict,
-    export::{NOT_WRITTEN, Outgoing, taken},
+    export::{NOT_WRITTEN, Outgoing, foreign},
     plan::Wraps,
 };
 use crate::{api::ResourceStatus, borrowing::CONFIG_MAP};
@@ -194,10 +194,10 @@ pub fn sum_up<A: Wraps>(
             worsen(String::new(), &step);
         }
         for outgoing in held.outgoing(now) {
-            if let Outgoing::Taken { store, name } = outgoing {
+            if let Outgoing::Foreign { store, name } = outgoing {
                 let step = StepStatus::Waiting {
                     reason: NOT_WRITTEN.into(),
-                    message: taken(store, &name),
+                    message: foreign(store, &name),
                 };
                 worsen(String::new(), &step);
             }

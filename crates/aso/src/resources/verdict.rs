@@ -41,7 +41,7 @@ pub enum Verdict {
 pub struct Waiting {
     pub reason: String,
     pub message: String,
-    /// Nothing tells when it is over: the object is looked at again after this.
+    /// Nothing tells when it is over: the object is reconciled again after this.
     pub again: Option<Duration>,
     /// It is an error, of this class.
     pub class: Option<Class>,

@@ -16,10 +16,7 @@ fn ids(world: &World, pool: &str) -> Vec<String> {
     serde_json::from_value(pool["spec"]["providerIDList"].clone()).unwrap_or_default()
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_cluster_lives() {
-    let world = World::new();
-    apply(&world.server, &manifests(TWO_POOLS)).await;
+async fn assert_is_told_while_it_is_made(world: &World) {
     // Nothing is said to be there before AKS has answered.
     let mut told = Vec::new();
     while !holds(&world.plane(), "Ready") {
@@ -41,7 +38,9 @@ async fn a_cluster_lives() {
             .any(|text| text.contains("Azure is creating managedClusters/fleet")),
         "AKS's own words: {told:?}"
     );
-    world.until_ready(&["system", "work"]).await;
+}
+
+fn assert_status_of_a_standing_cluster(world: &World) {
     let plane = world.plane();
     assert_eq!(plane["status"]["version"], OLD);
     assert_eq!(plane["status"]["versions"], json!([{"version": OLD}]));
@@ -74,31 +73,9 @@ async fn a_cluster_lives() {
         secret["metadata"]["ownerReferences"][0]["kind"],
         "AzureASOManagedControlPlane"
     );
-    assert_eq!(
-        world.count("PUT", "/managedClusters/fleet"),
-        1,
-        "pools are made with their cluster"
-    );
-    world.until("nodes", |world| ids(world, "work").len() == 2).await;
-    assert!(ids(&world, "work")[0].starts_with("azure:///subscriptions/"));
-    assert_eq!(world.pool("work")["status"]["replicas"], 2);
-    world.assert_rests().await;
+}
 
-    merge(
-        &world.server,
-        "MachinePool",
-        "work",
-        json!({"spec": {"replicas": 4}}),
-    )
-    .await;
-    world
-        .until("scaled", |world| {
-            let pool = world.pool("work");
-            pool["status"]["replicas"] == 4 && is_settled(&pool) && ids(world, "work").len() == 4
-        })
-        .await;
-    assert_eq!(world.count("PUT", "/agentPools/work"), 1);
-
+async fn upgrade(world: &World) {
     merge(
         &world.server,
         "AzureASOManagedControlPlane",
@@ -128,6 +105,41 @@ async fn a_cluster_lives() {
                 .all(|pool| pool.document["properties"]["currentOrchestratorVersion"] == "1.34.1")
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_lives() {
+    let world = World::new();
+    apply(&world.server, &manifests(TWO_POOLS)).await;
+    assert_is_told_while_it_is_made(&world).await;
+    world.until_ready(&["system", "work"]).await;
+    assert_status_of_a_standing_cluster(&world);
+    assert_eq!(
+        world.count("PUT", "/managedClusters/fleet"),
+        1,
+        "pools are made with their cluster"
+    );
+    world.until("nodes", |world| ids(world, "work").len() == 2).await;
+    assert!(ids(&world, "work")[0].starts_with("azure:///subscriptions/"));
+    assert_eq!(world.pool("work")["status"]["replicas"], 2);
+    world.assert_rests().await;
+
+    merge(
+        &world.server,
+        "MachinePool",
+        "work",
+        json!({"spec": {"replicas": 4}}),
+    )
+    .await;
+    world
+        .until("scaled", |world| {
+            let pool = world.pool("work");
+            pool["status"]["replicas"] == 4 && is_settled(&pool) && ids(world, "work").len() == 4
+        })
+        .await;
+    assert_eq!(world.count("PUT", "/agentPools/work"), 1);
+
+    upgrade(&world).await;
     world.until_ready(&["system", "work"]).await;
     world.assert_rests().await;
 

@@ -7,14 +7,14 @@ use futures::{FutureExt, future::BoxFuture};
 use http::Method;
 use serde_json::{Value, json};
 use slipway_kit::{
-    azure::{ask, in_azure},
+    azure::{THEIRS, ask, in_azure},
     clusterctl::{put_down, take_away},
     journey::{Journey, Standing, User},
     sweep::World,
 };
 
 use super::{
-    surroundings::{Life, THEIRS},
+    surroundings::Life,
     world::{
         NEW, OLD, apply, cluster, create, find, group, holds, is_settled, managed_cluster, merge, network,
         pool_manifests, remove,

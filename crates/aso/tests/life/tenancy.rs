@@ -1,4 +1,4 @@
-//! Whose identity signs in: a namespace's own, or the manager's where that was so before.
+//! Whose identity signs in: a namespace's own, or the manager's where it did before.
 
 use std::time::Duration;
 

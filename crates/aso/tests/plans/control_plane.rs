@@ -10,14 +10,14 @@ const KIND: &str = "AzureASOManagedControlPlane";
 
 fn with(metadata: &Value, spec: &Value, change: impl FnOnce(&mut Observed)) -> Observed {
     let admin = json!({"operatorSpec": {"secrets": {"adminCredentials": {"name": "fleet-kubeconfig", "key": "value"}}}});
-    let mut wanted = if spec["operatorSpec"].is_null() {
+    let mut desired = if spec["operatorSpec"].is_null() {
         admin
     } else {
         json!({})
     };
-    json_patch::merge(&mut wanted, spec);
+    json_patch::merge(&mut desired, spec);
     let mut observed = Observed {
-        held: held(KIND, metadata, &[managed_cluster(&wanted)]),
+        held: held(KIND, metadata, &[managed_cluster(&desired)]),
         cluster_name: "fleet".to_owned(),
         ..Observed::default()
     };
@@ -37,14 +37,10 @@ fn up(observed: &mut Observed, patch: &Value) {
     present(&mut observed.held, CLUSTER, &body);
 }
 
-#[test]
-fn the_plan_of_a_control_plane() {
+/// Until AKS has brought the cluster up.
+fn before() -> Vec<(&'static str, Observed)> {
     let none = json!({});
-    let local = |name: &str| {
-        json!({"disableLocalAccounts": true,
-            "operatorSpec": {"secrets": {"userCredentials": {"name": name, "key": "value"}}}})
-    };
-    let situations: Vec<(&str, Observed)> = vec![
+    vec![
         (
             "the Cluster has other infrastructure",
             with(&none, &none, |observed| {
@@ -78,6 +74,17 @@ fn the_plan_of_a_control_plane() {
                 present(&mut observed.held, CLUSTER, &body);
             }),
         ),
+    ]
+}
+
+/// A cluster that is there.
+fn after() -> Vec<(&'static str, Observed)> {
+    let none = json!({});
+    let local = |name: &str| {
+        json!({"disableLocalAccounts": true,
+            "operatorSpec": {"secrets": {"userCredentials": {"name": name, "key": "value"}}}})
+    };
+    vec![
         (
             "it has come up",
             with(&none, &none, |observed| up(observed, &json!({}))),
@@ -135,9 +142,14 @@ fn the_plan_of_a_control_plane() {
             "deleted: nothing was made",
             with(&deleted(), &none, |observed| absent(&mut observed.held, CLUSTER)),
         ),
-    ];
-    let printed = situations
+    ]
+}
+
+#[test]
+fn the_plan_of_a_control_plane() {
+    let printed = before()
         .into_iter()
+        .chain(after())
         .map(|(title, observed)| (title, plan(&observed, now()).to_string()))
         .collect();
     golden("control_plane.golden", printed);

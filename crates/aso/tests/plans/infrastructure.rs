@@ -33,12 +33,10 @@ fn annotated(mut manifest: Value, name: &str, value: &str) -> Value {
 
 const POLICY: &str = "serviceoperator.azure.com/reconcile-policy";
 
-#[test]
-fn the_plan_of_infrastructure() {
+/// Resources that are made, and changed.
+fn made() -> Vec<(&'static str, Observed)> {
     let both = || vec![network(), group()];
-    let mut misspelt = network();
-    misspelt["spec"]["adressSpace"] = json!({});
-    let situations: Vec<(&str, Observed)> = vec![
+    vec![
         (
             "the Cluster has another control plane",
             with(&json!({}), &both(), |observed| {
@@ -99,6 +97,15 @@ fn the_plan_of_infrastructure() {
                 present(&mut observed.held, NETWORK, &body);
             }),
         ),
+    ]
+}
+
+/// What keeps resources from being made.
+fn kept_back() -> Vec<(&'static str, Observed)> {
+    let both = || vec![network(), group()];
+    let mut misspelt = network();
+    misspelt["spec"]["adressSpace"] = json!({});
+    vec![
         (
             "a resource cannot be read, another is made",
             with(&json!({}), &[misspelt, group()], |observed| {
@@ -150,6 +157,12 @@ fn the_plan_of_infrastructure() {
                 absent(&mut observed.held, NETWORK);
             }),
         ),
+    ]
+}
+
+/// Resources that leave the spec, and values that go to Kubernetes.
+fn taken_out() -> Vec<(&'static str, Observed)> {
+    vec![
         (
             "the network is taken out of the spec",
             with(&json!({}), &[group()], |observed| {
@@ -184,6 +197,13 @@ fn the_plan_of_infrastructure() {
                 },
             ),
         ),
+    ]
+}
+
+/// The object is deleted.
+fn deletions() -> Vec<(&'static str, Observed)> {
+    let both = || vec![network(), group()];
+    vec![
         (
             "deleted: the network goes with its group",
             with(&deleted(), &both(), |observed| {
@@ -266,9 +286,14 @@ fn the_plan_of_infrastructure() {
                 absent(&mut observed.held, GROUP);
             }),
         ),
-    ];
-    let printed = situations
+    ]
+}
+
+#[test]
+fn the_plan_of_infrastructure() {
+    let printed = [made(), kept_back(), taken_out(), deletions()]
         .into_iter()
+        .flatten()
         .map(|(title, observed)| (title, plan(&observed, now()).to_string()))
         .collect();
     golden("infrastructure.golden", printed);

@@ -94,8 +94,14 @@ impl World {
 
     /// Starts a process of the manager.
     pub fn start(&mut self) {
+        self.start_with(|_| ());
+    }
+
+    /// The same with settings of its own.
+    pub fn start_with(&mut self, set: impl FnOnce(&mut slipway_runtime::Settings)) {
         let mut context = Context::for_tests(self.server.client_with(self.calls.clone()), 7);
         context.clock = self.clock;
+        set(Arc::make_mut(&mut context.settings));
         self.context = Some(context.clone());
         for registration in (self.controllers)(self.clock, transport(&self.simulator)) {
             self.tasks.spawn((registration.run)(context.clone()));
@@ -109,6 +115,11 @@ impl World {
         if let Some(context) = self.context.take() {
             context.shutdown.cancel();
         }
+    }
+
+    /// Cluster API's core stops, as if it did not serve what comes.
+    pub fn stop_core(&self) {
+        self.core.abort();
     }
 
     /// The injected clients of the process that runs.
@@ -164,6 +175,13 @@ impl World {
     /// Ids of everything in Azure, in lower case.
     pub fn in_azure(&self) -> Vec<String> {
         in_azure(&self.simulator)
+    }
+
+    /// What Azure holds of the resource whose id ends in this.
+    pub fn document(&self, end: &str) -> Value {
+        let azure = self.simulator.azure();
+        let found = azure.state().resources.iter().find(|one| one.id.ends_with(end));
+        json!(found.expect(end).document)
     }
 
     pub fn count(&self, method: &str, part: &str) -> usize {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use slipway_azure::{
     ArmError, Priority, ResourceId, Urgency,
+    caches::claim,
     ownership::judge,
     reconcile::{
         Absence, Error, ResourceState,
@@ -16,7 +17,7 @@ use slipway_runtime::ObjectKey;
 
 use super::Observer;
 use crate::{
-    caches::{Holder, claim},
+    caches::{Holder, claims},
     inline::{Inline, order},
     resources::held::noted_credential,
 };
@@ -118,7 +119,7 @@ impl<K: Holder> Observer<'_, K> {
         let (caches, informers) = (self.sources.caches, &self.context.informers);
         let object = self.standing.object;
         for (id, state) in &self.engine.observations.states {
-            let others = caches.claims(informers, object, id);
+            let others = claims(caches, informers, object, id);
             let ownership = judge(&claim(object, id), &others, &state.tags());
             if let Some(foreign) = ownership.foreign() {
                 self.held.foreign.insert(id.clone(), foreign.clone());

@@ -22,7 +22,7 @@ use super::{Engine, Held, StoredExport};
 use crate::{
     access::{Access, Choices, Chosen},
     api::ResourceStatus,
-    caches::{Caches, Holder},
+    caches::{self, Caches, Holder},
     inline::{self, Catalog, Inline, Inventory, Policy},
 };
 
@@ -210,7 +210,7 @@ impl<K: Holder> Observer<'_, K> {
                 continue;
             }
             let (caches, informers) = (self.sources.caches, &self.context.informers);
-            let Some(mut found) = caches.find(informers, &self.namespace, &reference) else {
+            let Some(mut found) = caches::find(caches, informers, &self.namespace, &reference) else {
                 self.elsewhere.insert(reference, false);
                 continue;
             };
@@ -232,7 +232,7 @@ impl<K: Holder> Observer<'_, K> {
         let known: Vec<Reference> = self.elsewhere.keys().cloned().collect();
         for reference in known {
             let (caches, informers) = (self.sources.caches, &self.context.informers);
-            let Some(found) = caches.find(informers, &self.namespace, &reference) else {
+            let Some(found) = caches::find(caches, informers, &self.namespace, &reference) else {
                 continue;
             };
             let id = self.catalog.id(&reference);

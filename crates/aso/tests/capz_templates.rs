@@ -1,4 +1,4 @@
-//! The cluster templates that the peer publishes for this API, read from its module: their inline resources become the
+//! The cluster templates that Cluster API Provider Azure publishes for this API, read from its module: their inline resources become the
 //! requests that make the cluster.
 
 use std::collections::BTreeMap;
@@ -12,9 +12,10 @@ use slipway_aso::{
         set_managed_cluster,
     },
 };
+use slipway_azure::resource::Put;
 use slipway_capi::view::{Cluster, MachinePool, v1beta1};
 
-use super::peer::{document, text};
+use super::capz::{document, text};
 
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-00000000000a";
 
@@ -54,6 +55,68 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
 
 fn read<T: serde::de::DeserializeOwned>(document: &Value) -> T {
     serde_json::from_value(document.clone()).unwrap_or_else(|error| panic!("{error}: {document}"))
+}
+
+/// What is asked of Azure, in order.
+fn requests(resources: &[Value]) -> (Inventory, Vec<usize>, Vec<Put>) {
+    let inventory = Inventory::read(resources, "default", Policy::Manage);
+    assert_eq!(inventory.problems, []);
+    let mut catalog = Catalog::default();
+    for inline in &inventory.items {
+        assert_eq!(inline.credential.as_deref(), Some("sign-in"));
+        catalog.add(&inline.object, SUBSCRIPTION);
+    }
+    let lookup = Lookup {
+        subscription: SUBSCRIPTION,
+        ..Lookup::default()
+    };
+    let (order, problems) = order(&inventory.items);
+    assert_eq!(problems, []);
+    let puts: Vec<_> = order
+        .iter()
+        .map(|&index| catalog.put(&inventory.items[index], &lookup).expect("a request"))
+        .collect();
+    (inventory, order, puts)
+}
+
+fn assert_requests(puts: &[Put]) {
+    let group = format!("/subscriptions/{SUBSCRIPTION}/resourceGroups/fleet");
+    let aks = format!("{group}/providers/Microsoft.ContainerService/managedClusters/fleet");
+    let asked: Vec<_> = puts
+        .iter()
+        .map(|put| (put.id.as_str().to_owned(), put.mapping.api_version.as_str()))
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            (group, "2020-06-01"),
+            (aks.clone(), "2024-09-01"),
+            (format!("{aks}/agentPools/pool0"), "2024-09-01"),
+            (format!("{aks}/agentPools/pool1"), "2024-09-01"),
+        ]
+    );
+    assert_eq!(puts[0].body, json!({"name": "fleet", "location": "eastus"}));
+    let pool = |name: &str, mode: &str| {
+        json!({
+            "name": name, "mode": mode, "type": "VirtualMachineScaleSets", "vmSize": "Standard_D2s_v3",
+            "count": 2, "orchestratorVersion": "1.31.2",
+        })
+    };
+    assert_eq!(
+        puts[1].body,
+        json!({
+            "name": "fleet", "location": "eastus", "identity": {"type": "SystemAssigned"},
+            "properties": {
+                "dnsPrefix": "fleet", "kubernetesVersion": "1.31.2",
+                "networkProfile": {"networkPlugin": "azure"},
+                "servicePrincipalProfile": {"clientId": "msi"},
+                "agentPoolProfiles": [pool("pool0", "System"), pool("pool1", "User")],
+            },
+        })
+    );
+    let mut properties = pool("pool1", "User");
+    properties.as_object_mut().expect("an object").remove("name");
+    assert_eq!(puts[3].body, json!({"name": "pool1", "properties": properties}));
 }
 
 #[test]
@@ -108,67 +171,14 @@ fn the_published_template_becomes_a_cluster_with_its_pools() {
         set_agent_pool(&mut pool.spec.resources, &facts).unwrap();
     }
 
-    // What is asked of Azure, in order.
     let resources: Vec<Value> = pools
         .iter()
         .flat_map(|pool| pool.spec.resources.clone())
         .chain(plane.spec.resources.clone())
         .chain(infrastructure.spec.resources.clone())
         .collect();
-    let inventory = Inventory::read(&resources, "default", Policy::Manage);
-    assert_eq!(inventory.problems, []);
-    let mut catalog = Catalog::default();
-    for inline in &inventory.items {
-        assert_eq!(inline.credential.as_deref(), Some("sign-in"));
-        catalog.add(&inline.object, SUBSCRIPTION);
-    }
-    let lookup = Lookup {
-        subscription: SUBSCRIPTION,
-        ..Lookup::default()
-    };
-    let (order, problems) = order(&inventory.items);
-    assert_eq!(problems, []);
-    let puts: Vec<_> = order
-        .iter()
-        .map(|&index| catalog.put(&inventory.items[index], &lookup).unwrap())
-        .collect();
-    let group = format!("/subscriptions/{SUBSCRIPTION}/resourceGroups/fleet");
-    let aks = format!("{group}/providers/Microsoft.ContainerService/managedClusters/fleet");
-    let asked: Vec<_> = puts
-        .iter()
-        .map(|put| (put.id.as_str().to_owned(), put.mapping.api_version.as_str()))
-        .collect();
-    assert_eq!(
-        asked,
-        [
-            (group, "2020-06-01"),
-            (aks.clone(), "2024-09-01"),
-            (format!("{aks}/agentPools/pool0"), "2024-09-01"),
-            (format!("{aks}/agentPools/pool1"), "2024-09-01"),
-        ]
-    );
-    assert_eq!(puts[0].body, json!({"name": "fleet", "location": "eastus"}));
-    let pool = |name: &str, mode: &str| {
-        json!({
-            "name": name, "mode": mode, "type": "VirtualMachineScaleSets", "vmSize": "Standard_D2s_v3",
-            "count": 2, "orchestratorVersion": "1.31.2",
-        })
-    };
-    assert_eq!(
-        puts[1].body,
-        json!({
-            "name": "fleet", "location": "eastus", "identity": {"type": "SystemAssigned"},
-            "properties": {
-                "dnsPrefix": "fleet", "kubernetesVersion": "1.31.2",
-                "networkProfile": {"networkPlugin": "azure"},
-                "servicePrincipalProfile": {"clientId": "msi"},
-                "agentPoolProfiles": [pool("pool0", "System"), pool("pool1", "User")],
-            },
-        })
-    );
-    let mut properties = pool("pool1", "User");
-    properties.as_object_mut().unwrap().remove("name");
-    assert_eq!(puts[3].body, json!({"name": "pool1", "properties": properties}));
+    let (inventory, order, puts) = requests(&resources);
+    assert_requests(&puts);
 
     let Ok(Access::AsGiven { to, .. }) = access(&inventory.items[order[1]], None, "fleet") else {
         panic!("the administrator's kubeconfig is asked for")

@@ -1,4 +1,4 @@
-//! The module of the peer that `parts/capz/go.mod` pins.
+//! The module of Cluster API Provider Azure that `parts/capz/go.mod` pins.
 
 use std::{path::PathBuf, process::Command};
 
