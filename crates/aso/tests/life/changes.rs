@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use slipway_azure_sim::Fault;
 
 use super::world::{
-    World, apply, cluster, condition, group, is_settled, managed_cluster, manifests, merge, network,
-    pool_manifests, resource,
+    World, apply, cluster, condition, create, group, is_settled, managed_cluster, manifests, merge, network,
+    pool_manifests, remove, resource,
 };
 
 const CLUSTER: &str = "AzureASOManagedCluster";
@@ -226,8 +226,31 @@ async fn a_cluster_that_vanished_is_made_again_only_when_that_is_asked_for() {
     assert_eq!(world.count("PUT", "/managedClusters/fleet"), 2);
 }
 
-/// AKS accepts a pool's new count and gets no machines for it: it is asked again at longer and longer intervals, and the
-/// condition says what Azure said.
+/// AKS accepts a pool's new count and gets no machines for it.
+fn out_of_capacity(world: &World) {
+    world.simulator.azure().add_fault(Fault {
+        method: "PUT".into(),
+        path: "/agentPools/work".into(),
+        times: 0,
+        operation_error: Some(json!({"code": "AllocationFailed",
+            "message": "Allocation failed. We do not have sufficient capacity for the requested VM size in this region."})),
+        ..Fault::default()
+    });
+}
+
+async fn until_told_of_capacity(world: &World) {
+    world
+        .until("told", |world| {
+            let pool = world.pool("work");
+            let ready = condition(&pool, "Ready");
+            let message = ready["message"].as_str().unwrap_or_default();
+            ready["status"] == "False" && message.contains("sufficient capacity")
+        })
+        .await;
+}
+
+/// It is asked again at longer and longer intervals, the condition says what Azure said, and the pool is not said to be ready.
+/// Capacity that comes is taken; a user who gives up ends it.
 #[tokio::test(start_paused = true)]
 async fn a_pool_without_capacity_does_not_ask_for_ever() {
     let world = World::new();
@@ -237,37 +260,137 @@ async fn a_pool_without_capacity_does_not_ask_for_ever() {
     )
     .await;
     world.until_ready(&["system", "work"]).await;
-    world.simulator.azure().add_fault(Fault {
-        method: "PUT".into(),
-        path: "/agentPools/work".into(),
-        times: 0,
-        operation_error: Some(json!({"code": "AllocationFailed",
-            "message": "Allocation failed. We do not have sufficient capacity for the requested VM size in this region."})),
-        ..Fault::default()
-    });
+    let replicas = |count: i32| merge_replicas(&world, count);
+    out_of_capacity(&world);
     let before = world.count("PUT", "/agentPools/work");
-    merge(
-        &world.server,
-        "MachinePool",
-        "work",
-        json!({"spec": {"replicas": 9}}),
-    )
-    .await;
-    world
-        .until("told", |world| {
-            let pool = world.pool("work");
-            condition(&pool, "Ready")["message"]
-                .as_str()
-                .is_some_and(|message| message.contains("sufficient capacity"))
-        })
-        .await;
+    replicas(9).await;
+    until_told_of_capacity(&world).await;
     tokio::time::sleep(Duration::from_hours(6)).await;
     let asked = world.count("PUT", "/agentPools/work") - before;
     println!("report: aso: a pool without capacity asked {asked} times in six hours");
     // No more often than every five minutes, once it has waited that long.
     assert!((2..=72).contains(&asked), "{asked} in six hours");
+    assert_eq!(condition(&world.pool("work"), "Ready")["status"], "False");
+
     world.simulator.azure().clear_faults();
+    let freed = world.clock.now();
     world
         .until("scaled", |world| world.pool("work")["status"]["replicas"] == 9)
+        .await;
+    let after = world.clock.now().duration_since(freed).as_mins();
+    assert!(after <= 15, "{after} minutes after there was capacity again");
+    world.until_ready(&["work"]).await;
+
+    out_of_capacity(&world);
+    replicas(12).await;
+    until_told_of_capacity(&world).await;
+    world.simulator.azure().clear_faults();
+    replicas(9).await;
+    world.until_ready(&["work"]).await;
+    world.assert_rests().await;
+    assert_eq!(world.pool("work")["status"]["replicas"], 9);
+}
+
+async fn merge_replicas(world: &World, count: i32) {
+    let patch = json!({"spec": {"replicas": count}});
+    merge(&world.server, "MachinePool", "work", patch).await;
+}
+
+/// A subnet that stands in a network whose name a ConfigMap holds.
+fn named_by_config() -> Vec<Value> {
+    let mut named = network();
+    named["spec"]["azureNameFromConfig"] = json!({"name": "names", "key": "network"});
+    let subnet = resource(
+        "network.azure.com/v1api20201101",
+        "VirtualNetworksSubnet",
+        "nodes",
+        &json!({"owner": {"name": "fleet"}, "addressPrefix": "10.1.0.0/16"}),
+    );
+    vec![subnet, named, group()]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_config_map_names_a_resource_in_azure() {
+    let world = World::new();
+    let mut all = cluster(&named_by_config(), &[managed_cluster(&json!({}))]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    let reason = |world: &World| condition(&world.infrastructure(), "ResourcesReady")["reason"].clone();
+    world
+        .until("told", |world| reason(world) == "ConfigMapNotFound")
+        .await;
+    assert_eq!(world.count("PUT", "/virtualNetworks/"), 0);
+    let names = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "names", "namespace": "default"}, "data": {"network": "spine"}});
+    create(&world.server, &names).await;
+    world.until_ready(&["system"]).await;
+    let networks = |world: &World| -> Vec<String> {
+        let there = world.in_azure().into_iter();
+        there
+            .filter_map(|id| Some(id.split_once("/virtualnetworks/")?.1.to_owned()))
+            .collect()
+    };
+    assert_eq!(networks(&world), ["spine", "spine/subnets/nodes"]);
+    world.assert_rests().await;
+    // Without the ConfigMap it is not known which one it is, and nothing is deleted.
+    remove(&world.server, "ConfigMap", "names").await;
+    world
+        .until("told", |world| reason(world) == "ConfigMapNotFound")
+        .await;
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    assert_eq!(networks(&world), ["spine", "spine/subnets/nodes"]);
+    create(&world.server, &names).await;
+    world.until_ready(&["system"]).await;
+    remove(&world.server, "Cluster", "fleet").await;
+    world.until_gone().await;
+    assert_eq!(world.in_azure(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_newer_than_the_table_is_sent_by_rule_with_a_warning() {
+    let world = World::new();
+    let mut newer = network();
+    newer["apiVersion"] = json!("network.azure.com/v1api20290301");
+    newer["spec"]["futureSetting"] = json!({"planReference": {
+        "group": "resources.azure.com", "kind": "ResourceGroup", "name": "fleet"}});
+    apply(&world.server, &cluster(&[newer, group()], &[])[..3]).await;
+    world
+        .until("made", |world| {
+            line(&world.infrastructure(), "VirtualNetwork")["ready"] == true
+        })
+        .await;
+    let infrastructure = world.infrastructure();
+    let warning = condition(&infrastructure, "MappedByRule");
+    assert_eq!(
+        (&warning["status"], &warning["reason"]),
+        (&json!("True"), &json!("NewerThanKnown"))
+    );
+    let message = warning["message"].as_str().expect("words");
+    assert!(
+        message.contains("VirtualNetwork") && message.contains("v2.20"),
+        "{message}"
+    );
+    let asked = world.simulator.azure().requests().any(|request| {
+        request.method == "PUT"
+            && request.path.contains("/virtualNetworks/")
+            && request.query.contains("api-version=2029-03-01")
+    });
+    assert!(asked, "by the version of the manifest");
+    let network_there = world.document("/virtualNetworks/fleet");
+    let plan = network_there["properties"]["futureSetting"]["planId"].as_str();
+    assert!(
+        plan.is_some_and(|id| id.ends_with("/resourceGroups/fleet")),
+        "{network_there}"
+    );
+    world.assert_rests().await;
+    world
+        .replace_resources(CLUSTER, "fleet", &[network(), group()])
+        .await;
+    world
+        .until("known again", |world| {
+            let object = world.infrastructure();
+            line(&object, "VirtualNetwork")["ready"] == true
+                && condition(&object, "MappedByRule")["status"].is_null()
+        })
         .await;
 }

@@ -1,6 +1,7 @@
 //! The controllers at work: an apiserver in memory, the simulated Azure, virtual time, and the part that Cluster API's
 //! core plays.
 
+mod at_rest;
 mod changes;
 mod deletion;
 mod exports;
