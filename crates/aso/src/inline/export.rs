@@ -1,11 +1,15 @@
-//! What a resource hands to Kubernetes: `operatorSpec.secrets` and `operatorSpec.configMaps`. Pure: which values go where,
-//! and how they are found in what Azure shows.
+//! What a resource hands to Kubernetes: `operatorSpec.secrets` and `operatorSpec.configMaps`, and their expressions. Pure: which
+//! values go where, and how they are found in what Azure shows.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde_json::Value;
 
-use super::{parse::Inline, problem::Problem};
+use super::{
+    expression::{self, Expression},
+    parse::Inline,
+    problem::Problem,
+};
 
 /// Where a value is written to, in the namespace of the object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,16 +201,12 @@ pub fn exports(inline: &Inline) -> Result<Vec<Export>, Problem> {
             _ if is_empty(value) => {}
             "secrets" => found.extend(of_store(inline, Store::Secret, value, &path)?),
             "configMaps" => found.extend(of_store(inline, Store::ConfigMap, value, &path)?),
-            "secretExpressions" | "configMapExpressions" => {
-                return Err(Problem::Malformed {
-                    path,
-                    expected: "expressions are not evaluated yet: name what is exported in secrets or configMaps",
-                });
-            }
+            // Read by themselves.
+            "secretExpressions" | "configMapExpressions" => {}
             _ => {
                 return Err(Problem::Malformed {
                     path,
-                    expected: "is not known: use secrets or configMaps",
+                    expected: "is not known: use secrets, configMaps or their expressions",
                 });
             }
         }
@@ -217,6 +217,36 @@ pub fn exports(inline: &Inline) -> Result<Vec<Export>, Problem> {
             return Err(Problem::SameDestination {
                 path: format!("{here}: {}", export.name),
                 other: other.name.clone(),
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Everything a resource is to hand to Kubernetes by expressions.
+pub fn expressions(inline: &Inline) -> Result<Vec<Expression>, Problem> {
+    let operator = inline.object.spec.get("operatorSpec");
+    let mut found: Vec<Expression> = Vec::new();
+    for (store, member) in [
+        (Store::Secret, "secretExpressions"),
+        (Store::ConfigMap, "configMapExpressions"),
+    ] {
+        let value = operator.and_then(|spec| spec.get(member));
+        if let Some(value) = value.filter(|value| !is_empty(value)) {
+            let path = format!("{}.spec.operatorSpec.{member}", inline.path());
+            found.extend(expression::expressions(store, value, &path)?);
+        }
+    }
+    let mut taken: BTreeMap<Destination, String> = exports(inline)?
+        .into_iter()
+        .map(|export| (export.to, export.name))
+        .collect();
+    for one in &found {
+        let Some(to) = one.destination() else { continue };
+        if let Some(other) = taken.insert(to, one.path.clone()) {
+            return Err(Problem::SameDestination {
+                path: one.path.clone(),
+                other,
             });
         }
     }
@@ -356,16 +386,42 @@ mod tests {
                  choose another name or key",
             ),
             (
-                json!({"configMapExpressions": [{"name": "n", "key": "k", "value": "self.status.fqdn"}]}),
-                "spec.resources[2].spec.operatorSpec.configMapExpressions: expressions are not evaluated yet: name what \
-                 is exported in secrets or configMaps",
-            ),
-            (
                 json!("x"),
                 "spec.resources[2].spec.operatorSpec: must be an object",
             ),
         ] {
             assert_eq!(of("ManagedCluster", &operator).unwrap_err().to_string(), told);
         }
+    }
+
+    #[test]
+    fn expressions_are_read_with_their_place_and_go_nowhere_that_is_taken() {
+        let of = |operator: &Value| {
+            let manifest = json!({
+                "apiVersion": "containerservice.azure.com/v1api20240901", "kind": "ManagedCluster",
+                "metadata": {"name": "n"}, "spec": {"owner": {"name": "g"}, "operatorSpec": operator},
+            });
+            let inline = Inline::parse(&manifest, 2, "ns", Policy::Manage).unwrap();
+            assert!(exports(&inline).is_ok());
+            expressions(&inline)
+        };
+        let fqdn = json!({"name": "n", "key": "k", "value": "self.status.fqdn"});
+        let found = of(&json!({"configMapExpressions": [fqdn], "secretExpressions": [fqdn]})).unwrap();
+        let stores: Vec<Store> = found.iter().map(|one| one.store).collect();
+        assert_eq!(stores, [Store::Secret, Store::ConfigMap]);
+        let twice = of(&json!({"configMapExpressions": [fqdn, fqdn]})).unwrap_err();
+        let told = twice.to_string();
+        assert!(
+            told.starts_with("spec.resources[2].spec.operatorSpec.configMapExpressions[1]: "),
+            "{told}"
+        );
+        let both =
+            json!({"configMaps": {"principalId": {"name": "n", "key": "k"}}, "configMapExpressions": [fqdn]});
+        assert!(
+            of(&both)
+                .unwrap_err()
+                .to_string()
+                .contains("principalId is written to the same key")
+        );
     }
 }

@@ -2,8 +2,10 @@
 //! and the fate of each resource when its object is deleted.
 
 mod catalog;
+mod cost;
 mod deletion;
 mod export;
+mod expression;
 mod order;
 mod parse;
 mod policy;
@@ -13,7 +15,8 @@ pub(crate) use self::parse::spec_member;
 pub use self::{
     catalog::{Catalog, Lookup},
     deletion::{Fate, Leaving, fates},
-    export::{Credential, Destination, Export, Source, Store, exports},
+    export::{Credential, Destination, Export, Source, Store, exports, expressions},
+    expression::{Expression, Texts},
     order::order,
     parse::{CREDENTIAL_FROM, Inline, Inventory, PROTECTION},
     policy::{Policy, RECONCILE_POLICY},

@@ -58,6 +58,8 @@ pub enum Problem {
     #[error("{path}: {other} is written to the same key: choose another name or key")]
     SameDestination { path: String, other: String },
     #[error("{path}: {text}")]
+    Expression { path: String, text: String },
+    #[error("{path}: {text}")]
     Access { path: String, text: String },
 }
 
@@ -66,9 +68,10 @@ impl Problem {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Resource { error, .. } => error.reason(),
-            Self::Malformed { .. } | Self::UnknownExport { .. } | Self::SameDestination { .. } => {
-                "InvalidResource"
-            }
+            Self::Malformed { .. }
+            | Self::UnknownExport { .. }
+            | Self::SameDestination { .. }
+            | Self::Expression { .. } => "InvalidResource",
             Self::Duplicate { .. } | Self::SameId { .. } => "DuplicateResource",
             Self::Cycle { .. } => "CyclicReferences",
             Self::SubscriptionMismatch { .. } => "SubscriptionMismatch",

@@ -9,10 +9,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use slipway_azure::{
     ResourceId,
     reconcile::planning::{OWNER_CHECK, later},
+    resource::from_arm,
     workload::{
         kubeconfig::{self, KubeconfigKind},
         stored::{StoredSecret, Verdict},
@@ -21,7 +23,7 @@ use slipway_azure::{
 use slipway_capi::{frame::Plan, owner};
 
 use super::{Action, Held, Resource};
-use crate::inline::{Credential, Destination, Source, Store};
+use crate::inline::{Credential, Destination, Expression, Source, Store, Texts};
 
 /// The reason of Azure Service Operator for values that cannot be written.
 pub const NOT_WRITTEN: &str = "FailedWritingAdditionalKubernetesObjects";
@@ -172,6 +174,43 @@ impl Held {
         owner::is_controlled_by(&stored.metadata, &self.metadata)
     }
 
+    /// A resource as expressions see it: as it is written, with the status that Azure shows.
+    fn object_of(&self, resource: &Resource, body: &Value) -> Option<Value> {
+        let object = &resource.inline.as_ref()?.object;
+        Some(json!({
+            "kind": object.mapping.kind,
+            "metadata": {"name": object.name, "namespace": self.metadata.namespace},
+            "spec": object.spec,
+            "status": from_arm(&object.mapping, body),
+        }))
+    }
+
+    /// What the expressions of resources that Azure has come to, each with whose it is.
+    fn expressed(&self) -> Vec<(&Resource, &Expression, Texts)> {
+        let mut all = Vec::new();
+        for resource in self.resources.iter().filter(|one| one.operated_by.is_none()) {
+            let body = resource.id.as_ref().and_then(|id| self.state(id).body());
+            let object = body
+                .filter(|_| !resource.expressions.is_empty())
+                .and_then(|body| self.object_of(resource, body));
+            let Some(object) = object else { continue };
+            let evaluated = resource.expressions.iter();
+            all.extend(evaluated.map(|one| (resource, one, one.evaluate(&object))));
+        }
+        all
+    }
+
+    /// Expressions that give nothing to write: whose they are, and why.
+    pub fn unexpressed(&self) -> Vec<(String, String)> {
+        self.expressed()
+            .into_iter()
+            .filter_map(|(resource, one, found)| {
+                let error = found.err()?;
+                Some((resource.display(), format!("{} {error}", one.path)))
+            })
+            .collect()
+    }
+
     /// The values that resources show now, by where they go.
     fn values(&self) -> BTreeMap<(Store, String), BTreeMap<String, String>> {
         let mut all: BTreeMap<(Store, String), BTreeMap<String, String>> = BTreeMap::new();
@@ -194,6 +233,11 @@ impl Held {
                 }
             }
         }
+        for (_, one, found) in self.expressed() {
+            let place = (one.store, one.name.clone());
+            all.entry(place).or_default().extend(found.unwrap_or_default());
+        }
+        all.retain(|_, values| !values.is_empty());
         all
     }
 
@@ -350,8 +394,6 @@ impl Values {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

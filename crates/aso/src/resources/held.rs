@@ -19,7 +19,7 @@ use slipway_azure::{
 use super::export::StoredExport;
 use crate::{
     api::{ResourceName, ResourceStatus},
-    inline::{Export, Inline, Policy, Store},
+    inline::{Export, Expression, Inline, Policy, Store},
     mutators::{AGENT_POOL, CONTAINER_SERVICE, MANAGED_CLUSTER},
 };
 
@@ -46,6 +46,7 @@ pub struct Resource {
     /// The object of a running Azure Service Operator that stands for the same resource.
     pub operated_by: Option<String>,
     pub exports: Vec<Export>,
+    pub expressions: Vec<Expression>,
 }
 
 impl Resource {

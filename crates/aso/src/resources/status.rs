@@ -193,6 +193,10 @@ pub fn sum_up<A: Wraps>(
             };
             worsen(String::new(), &step);
         }
+        for (whose, message) in held.unexpressed() {
+            let reason = NOT_WRITTEN.into();
+            worsen(whose, &StepStatus::Waiting { reason, message });
+        }
         for outgoing in held.outgoing(now) {
             if let Outgoing::Foreign { store, name } = outgoing {
                 let step = StepStatus::Waiting {

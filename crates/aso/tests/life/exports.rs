@@ -134,3 +134,59 @@ async fn without_local_accounts_the_kubeconfig_has_a_token_that_is_renewed() {
     tokio::time::sleep(std::time::Duration::from_mins(40)).await;
     assert_ne!(text("fleet-kubeconfig"), first, "renewed before it ends");
 }
+
+#[tokio::test(start_paused = true)]
+async fn expressions_give_values_over_what_azure_shows() {
+    let world = World::new();
+    let with = |pool: &str| {
+        managed_cluster(&json!({
+            "oidcIssuerProfile": {"enabled": true},
+            "operatorSpec": {
+                "configMapExpressions": [
+                    {"name": "facts", "key": "endpoint", "value": "'https://' + self.status.fqdn + ':443'"},
+                    {"name": "pools", "value": pool}],
+                "secretExpressions": [
+                    {"name": "hidden", "key": "issuer", "value": "self.status.oidcIssuerProfile.issuerURL"}],
+            },
+        }))
+    };
+    let mut all = cluster(
+        &[group()],
+        &[with("{'first': self.status.agentPoolProfile[0].name}")],
+    );
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    // One that gives nothing is told, and keeps neither the cluster nor the others from being made.
+    world
+        .until("told", |world| {
+            let plane = world.plane();
+            let ready = condition(&plane, "ResourcesReady");
+            ready["reason"] == "FailedWritingAdditionalKubernetesObjects"
+                && ready["message"].as_str().is_some_and(|text| {
+                    text.contains("spec.resources[0].spec.operatorSpec.configMapExpressions[1]")
+                        && text.contains("finds no agentPoolProfile in what Azure shows")
+                })
+                && world.object("ConfigMap", "facts").is_some()
+        })
+        .await;
+    assert_eq!(world.object("ConfigMap", "pools"), None);
+    let mended = with("{'first': self.status.agentPoolProfiles[0].name}");
+    world
+        .replace_resources("AzureASOManagedControlPlane", "fleet", &[mended])
+        .await;
+    world.until_ready(&["system"]).await;
+    let fqdn = world.document("/managedClusters/fleet")["properties"]["fqdn"].clone();
+    let facts = world.object("ConfigMap", "facts").expect("a ConfigMap");
+    let endpoint = format!("https://{}:443", fqdn.as_str().expect("a name"));
+    assert_eq!(facts["data"], json!({"endpoint": endpoint}));
+    let pools = world.object("ConfigMap", "pools").expect("a ConfigMap");
+    assert_eq!(pools["data"], json!({"first": "system"}));
+    let hidden = world.object("Secret", "hidden").expect("a Secret");
+    let issuer = STANDARD.decode(hidden["data"]["issuer"].as_str().expect("a value"));
+    assert!(issuer.expect("base64").starts_with(b"https://"));
+    assert_eq!(
+        hidden["metadata"]["ownerReferences"][0]["kind"],
+        "AzureASOManagedControlPlane"
+    );
+    world.assert_rests().await;
+}

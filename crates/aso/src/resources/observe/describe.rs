@@ -7,7 +7,7 @@ use slipway_azure::reconcile::Error;
 use super::{Mutation, Observer, problem_of};
 use crate::{
     caches::Holder,
-    inline::{self, Inline, Inventory, exports, order},
+    inline::{self, Inline, Inventory, exports, expressions, order},
     resources::Resource,
 };
 
@@ -105,6 +105,10 @@ impl<K: Holder> Observer<'_, K> {
         resource.credential = Some(chosen.secret);
         match exports(inline) {
             Ok(exports) => resource.exports = exports,
+            Err(problem) => resource.problem = Some(problem_of(&problem)),
+        }
+        match expressions(inline) {
+            Ok(expressions) => resource.expressions = expressions,
             Err(problem) => resource.problem = Some(problem_of(&problem)),
         }
         if resource.problem.is_none() {

@@ -124,7 +124,11 @@ impl<K: Holder> Observer<'_, K> {
                 let id = resource.id.as_ref();
                 id.is_some_and(|id| self.held.state(id).body().is_some())
             })
-            .flat_map(|resource| resource.exports.iter().map(exported))
+            .flat_map(|resource| {
+                let expressed = resource.expressions.iter();
+                let expressed = expressed.map(|one| (one.store, one.name.clone()));
+                resource.exports.iter().map(exported).chain(expressed)
+            })
             .collect();
         let beside = self.standing.secrets.iter();
         places.extend(beside.map(|name| (Store::Secret, name.clone())));
