@@ -84,14 +84,14 @@ const UNUSED: &[Unused] = &[
     detached("resources.azure.com", "resourcegroups"),
 ];
 
-type Scenario<'w> = (&'static str, Pin<Box<dyn Future<Output = Result<()>> + 'w>>);
+pub type Scenario<'w> = (&'static str, Pin<Box<dyn Future<Output = Result<()>> + 'w>>);
 
 /// Runs them side by side and tells of every one that failed.
-async fn all_of(scenarios: Vec<Scenario<'_>>) -> Result<()> {
+pub async fn all_of(scenarios: Vec<Scenario<'_>>) -> Result<()> {
     let ended = join_all(scenarios.into_iter().map(|(name, scenario)| async move {
         let started = Instant::now();
         let result = scenario.await;
-        println!("report: aks {name}: {:.1} s", started.elapsed().as_secs_f64());
+        println!("report: azure: {name}: {:.1} s", started.elapsed().as_secs_f64());
         result.with_context(|| format!("scenario {name}"))
     }))
     .await;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use slipway_azure_sim::Server;
 use slipway_kit::manager::{Manager, Setup, free_port, roles};
+use slipway_runtime::Package;
 use slipway_testbed::{
     Cluster, install, installed,
     inventory::{self, Entry},
@@ -18,6 +19,18 @@ const PROVIDER: &str = "infrastructure-azure";
 pub const NAMESPACE: &str = "capz-system";
 /// Whom a manager that clusterctl installed is.
 pub const ACCOUNT: &str = "system:serviceaccount:capz-system:capz-manager";
+
+/// A manager: its program, and the packages it brings.
+pub struct Program {
+    pub binary: &'static str,
+    pub packages: fn() -> Vec<Package>,
+}
+
+/// AKS alone.
+const AKS: Program = Program {
+    binary: BINARY,
+    packages: || slipway_aks::provider::provider().packages,
+};
 
 /// The roles, and the namespaces they are in, as they are declared.
 pub fn declared_roles() -> Result<Vec<Value>> {
@@ -31,9 +44,19 @@ pub async fn start(cluster: &Cluster, azure: &Server) -> Result<Manager> {
 
 /// The same with arguments of its own.
 pub async fn start_with(cluster: &Cluster, azure: &Server, arguments: &[&str]) -> Result<Manager> {
+    start_program(&AKS, cluster, azure, arguments).await
+}
+
+/// The same for another program.
+pub async fn start_program(
+    program: &Program,
+    cluster: &Cluster,
+    azure: &Server,
+    arguments: &[&str],
+) -> Result<Manager> {
     let folder = cluster.description().directory.join("aks-manager");
-    roles::install(cluster, &slipway_aks::provider::provider().packages, USER).await?;
-    let setup = Setup::new(cluster, Path::new(BINARY), &folder, USER, None)?;
+    roles::install(cluster, &(program.packages)(), USER).await?;
+    let setup = Setup::new(cluster, Path::new(program.binary), &folder, USER, None)?;
     let mut rendered = setup.rendered().await?;
     for object in &mut rendered {
         if object["kind"] == "CustomResourceDefinition" {

@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// The repository that `slipway manifests --repository` writes, and a configuration with the variables of the templates.
-fn repository(folder: &Path, variables: &[(&str, &str)]) -> Result<String> {
-    let output = std::process::Command::new(BINARY)
+pub fn repository(binary: &str, folder: &Path, variables: &[(&str, &str)]) -> Result<String> {
+    let output = std::process::Command::new(binary)
         .args(["manifests", "--repository"])
         .arg(folder)
         .output()?;
@@ -48,7 +48,7 @@ fn repository(folder: &Path, variables: &[(&str, &str)]) -> Result<String> {
 }
 
 /// What `clusterctl generate cluster` prints.
-async fn generate(fleet: &Fleet<'_>, config: &str, source: &[&str]) -> Result<Vec<Value>> {
+pub async fn generate(fleet: &Fleet<'_>, config: &str, source: &[&str]) -> Result<Vec<Value>> {
     let mut arguments = vec!["--config", config, "generate", "cluster", &fleet.name];
     arguments.extend(source);
     arguments.extend([
@@ -103,7 +103,7 @@ async fn until_all_ready(fleet: &Fleet<'_>, pools: usize) -> Result<()> {
 /// `--flavor aks`.
 pub async fn quick_start(world: &World) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let config = repository(folder.path(), &[])?;
+    let config = repository(BINARY, folder.path(), &[])?;
     let fleet = world.fleet("quick").await?;
     let objects = generate(&fleet, &config, &[&FLAVOR[..], &["aks"]].concat()).await?;
     fleet.apply(&objects).await?;
@@ -115,7 +115,7 @@ pub async fn quick_start(world: &World) -> Result<()> {
 pub async fn topology(world: &World) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let names = [("SYSTEM_POOL_NAME", "toposys"), ("USER_POOL_NAME", "topowork")];
-    let config = repository(folder.path(), &names)?;
+    let config = repository(BINARY, folder.path(), &names)?;
     let fleet = world.fleet("topology").await?;
     let objects = generate(&fleet, &config, &[&FLAVOR[..], &["aks-topology"]].concat()).await?;
     ensure!(
@@ -198,7 +198,7 @@ async fn pool_called(fleet: &Fleet<'_>, name: &str) -> Result<String> {
 /// CAPZ's `aks`, `aks-clusterclass` and `aks-topology`, as it publishes them.
 pub async fn of_upstream(world: &World) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let config = repository(folder.path(), &[("CLUSTER_CLASS_NAME", "theirs")])?;
+    let config = repository(BINARY, folder.path(), &[("CLUSTER_CLASS_NAME", "theirs")])?;
     let templates = capz()?.join("templates");
     let file = |flavor: &str| {
         let path = templates.join(format!("cluster-template-{flavor}.yaml"));

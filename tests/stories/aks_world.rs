@@ -61,6 +61,18 @@ impl World {
 
     /// The same, with arguments for the manager.
     pub async fn with(secret: String, arguments: &[&str]) -> Result<Self> {
+        let start = async |management: &Cluster, azure: &Server| {
+            aks_manager::start_with(management, azure, arguments).await
+        };
+        Self::managed_by(secret, "aks", start).await
+    }
+
+    /// The same with a manager of its own.
+    pub async fn managed_by(
+        secret: String,
+        name: &str,
+        start: impl AsyncFnOnce(&Cluster, &Server) -> Result<Manager>,
+    ) -> Result<Self> {
         let simulator = Simulator::new(Settings {
             tenant: TENANT.to_owned(),
             subscriptions: vec![SUBSCRIPTION.to_owned()],
@@ -72,16 +84,16 @@ impl World {
         let azure = Server::start(simulator, Ca::new()?, Options::default()).await?;
         let (management, workload) = tokio::try_join!(
             // Classes name a bootstrap template of kubeadm's.
-            management("aks", true),
+            management(name, true),
             async {
                 Ok(WorkloadCluster::builder()
-                    .name("aks-workload")
+                    .name(format!("{name}-workload"))
                     .kwok()
                     .start()
                     .await?)
             },
         )?;
-        let manager = aks_manager::start_with(&management, &azure, arguments).await?;
+        let manager = start(&management, &azure).await?;
         Ok(Self {
             management,
             workload,

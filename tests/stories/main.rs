@@ -11,6 +11,8 @@ mod aks_pools;
 mod aks_takeover;
 mod aks_templates;
 mod aks_world;
+mod aso_clusters;
+mod aso_world;
 mod azure_upstream;
 mod clusterctl;
 mod clusterctl_repository;

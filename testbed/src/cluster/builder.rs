@@ -42,6 +42,7 @@ pub struct Builder {
     controller_manager: bool,
     scheduler: bool,
     cluster_api: bool,
+    gates_off: Vec<&'static str>,
     kubeadm: bool,
     kwok: bool,
     api_port: Option<u16>,
@@ -58,6 +59,7 @@ impl Builder {
             controller_manager: true,
             scheduler: true,
             cluster_api: false,
+            gates_off: Vec::new(),
             kubeadm: false,
             kwok: false,
             api_port: None,
@@ -109,6 +111,12 @@ impl Builder {
     /// With Cluster API's core manager, its CRDs, webhooks and RBAC.
     pub fn cluster_api(mut self) -> Self {
         self.cluster_api = true;
+        self
+    }
+
+    /// With a feature gate of Cluster API's managers off, which is on else.
+    pub fn without_gate(mut self, gate: &'static str) -> Self {
+        self.gates_off.push(gate);
         self
     }
 
@@ -279,7 +287,9 @@ impl Start {
         }
         let client = kube::Client::try_from(admin)?;
         for (part, manifest, gates) in managers {
-            waits.push(self.manager(&client, part, manifest, gates).await?);
+            let gate = |gate: &&str| format!("{gate}={}", !desired.gates_off.contains(gate));
+            let gates: Vec<String> = gates.iter().map(gate).collect();
+            waits.push(self.manager(&client, part, manifest, &gates).await?);
         }
         let processes = &self.processes;
         try_join_all(
@@ -311,7 +321,7 @@ impl Start {
         client: &kube::Client,
         part: Part,
         manifest: Manifest,
-        gates: &[&str],
+        gates: &[String],
     ) -> Result<(usize, Probe), StartError> {
         let (webhook_port, health_port, diagnostics_port) = (self.port()?, self.port()?, self.port()?);
         let mut objects = self.parts.manifest(manifest)?;

@@ -18,7 +18,8 @@ pub struct Layout<'a> {
 /// Where a Cluster API manager listens, and who it is.
 pub struct Manager<'a> {
     pub part: Part,
-    pub gates: &'a [&'a str],
+    /// Its feature gates, as `name=on`.
+    pub gates: &'a [String],
     pub kubeconfig: &'a Path,
     pub webhook_port: u16,
     pub health_port: u16,
@@ -95,13 +96,12 @@ impl Layout<'_> {
     }
 
     pub fn manager(&self, manager: &Manager) -> Program {
-        let gates: Vec<String> = manager.gates.iter().map(|gate| format!("{gate}=true")).collect();
         Program {
             name: manager.part.name().to_owned(),
             path: self.parts.binary(manager.part),
             arguments: vec![
                 format!("--kubeconfig={}", manager.kubeconfig.display()),
-                format!("--feature-gates={}", gates.join(",")),
+                format!("--feature-gates={}", manager.gates.join(",")),
                 format!("--webhook-port={}", manager.webhook_port),
                 format!("--webhook-cert-dir={}", self.file("pki/webhook")),
                 format!("--health-addr=127.0.0.1:{}", manager.health_port),
