@@ -3,8 +3,13 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use futures::{FutureExt, future::BoxFuture};
 use http::Method;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use slipway_kit::{
     azure::{THEIRS, ask, in_azure},
@@ -177,6 +182,72 @@ fn deletion<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
             .await;
     }
     .boxed()
+}
+
+static WITHOUT_LOCAL_ACCOUNTS: Standing<Life> = Standing::after(creation_without_local_accounts);
+
+fn creation_without_local_accounts<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        let entra = managed_cluster(&json!({
+            "disableLocalAccounts": true, "aadProfile": {"managed": true, "enableAzureRBAC": true},
+            "operatorSpec": {"secrets": {"userCredentials": {"name": "fleet-people", "key": "value"}}},
+        }));
+        let mut all = cluster(&[group()], &[entra]);
+        all.extend(pool_manifests("system", "System", 1, &json!({})));
+        apply(&world.server, &all).await;
+        world
+            .until("ready", |objects| {
+                let plane = find(objects, "AzureASOManagedControlPlane", "fleet");
+                plane.is_some_and(|plane| is_settled(&plane)) && token_ends(objects).is_some()
+            })
+            .await;
+    }
+    .boxed()
+}
+
+/// When the token in the kubeconfig that Cluster API reads ends.
+fn token_ends(objects: &[Value]) -> Option<Timestamp> {
+    let secret = find(objects, "Secret", "fleet-kubeconfig")?;
+    let text = STANDARD.decode(secret["data"]["value"].as_str()?).ok()?;
+    let config: Value = serde_saphyr::from_str(&String::from_utf8(text).ok()?).ok()?;
+    let token = config["users"][0]["user"]["token"].as_str()?;
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    Timestamp::from_second(claims["exp"].as_i64()?).ok()
+}
+
+/// Three hours of somebody who reads the kubeconfig every minute: whoever meets a token that has ended leaves a note. After a clock
+/// that jumped, which ends any token, a resync may pass.
+fn renewal<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        let begun = world.clock.now();
+        let ends = |world: &World| world.server.look(token_ends);
+        let (mut before, mut jumped) = (begun, Timestamp::MIN);
+        for _ in 0..180 {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            let now = world.clock.now();
+            if now.duration_since(before) > SignedDuration::from_mins(2) {
+                jumped = now;
+            }
+            before = now;
+            let is_calm = now.duration_since(jumped) > SignedDuration::from_mins(15);
+            if is_calm && ends(world).is_none_or(|ends| ends <= now) {
+                let note = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": "met-no-good-token", "namespace": "default"}});
+                create(&world.server, &note).await;
+                return;
+            }
+        }
+        let renewed = ends(world).is_some_and(|ends| ends > begun + SignedDuration::from_hours(3));
+        assert!(renewed, "the token was renewed");
+    }
+    .boxed()
+}
+
+#[test]
+fn a_token_is_renewed_before_it_ends_whatever_fails() {
+    let report = Journey::from(&WITHOUT_LOCAL_ACCOUNTS, "ASO: tokens are renewed", renewal).assert_clean();
+    assert!(report.calls > 20, "{report:?}");
 }
 
 #[test]

@@ -316,6 +316,10 @@ fn readable(mut object: Value) -> Value {
     if object["kind"] != "Secret" {
         return object;
     }
+    // As early or late as the token in it came.
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove("slipway.dev/renew-after");
+    }
     for value in object["data"]
         .as_object_mut()
         .into_iter()
@@ -367,7 +371,8 @@ fn however_it_came(mut object: Value, pool: &str) -> Value {
 /// Without the names and tokens that Azure makes up: they follow from how often it was asked.
 fn plain(end: &Value) -> Value {
     static MADE_UP: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"-[0-9a-f]{8}(\.hcp|-vmss)|(token: )[0-9a-f]{32}").expect("an expression")
+        Regex::new(r"-[0-9a-f]{8}(\.hcp|-vmss)|(token: )[0-9a-f]{32}|eyJ[\w-]+\.[\w-]+\.[\w-]+")
+            .expect("an expression")
     });
     let text = end.to_string();
     serde_json::from_str(&MADE_UP.replace_all(&text, "$1$2")).expect("still JSON")
