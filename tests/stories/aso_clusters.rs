@@ -67,6 +67,15 @@ const UNUSED: &[Unused] = &[
     Unused {
         rare: true,
         ..unused(
+            "cluster.x-k8s.io",
+            "clusters",
+            &["get"],
+            "asked only where no watch of Clusters runs, and one runs here",
+        )
+    },
+    Unused {
+        rare: true,
+        ..unused(
             "",
             "secrets",
             &["delete", "patch"],
