@@ -191,7 +191,10 @@ async fn a_full_disk_refuses_orders_and_delays_ends_until_there_is_room() {
         let operation = operation.unwrap();
         // The first of what is watched may be from before the program ended, when the disk still has room.
         if operation.state() == OperationState::Succeeded {
-            assert!(delayed && !theirs.exists(), "an end was told that the disk has no room for");
+            assert!(
+                delayed && !theirs.exists(),
+                "an end was told that the disk has no room for"
+            );
         }
         if !delayed && operation.message.contains("cannot be written") {
             delayed = true;
