@@ -81,7 +81,7 @@ const TIMING: Timing = Timing {
     learner_stall: Duration::from_mins(1),
     heartbeat: Duration::from_mins(5),
     node_grace: Duration::from_secs(10),
-    promotion: Duration::from_secs(1),
+    catch_up: Duration::from_millis(500),
     lease: Duration::from_secs(1),
     annotations: Duration::from_millis(50),
     ..Timing::K3S

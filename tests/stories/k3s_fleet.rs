@@ -82,7 +82,7 @@ impl Simulated {
                 learner_stall: Duration::from_mins(1),
                 heartbeat: Duration::from_mins(5),
                 node_grace: Duration::from_secs(2),
-                promotion: Duration::from_millis(500),
+                catch_up: Duration::ZERO,
                 lease: Duration::from_secs(1),
                 annotations: Duration::from_millis(50),
                 ..Timing::K3S

@@ -365,7 +365,7 @@ impl<'fleet> Real<'fleet> {
         self.told
             .insert("a learner that nobody looks after", "is promoted");
         println!(
-            "report: real k3s: a learner is promoted {:.1} s after it was seen, the model's after 10 s",
+            "report: real k3s: a learner is promoted {:.1} s after it was seen, the model's with the next tick, 1 to 16 s after it joined",
             promoted.unwrap_or_default().as_secs_f64()
         );
         Ok(())

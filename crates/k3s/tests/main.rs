@@ -15,6 +15,7 @@ mod golden;
 mod healing;
 mod hostile_userdata;
 mod in_place;
+mod judge;
 mod judgement;
 mod logs;
 mod moved_away;

@@ -147,12 +147,20 @@ impl World {
             .is_some_and(model::Host::is_connected)
     }
 
+    /// Whether its host was let go, and is gone soon whatever anybody does.
+    fn is_leaving(&self, member: &model::Member) -> bool {
+        self.model
+            .hosts
+            .get(&member.host)
+            .is_some_and(|host| host.leaves_at.is_some())
+    }
+
     /// Voters besides one that are not there, or are about to go.
     fn missing(&self, besides: Option<&str>) -> Vec<Missing> {
         let voters = self.model.members.iter().filter(|member| !member.learner);
         voters
             .filter(|member| Some(member.host.as_str()) != besides)
-            .filter(|member| !self.is_there(member) || self.model.hosts[&member.host].leaves_at.is_some())
+            .filter(|member| !self.is_there(member) || self.is_leaving(member))
             .map(|member| Missing {
                 host: member.host.clone(),
                 since: self.faulty.get(&member.host).copied().unwrap_or(member.joined_at),
@@ -182,12 +190,16 @@ impl World {
         };
         let takes = |host: &str, left: usize| {
             let missing = missing(Some(host));
-            let there = of_host(host).is_some_and(|member| self.is_there(member));
+            // A host that was let go and joined again is no server that could be kept for another's sake: its vote ends in
+            // seconds. Left a voter it costs quorum where the number of voters is even (of four, one lost and this one gone,
+            // two are no quorum; removed, two of three are), and gains nothing where it is odd. That enough are left is
+            // asked of its removal too, and the release was judged when it was made.
+            let stays = of_host(host).is_some_and(|member| self.is_there(member) && !self.is_leaving(member));
             let alive = (voters - 1).saturating_sub(missing.len());
             if alive < left / 2 + 1 {
                 return Some(format!("{alive} of {left} voters are left"));
             }
-            (there && !taken_is_dead && !missing.is_empty())
+            (stays && !taken_is_dead && !missing.is_empty())
                 .then(|| "a living server is taken while another is lost".to_owned())
         };
         match action {

@@ -31,7 +31,7 @@ const QUICK: Timing = Timing {
     learner_stall: Duration::from_mins(1),
     heartbeat: Duration::from_mins(5),
     node_grace: Duration::from_millis(200),
-    promotion: Duration::from_millis(50),
+    catch_up: Duration::ZERO,
     lease: Duration::from_millis(100),
     annotations: Duration::from_millis(50),
     ..Timing::K3S

@@ -19,8 +19,8 @@ pub const LEARNER_STALL: Duration = Duration::from_mins(5);
 pub const HEARTBEAT: Duration = Duration::from_mins(5);
 /// How long a silent kubelet stays ready.
 pub const NODE_GRACE: Duration = Duration::from_secs(40);
-/// How long after it joined a learner is promoted.
-pub const PROMOTION: Duration = Duration::from_secs(10);
+/// How long it takes a learner to catch up. The leader's next tick after that promotes it.
+pub const CATCH_UP: Duration = Duration::from_secs(1);
 /// How often a kubelet renews its lease.
 pub const LEASE: Duration = Duration::from_secs(10);
 /// How long after a node registered k3s writes etcd's label and annotations to it.
@@ -39,7 +39,7 @@ pub struct Timing {
     pub learner_stall: Duration,
     pub heartbeat: Duration,
     pub node_grace: Duration,
-    pub promotion: Duration,
+    pub catch_up: Duration,
     pub lease: Duration,
     pub annotations: Duration,
     pub shutdown: Duration,
@@ -53,7 +53,7 @@ impl Timing {
         learner_stall: LEARNER_STALL,
         heartbeat: HEARTBEAT,
         node_grace: NODE_GRACE,
-        promotion: PROMOTION,
+        catch_up: CATCH_UP,
         lease: LEASE,
         annotations: ANNOTATIONS,
         shutdown: SHUTDOWN,

@@ -23,7 +23,27 @@ fn learners_are_promoted_on_the_leaders_tick() {
     assert!(!model.join("e", "v1.34.1+k3s1"), "one learner at a time");
     model.advance(TICK);
     assert_eq!(model.voters(), 4);
-    assert!(model.nodes["d"].voter.as_ref().is_some_and(|voter| voter.status));
+    let called_voter = |model: &Model| model.nodes["d"].voter.as_ref().is_some_and(|voter| voter.status);
+    assert!(
+        !called_voter(&model),
+        "the tick that promotes it calls it a learner"
+    );
+    model.advance(TICK);
+    assert!(called_voter(&model));
+}
+
+/// However soon after its join the tick comes, from one second on.
+#[test]
+fn a_learner_is_promoted_by_the_first_tick_it_has_caught_up_for() {
+    for before in 0..15 {
+        let mut model = three();
+        model.advance(TICK - Duration::from_secs(before));
+        assert!(model.join("d", "v1.34.1+k3s1"));
+        model.advance(Duration::from_secs(before));
+        assert_eq!(model.voters(), if before >= 1 { 4 } else { 3 }, "{before} s");
+        model.advance(TICK);
+        assert_eq!(model.voters(), 4);
+    }
 }
 
 #[test]

@@ -26,14 +26,8 @@ impl Model {
             .hosts
             .values()
             .flat_map(|host| [host.leaves_at, host.rejoins_at]);
-        let promotions = self
-            .members
-            .iter()
-            .filter(|member| member.learner)
-            .map(|member| after(member.joined_at, self.timing.promotion));
         let annotations = self.nodes.values().map(|node| node.annotates_at);
         hosts
-            .chain(promotions)
             .chain(annotations)
             .flatten()
             .filter(|at| *at > self.now)
@@ -54,7 +48,6 @@ impl Model {
         for host in rejoining {
             self.rejoin(&host);
         }
-        self.promote();
         self.write_metadata();
         if now.duration_since(self.last_tick) >= signed(self.timing.tick) {
             self.last_tick = now;
@@ -62,13 +55,11 @@ impl Model {
         }
     }
 
-    /// Learners that have caught up become voters; what their nodes say of them follows with the next tick.
+    /// Learners that have caught up become voters. What their nodes say of them was written just before, and follows with the
+    /// next tick.
     fn promote(&mut self) {
-        if !self.has_quorum() {
-            return;
-        }
         let due = |member: &super::Member| {
-            self.now.duration_since(member.joined_at) >= signed(self.timing.promotion)
+            self.now.duration_since(member.joined_at) >= signed(self.timing.catch_up)
         };
         let promoted: Vec<u64> = self
             .members
@@ -132,6 +123,7 @@ impl Model {
         self.members.retain(|member| !stalled(member));
         self.run_removals();
         self.judge_nodes();
+        self.promote();
     }
 
     pub(super) fn elect(&mut self) {
