@@ -51,9 +51,18 @@ fn cas() -> &'static Vec<Secret> {
 
 /// Whether the control plane says that it is what is asked for.
 fn is_done(environment: &Environment, objects: &[Value], servers: u64, version: &str) -> bool {
-    let machines = of_kind(objects, "Machine")
+    // k3s calls a server a voter one tick after it became one, and which server is chosen to go depends on that.
+    let votes = |machine: &Value| {
+        let conditions = machine["status"]["conditions"].as_array();
+        conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "EtcdMemberHealthy" && condition["status"] == "True")
+    };
+    let machines: Vec<&Value> = of_kind(objects, "Machine")
         .filter(|machine| !machine["metadata"]["labels"]["cluster.x-k8s.io/control-plane"].is_null())
-        .count() as u64;
+        .collect();
+    let all_vote = machines.len() as u64 == servers && machines.into_iter().all(votes);
     let told = of_kind(objects, "KThreesControlPlane").any(|plane| {
         let status = &plane["status"];
         [
@@ -66,7 +75,7 @@ fn is_done(environment: &Environment, objects: &[Value], servers: u64, version: 
         .all(|field| status[*field] == servers)
             && status["ready"] == true
     });
-    machines == servers && told && environment.settled(usize::try_from(servers).unwrap_or_default(), version)
+    all_vote && told && environment.settled(usize::try_from(servers).unwrap_or_default(), version)
 }
 
 async fn until_done(environment: &Environment, world: &World, what: &str, servers: u64, version: &str) {
