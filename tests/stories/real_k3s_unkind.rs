@@ -208,7 +208,7 @@ fn deletion(node: bool, members: usize) -> &'static str {
 #[test]
 fn the_model_is_as_unkind_as_was_seen() {
     assert_eq!(of_the_model(), Told::from(UNKIND));
-    assert_eq!(model::PROMOTION, Duration::from_secs(10));
+    assert_eq!(model::CATCH_UP, Duration::from_secs(1));
 }
 
 /// The same of real servers.
