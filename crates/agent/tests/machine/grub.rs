@@ -30,7 +30,7 @@ pub const GRUB: Loader = Loader {
 fn disk(workshop: &Workshop, slot_a: &Path, data: &Path) -> PathBuf {
     let boot = workshop.folder.join("boot");
     fs::create_dir_all(boot.join("grub")).expect("a folder");
-    let config = include_str!("../../package/grub.cfg").replace("quiet panic=5", KERNEL_OPTIONS);
+    let config = include_str!("../../package/grub.cfg").replace("quiet panic=5 oops=panic", KERNEL_OPTIONS);
     let config = format!("serial --unit=0\nterminal_output serial\n{config}");
     fs::write(boot.join("grub/grub.cfg"), config).expect("written");
     workshop.install(&GRUB.flavour, "/boot/grub", &boot.join("grub"));

@@ -24,7 +24,7 @@ use system::{Behaviour, Flavour};
 
 /// Restart by itself, talk on the serial line, and do not check a timer that a busy host delays.
 const KERNEL_OPTIONS: &str =
-    "quiet panic=1 console=ttyS0 no_timer_check tsc=reliable printk.devkmsg=on mitigations=off";
+    "quiet panic=1 oops=panic console=ttyS0 no_timer_check tsc=reliable printk.devkmsg=on mitigations=off";
 
 /// A kind of machine, by what boots it.
 struct Loader {
@@ -131,6 +131,8 @@ report() {
   sync
   systemctl poweroff
 }
+# Nothing follows from it, so the machine need not stay on.
+fail() { say "$1 failed"; sync; systemctl poweroff; }
 while slipway-agent status | grep -q 'on trial'; do sleep 1; done
 flock /var/lib/slipway-agent/lock true
 "#;
@@ -139,14 +141,14 @@ flock /var/lib/slipway-agent/lock true
 const OFFER: &str = r"
 if [ -e /var/offered ]; then report; exit; fi
 touch /var/offered; sync
-slipway-agent update --from /media --id offered || say update failed
+slipway-agent update --from /media --id offered || fail update
 ";
 
 const BY_HAND: &str = r#"
 case $(cat /var/step 2>/dev/null) in
-  "") echo 1 > /var/step; sync; slipway-agent update --from /media --id offered || say update failed ;;
+  "") echo 1 > /var/step; sync; slipway-agent update --from /media --id offered || fail update ;;
   1) echo 2 > /var/step; slipway-agent status | sed 's/^/SAY before: /'; sync
-     slipway-agent rollback --reason "asked for" || say rollback failed ;;
+     slipway-agent rollback --reason "asked for" || fail rollback ;;
   *) report ;;
 esac
 "#;

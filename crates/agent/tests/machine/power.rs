@@ -6,11 +6,13 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
+    thread,
     time::Instant,
 };
 
+use parking_lot::Mutex;
 use rand::{SeedableRng, rngs::StdRng, seq::IteratorRandom};
 use slipway_slots::{Digest, Slot, digest::Hasher};
 
@@ -18,7 +20,7 @@ use super::{
     Prepared, asked_for,
     disk::{BOOT, DATA, Extent, SLOT_A, SLOT_B, SLOT_IMAGE, text},
     grub::GRUB,
-    qemu::{Disk, Session, power_on, start},
+    qemu::{Disk, Session, places, power_on, start},
     system::Behaviour,
     write_log::{Cut, Log, Replay, disk_of_a_liar},
 };
@@ -44,7 +46,7 @@ fn sample_size((variable, default): (&str, usize)) -> usize {
 /// Asks for the update until it has ended one way or the other, whatever a power cut left of it.
 const UNTIL_IT_ENDS: &str = r"
 if slipway-agent history | grep -q '^offered'; then report; exit; fi
-slipway-agent update --from /media --id offered || say update failed
+slipway-agent update --from /media --id offered || fail update
 ";
 
 /// Slot, boot loader and data of a disk.
@@ -227,49 +229,92 @@ fn e22_grub_boots_a_verified_slot_wherever_the_power_fails() {
     boot_again(&recording, &cuts.all, &foretold);
 }
 
-/// Starts a sample of the disks; each machine must take the slot that was foretold.
+/// What the machines did that were started again.
+#[derive(Default)]
+struct Started {
+    disks: usize,
+    slots: [usize; 2],
+    to_the_end: usize,
+    boots: usize,
+}
+
+impl Started {
+    fn report(&self, began: Instant) {
+        println!(
+            "report: power cuts on a machine with GRUB: {} disks started again, each from the slot foretold ({} A, {} B), \
+             {} of them until the update had ended, {} boots in {:.1} s, seed {SEED}",
+            self.disks,
+            self.slots[0],
+            self.slots[1],
+            self.to_the_end,
+            self.boots,
+            began.elapsed().as_secs_f32()
+        );
+    }
+}
+
+/// Starts a sample of the disks, as many at once as there are processors; each machine must take the slot that was foretold.
 fn boot_again(recording: &Recording, cuts: &[Cut], foretold: &[Slot]) {
     let mut random = StdRng::seed_from_u64(SEED);
-    let mut started: Vec<usize> = (0..cuts.len()).choose_multiple(&mut random, sample_size(STARTED));
-    let to_the_end: HashSet<usize> = started
+    let mut sample: Vec<usize> = (0..cuts.len()).choose_multiple(&mut random, sample_size(STARTED));
+    let to_the_end: HashSet<usize> = sample
         .iter()
         .copied()
         .choose_multiple(&mut random, sample_size(TO_THE_END))
         .into_iter()
         .collect();
-    started.sort_unstable();
-    let path = recording.machine.workshop.folder.join("cut.raw");
+    sample.sort_unstable();
+    let replay = Replay::new(&recording.log, recording.start.clone());
+    let (next, began) = (Mutex::new((sample.iter(), replay)), Instant::now());
+    let started = Mutex::new(Started::default());
+    let work = |worker: usize| {
+        let path = recording
+            .machine
+            .workshop
+            .folder
+            .join(format!("cut-{worker}.raw"));
+        loop {
+            // The disks are made one after the other, in the order of the log.
+            let at = {
+                let mut next = next.lock();
+                let Some(at) = next.0.next() else { return };
+                next.1
+                    .disk_after(&cuts[*at], |disk| fs::write(&path, disk).expect("written"));
+                *at
+            };
+            let (cut, slot, is_to_end) = (&cuts[at], foretold[at], to_the_end.contains(&at));
+            let session = boots_as_foretold(recording, &path, cut, slot, is_to_end);
+            let mut started = started.lock();
+            started.disks += 1;
+            started.slots[usize::from(slot == Slot::B)] += 1;
+            started.to_the_end += usize::from(is_to_end);
+            started.boots += session.boots().len();
+            if started.disks.is_multiple_of(SAID_EVERY) || started.disks == sample.len() {
+                started.report(began);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for worker in 0..places() {
+            let work = &work;
+            scope.spawn(move || work(worker));
+        }
+    });
+    assert_eq!(started.into_inner().disks, sample.len());
+}
+
+fn boots_as_foretold(recording: &Recording, disk: &Path, cut: &Cut, slot: Slot, is_to_end: bool) -> Session {
     let (stick, firmware) = (&recording.machine.stick, &recording.machine.firmware);
-    let mut replay = Replay::new(&recording.log, recording.start.clone());
-    let began = Instant::now();
-    let (mut boots, mut slots, mut ended) = (0, [0_usize; 2], 0);
-    for (number, at) in started.iter().enumerate() {
-        let (cut, slot) = (&cuts[*at], foretold[*at]);
-        replay.disk_after(cut, |disk| fs::write(&path, disk).expect("written"));
-        let is_to_end = to_the_end.contains(at);
-        let play = if is_to_end { power_on } else { start };
-        let session = play(&Disk::Plain(&path), stick, firmware);
-        let first = session.boots().first().map(ToString::to_string);
-        let expected = match slot {
-            Slot::A => "1 A",
-            Slot::B => "2 B",
-        };
-        assert_eq!(first.as_deref(), Some(expected), "{cut}:\n{}", session.text());
-        if is_to_end {
-            ends_well(&session, &cut.to_string());
-            ended += 1;
-        }
-        boots += session.boots().len();
-        slots[usize::from(slot == Slot::B)] += 1;
-        if (number + 1).is_multiple_of(SAID_EVERY) || number + 1 == started.len() {
-            println!(
-                "report: power cuts on a machine with GRUB: {} disks started again, each from the slot foretold ({} A, {} B), \
-                 {ended} of them until the update had ended, {boots} boots in {:.1} s, seed {SEED}",
-                number + 1,
-                slots[0],
-                slots[1],
-                began.elapsed().as_secs_f32()
-            );
-        }
+    let play = if is_to_end { power_on } else { start };
+    let session = play(&Disk::Plain(disk), stick, firmware);
+    let first = session.boots().first().map(ToString::to_string);
+    let expected = match slot {
+        Slot::A => "1 A",
+        Slot::B => "2 B",
+    };
+    assert_eq!(first.as_deref(), Some(expected), "{cut}:\n{}", session.text());
+    if is_to_end {
+        ends_well(&session, &cut.to_string());
     }
+    session
 }
