@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     Identity,
-    authority::{Authority, requested_key},
+    ca::{Ca, requested_key},
     channel::Channel,
     identity::check_name,
     problem::{Class, Problem},
@@ -27,7 +27,7 @@ use crate::{
 /// The manager's half.
 pub struct EnrolmentService<S> {
     /// Replaced when the CA is.
-    pub authority: Arc<ArcSwap<Authority>>,
+    pub ca: Arc<ArcSwap<Ca>>,
     pub tokens: S,
     pub now: fn() -> Timestamp,
 }
@@ -38,14 +38,12 @@ fn invalid(message: impl std::fmt::Display) -> Problem {
 
 impl<S: TokenStore> EnrolmentService<S> {
     fn sign(&self, host: &str, request: &[u8]) -> Result<Credentials, Problem> {
-        let authority = self.authority.load();
+        let ca = self.ca.load();
         let identity = Identity::Host {
-            fleet: authority.fleet().to_owned(),
+            fleet: ca.fleet().to_owned(),
             name: host.to_owned(),
         };
-        let certificates = authority
-            .sign(&identity, request, (self.now)())
-            .map_err(invalid)?;
+        let certificates = ca.sign(&identity, request, (self.now)()).map_err(invalid)?;
         let bytes = |certificates: Vec<CertificateDer<'_>>| {
             certificates
                 .iter()
@@ -54,7 +52,7 @@ impl<S: TokenStore> EnrolmentService<S> {
         };
         Ok(Credentials {
             certificates: bytes(certificates),
-            authorities: bytes(authority.trusted()),
+            ca_certificates: bytes(ca.trusted()),
         })
     }
 
@@ -161,7 +159,7 @@ impl NewKey {
         let material = Material {
             chain: certificates(credentials.certificates),
             key: PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der())),
-            authorities: certificates(credentials.authorities),
+            ca_certificates: certificates(credentials.ca_certificates),
         };
         let own = material
             .chain
@@ -189,7 +187,7 @@ fn unreachable(error: &crate::channel::ConnectError) -> Problem {
 /// The host's half: asks with a token, of a manager whose CA the token names.
 pub async fn join(address: &str, host: &str, token: &JoinToken, key: &NewKey) -> Result<Material, Problem> {
     let config =
-        joining(token.authority).map_err(|error| Problem::new(Class::Terminal, "Tls", error.to_string()))?;
+        joining(token.ca).map_err(|error| Problem::new(Class::Terminal, "Tls", error.to_string()))?;
     let channel = Channel::to_manager(address, config)
         .await
         .map_err(|error| unreachable(&error))?;

@@ -1,7 +1,7 @@
 //! The protocol between node agents, the edge manager and hosts beside each other: messages, who may call what,
 //! certificates, enrolment, and connections in both directions. It knows no disk and no cluster.
 
-pub mod authority;
+pub mod ca;
 pub mod channel;
 pub mod client;
 pub mod enrol;

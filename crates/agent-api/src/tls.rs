@@ -40,7 +40,7 @@ pub struct Material {
     /// The own one first.
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
-    pub authorities: Vec<CertificateDer<'static>>,
+    pub ca_certificates: Vec<CertificateDer<'static>>,
 }
 
 impl Clone for Material {
@@ -48,7 +48,7 @@ impl Clone for Material {
         Self {
             chain: self.chain.clone(),
             key: self.key.clone_key(),
-            authorities: self.authorities.clone(),
+            ca_certificates: self.ca_certificates.clone(),
         }
     }
 }
@@ -108,10 +108,10 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-fn roots(authorities: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, TlsError> {
+fn roots(ca_certificates: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for authority in authorities {
-        roots.add(authority.clone())?;
+    for ca in ca_certificates {
+        roots.add(ca.clone())?;
     }
     if roots.is_empty() {
         return Err(TlsError::Material("there is no CA to believe".to_owned()));
@@ -121,7 +121,7 @@ fn roots(authorities: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, 
 
 impl Tls {
     pub fn new(material: &Material, callers: Callers) -> Result<Self, TlsError> {
-        let roots = roots(&material.authorities)?;
+        let roots = roots(&material.ca_certificates)?;
         let own = material
             .chain
             .first()
@@ -188,8 +188,8 @@ impl CurrentTls {
 }
 
 /// For a host that has a join token and nothing else: the CA whose digest the token carries is believed.
-pub fn joining(authority: Digest) -> Result<Arc<ClientConfig>, TlsError> {
-    let verifier = Arc::new(PinnedAuthority { authority });
+pub fn joining(ca: Digest) -> Result<Arc<ClientConfig>, TlsError> {
+    let verifier = Arc::new(PinnedCa { ca });
     let mut client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
@@ -202,11 +202,11 @@ pub fn joining(authority: Digest) -> Result<Arc<ClientConfig>, TlsError> {
 
 /// Finds the CA of that digest in what the server shows, and then verifies the server by it as anybody would.
 #[derive(Debug)]
-struct PinnedAuthority {
-    authority: Digest,
+struct PinnedCa {
+    ca: Digest,
 }
 
-impl ServerCertVerifier for PinnedAuthority {
+impl ServerCertVerifier for PinnedCa {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -217,7 +217,7 @@ impl ServerCertVerifier for PinnedAuthority {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let pinned = intermediates
             .iter()
-            .find(|certificate| Digest::of(certificate) == self.authority)
+            .find(|certificate| Digest::of(certificate) == self.ca)
             .ok_or_else(|| {
                 rustls::Error::General(
                     "the server does not show the CA that the join token names: it is another one, or somebody is between"

@@ -19,7 +19,7 @@ pub struct JoinToken {
     pub id: String,
     secret: [u8; 32],
     /// Digest of the CA's certificate.
-    pub authority: Digest,
+    pub ca: Digest,
 }
 
 /// What is kept: nothing from which the token could be made again.
@@ -50,12 +50,7 @@ pub trait TokenStore: Send + Sync {
 }
 
 impl JoinToken {
-    pub fn issue(
-        host: &str,
-        authority: Digest,
-        now: Timestamp,
-        valid: SignedDuration,
-    ) -> (Self, TokenRecord) {
+    pub fn issue(host: &str, ca: Digest, now: Timestamp, valid: SignedDuration) -> (Self, TokenRecord) {
         let mut random = rand::rng();
         let (mut id, mut secret) = ([0; 9], [0; 32]);
         random.fill_bytes(&mut id);
@@ -63,7 +58,7 @@ impl JoinToken {
         let token = Self {
             id: hex::encode(id),
             secret,
-            authority,
+            ca,
         };
         let record = TokenRecord {
             id: token.id.clone(),
@@ -82,7 +77,7 @@ impl JoinToken {
             "{PREFIX}.{}.{}.{}",
             self.id,
             encode(&self.secret),
-            encode(&self.authority.0)
+            encode(&self.ca.0)
         )
     }
 }
@@ -146,7 +141,7 @@ impl FromStr for JoinToken {
 
     fn from_str(text: &str) -> Result<Self, NotAToken> {
         let parts: Vec<_> = text.trim().split('.').collect();
-        let [PREFIX, id, secret, authority] = parts.as_slice() else {
+        let [PREFIX, id, secret, ca] = parts.as_slice() else {
             return Err(NotAToken);
         };
         if id.len() != 18 || !id.bytes().all(|byte| b"0123456789abcdef".contains(&byte)) {
@@ -159,7 +154,7 @@ impl FromStr for JoinToken {
         Ok(Self {
             id: (*id).to_owned(),
             secret: decode(secret)?,
-            authority: Digest(decode(authority)?),
+            ca: Digest(decode(ca)?),
         })
     }
 }
@@ -239,7 +234,7 @@ mod tests {
             text.replace_range(at..=at, &to);
             if let Ok(changed) = text.parse::<JoinToken>() {
                 let accepted = record.check(&changed, "box-1", Digest::of(b"key"), noon()).is_ok();
-                prop_assert!(!accepted || changed.id != record.id || changed.authority != token.authority, "{}", text);
+                prop_assert!(!accepted || changed.id != record.id || changed.ca != token.ca, "{}", text);
             }
         }
     }

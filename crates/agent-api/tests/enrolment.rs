@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use slipway_agent_api::{
     Class,
-    authority::{Authority, requested_key},
+    ca::{Ca, requested_key},
     enrol::{NewKey, join},
     tls::{Callers, CurrentTls},
     token::JoinToken,
@@ -80,16 +80,11 @@ async fn of_many_who_use_one_token_at_once_one_gets_in() {
 async fn tokens_of_another_host_expired_or_never_made_are_refused() {
     let fleet = Fleet::new().await;
     let key = NewKey::generate().unwrap();
-    let authority = fleet.authority.load().digest();
+    let ca = fleet.ca.load().digest();
     let past = Timestamp::now() - SignedDuration::from_hours(2);
-    let (expired, record) = JoinToken::issue("box-1", authority, past, SignedDuration::from_hours(1));
+    let (expired, record) = JoinToken::issue("box-1", ca, past, SignedDuration::from_hours(1));
     fleet.tokens.add(record);
-    let (unknown, _) = JoinToken::issue(
-        "box-1",
-        authority,
-        Timestamp::now(),
-        SignedDuration::from_hours(1),
-    );
+    let (unknown, _) = JoinToken::issue("box-1", ca, Timestamp::now(), SignedDuration::from_hours(1));
     for (token, expected) in [
         (fleet.token("box-2"), "is for host box-2"),
         (expired, "was valid until"),
@@ -129,8 +124,8 @@ async fn a_host_joins_only_the_manager_its_token_names() {
 #[test]
 fn nothing_but_the_key_is_taken_from_a_request() {
     use slipway_agent_api::Identity;
-    let pem = Authority::generate(FLEET, Timestamp::now()).unwrap();
-    let authority = Authority::open(FLEET, &pem, &[], Duration::from_hours(1)).unwrap();
+    let pem = Ca::generate(FLEET, Timestamp::now()).unwrap();
+    let ca = Ca::open(FLEET, &pem, &[], Duration::from_hours(1)).unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["manager.slipway.internal".to_owned()]).unwrap();
     params.is_ca = rcgen::IsCa::NoCa;
@@ -142,9 +137,7 @@ fn nothing_but_the_key_is_taken_from_a_request() {
         fleet: FLEET.into(),
         name: "box-1".into(),
     };
-    let chain = authority
-        .sign(&identity, request.der(), Timestamp::now())
-        .unwrap();
+    let chain = ca.sign(&identity, request.der(), Timestamp::now()).unwrap();
     assert_eq!(Identity::of_certificate(&chain[0]).unwrap(), identity);
     assert!(
         !chain[0]

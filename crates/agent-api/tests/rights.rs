@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
 use slipway_agent_api::{
     Class, Identity,
-    authority::Authority,
+    ca::Ca,
     channel::Channel,
     client::{Direct, HostClient},
     enrol,
@@ -74,10 +74,9 @@ async fn every_method_is_for_whom_the_table_says() {
             checked += 2;
         }
     }
-    let mut anonymous =
-        Channel::to_manager(&fleet.manager, joining(fleet.authority.load().digest()).unwrap())
-            .await
-            .unwrap();
+    let mut anonymous = Channel::to_manager(&fleet.manager, joining(fleet.ca.load().digest()).unwrap())
+        .await
+        .unwrap();
     for method in METHODS {
         let said = status(&mut anonymous, method).await;
         assert_eq!(said == DENIED, !method.ends_with("/Join"), "{method}: {said}");
@@ -141,10 +140,10 @@ async fn certificates_of_another_fleet_or_another_ca_are_refused() {
         (Class::Denied, "ForeignFleet")
     );
     // Another CA that uses the fleet's name; it even believes the right one.
-    let pem = Authority::generate(FLEET, Timestamp::now()).unwrap();
-    let foreign = Authority::open(FLEET, &pem, &[], Duration::from_hours(1)).unwrap();
+    let pem = Ca::generate(FLEET, Timestamp::now()).unwrap();
+    let foreign = Ca::open(FLEET, &pem, &[], Duration::from_hours(1)).unwrap();
     let mut material = foreign.issue(&operator(), Timestamp::now()).unwrap();
-    material.authorities = fleet.authority.load().trusted();
+    material.ca_certificates = fleet.ca.load().trusted();
     let way = Direct {
         address: box_1.address.clone(),
         tls: CurrentTls::new(&material, Callers::WithCertificate).unwrap(),
@@ -162,7 +161,7 @@ async fn certificates_of_another_fleet_or_another_ca_are_refused() {
 async fn a_connection_ends_with_the_certificate_it_was_made_with() {
     let fleet = Fleet::new().await;
     let box_1 = fleet.host("box-1").await;
-    let short = Authority::open(FLEET, &fleet.pem, &[], Duration::from_secs(2)).unwrap();
+    let short = Ca::open(FLEET, &fleet.pem, &[], Duration::from_secs(8)).unwrap();
     let material = short.issue(&operator(), Timestamp::now()).unwrap();
     let tls = CurrentTls::new(&material, Callers::WithCertificate).unwrap();
     let channel = Channel::to_host(&box_1.address, "box-1", tls.get().client.clone())

@@ -10,7 +10,7 @@ use std::{
 
 use jiff::Timestamp;
 use slipway_agent_api::{
-    authority::Authority,
+    ca::Ca,
     client::{Direct, HostClient},
     enrol::{NewKey, renew},
     tls::Callers,
@@ -66,24 +66,24 @@ async fn a_certificate_is_renewed_under_load_without_a_failed_call() {
 async fn the_ca_is_replaced_without_a_gap() {
     let fleet = Fleet::new().await;
     let box_1 = fleet.host("box-1").await;
-    let next = Authority::generate(FLEET, Timestamp::now()).unwrap();
+    let next = Ca::generate(FLEET, Timestamp::now()).unwrap();
     let day = Duration::from_hours(24);
-    let open = |also: &[String]| Authority::open(FLEET, &next, also, day).unwrap();
+    let open = |also: &[String]| Ca::open(FLEET, &next, also, day).unwrap();
     let call = async || box_1.client(fleet.tls(&operator())).inventory().await;
 
     // Everybody learns of the new one while the old one still signs.
-    let both = Authority::open(FLEET, &fleet.pem, std::slice::from_ref(&next.certificate), day).unwrap();
-    fleet.authority.store(Arc::new(both));
+    let both = Ca::open(FLEET, &fleet.pem, std::slice::from_ref(&next.certificate), day).unwrap();
+    fleet.ca.store(Arc::new(both));
     let key = NewKey::generate().unwrap();
     let material = renew(&fleet.manager, "box-1", &box_1.tls, &key).await.unwrap();
-    assert_eq!(material.authorities.len(), 2);
+    assert_eq!(material.ca_certificates.len(), 2);
     box_1.tls.replace(&material).unwrap();
     fleet.manager_tls.replace(&fleet.issue(&operator())).unwrap();
     call().await.unwrap();
 
     // The new one signs, the old one is still believed.
     fleet
-        .authority
+        .ca
         .store(Arc::new(open(std::slice::from_ref(&fleet.pem.certificate))));
     call().await.unwrap();
     fleet.manager_tls.replace(&fleet.issue(&operator())).unwrap();
@@ -93,7 +93,7 @@ async fn the_ca_is_replaced_without_a_gap() {
     call().await.unwrap();
 
     // The old one is gone.
-    fleet.authority.store(Arc::new(open(&[])));
+    fleet.ca.store(Arc::new(open(&[])));
     fleet.manager_tls.replace(&fleet.issue(&operator())).unwrap();
     call().await.unwrap();
     let old = slipway_agent_api::tls::CurrentTls::new(&fleet.issue(&host("box-1")), Callers::WithCertificate)

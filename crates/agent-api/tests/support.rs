@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use slipway_agent_api::{
     Identity, Problem,
-    authority::{Authority, AuthorityPem},
+    ca::{Ca, CaPem},
     client::{Direct, HostClient, has_ended},
     enrol::EnrolmentService,
     proto::{
@@ -71,8 +71,8 @@ impl Drop for Running {
 }
 
 pub struct Fleet {
-    pub authority: Arc<ArcSwap<Authority>>,
-    pub pem: AuthorityPem,
+    pub ca: Arc<ArcSwap<Ca>>,
+    pub pem: CaPem,
     pub tokens: Tokens,
     pub manager: String,
     pub manager_tls: Arc<CurrentTls>,
@@ -104,15 +104,15 @@ impl Fleet {
     }
 
     pub async fn with_lifetime(lifetime: Duration) -> Self {
-        let pem = Authority::generate(FLEET, Timestamp::now()).unwrap();
-        let authority = Authority::open(FLEET, &pem, &[], lifetime).unwrap();
-        let long_lived = Authority::open(FLEET, &pem, &[], Duration::from_hours(24)).unwrap();
+        let pem = Ca::generate(FLEET, Timestamp::now()).unwrap();
+        let ca = Ca::open(FLEET, &pem, &[], lifetime).unwrap();
+        let long_lived = Ca::open(FLEET, &pem, &[], Duration::from_hours(24)).unwrap();
         let material = long_lived.issue(&operator(), Timestamp::now()).unwrap();
         let manager_tls = CurrentTls::new(&material, Callers::Anybody).unwrap();
-        let authority = Arc::new(ArcSwap::from_pointee(authority));
+        let ca = Arc::new(ArcSwap::from_pointee(ca));
         let tokens = Tokens::default();
         let service = EnrolmentService {
-            authority: authority.clone(),
+            ca: ca.clone(),
             tokens: tokens.clone(),
             now: Timestamp::now,
         };
@@ -128,7 +128,7 @@ impl Fleet {
             board.clone(),
         ));
         Self {
-            authority,
+            ca,
             pem,
             tokens,
             manager,
@@ -139,7 +139,7 @@ impl Fleet {
     }
 
     pub fn issue(&self, identity: &Identity) -> Material {
-        self.authority.load().issue(identity, Timestamp::now()).unwrap()
+        self.ca.load().issue(identity, Timestamp::now()).unwrap()
     }
 
     pub fn tls(&self, identity: &Identity) -> Arc<CurrentTls> {
@@ -148,7 +148,7 @@ impl Fleet {
 
     pub fn token(&self, host: &str) -> JoinToken {
         let hour = SignedDuration::from_hours(1);
-        let (token, record) = JoinToken::issue(host, self.authority.load().digest(), Timestamp::now(), hour);
+        let (token, record) = JoinToken::issue(host, self.ca.load().digest(), Timestamp::now(), hour);
         self.tokens.add(record);
         token
     }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use slipway_agent::cache::Waits;
-use slipway_agent_api::authority::Authority;
+use slipway_agent_api::ca::{Ca, CaPem};
 use slipway_agent_api::client::{Direct, HostClient};
 use slipway_agent_api::enrol::EnrolmentService;
 use slipway_agent_api::proto::enrolment_server::EnrolmentServer;
@@ -59,7 +59,8 @@ impl TokenStore for Tokens {
 
 /// A manager and its hosts. Everything ends with it.
 pub struct Fleet {
-    pub authority: Arc<ArcSwap<Authority>>,
+    pub ca: Arc<ArcSwap<Ca>>,
+    pem: CaPem,
     pub tokens: Tokens,
     pub manager: String,
     pub board: Switchboard,
@@ -79,16 +80,16 @@ impl Fleet {
     /// Hosts' certificates live this long.
     pub async fn start(lifetime: Duration) -> io::Result<Self> {
         let now = Timestamp::now();
-        let pem = Authority::generate(FLEET, now).map_err(io::Error::other)?;
-        let open = |lifetime| Authority::open(FLEET, &pem, &[], lifetime).map_err(io::Error::other);
+        let pem = Ca::generate(FLEET, now).map_err(io::Error::other)?;
+        let open = |lifetime| Ca::open(FLEET, &pem, &[], lifetime).map_err(io::Error::other);
         let own = open(Duration::from_hours(24))?
             .issue(&Identity::Operator { fleet: FLEET.into() }, now)
             .map_err(io::Error::other)?;
-        let authority = Arc::new(ArcSwap::from_pointee(open(lifetime)?));
+        let ca = Arc::new(ArcSwap::from_pointee(open(lifetime)?));
         let operator = CurrentTls::new(&own, Callers::Anybody).map_err(io::Error::other)?;
         let tokens = Tokens::default();
         let enrolment = EnrolmentService {
-            authority: authority.clone(),
+            ca: ca.clone(),
             tokens: tokens.clone(),
             now: Timestamp::now,
         };
@@ -103,7 +104,8 @@ impl Fleet {
             board.clone(),
         ));
         Ok(Self {
-            authority,
+            ca,
+            pem,
             tokens,
             manager,
             board,
@@ -114,6 +116,13 @@ impl Fleet {
         })
     }
 
+    /// Certificates from now on live this long.
+    pub fn set_lifetime(&self, lifetime: Duration) -> io::Result<()> {
+        let ca = Ca::open(FLEET, &self.pem, &[], lifetime).map_err(io::Error::other)?;
+        self.ca.store(Arc::new(ca));
+        Ok(())
+    }
+
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -121,7 +130,7 @@ impl Fleet {
     pub fn token(&self, host: &str) -> JoinToken {
         let (token, record) = JoinToken::issue(
             host,
-            self.authority.load().digest(),
+            self.ca.load().digest(),
             Timestamp::now(),
             SignedDuration::from_hours(1),
         );
@@ -132,7 +141,7 @@ impl Fleet {
     /// Certificates for somebody else than the operator.
     pub fn tls(&self, identity: &Identity) -> io::Result<Arc<CurrentTls>> {
         let material = self
-            .authority
+            .ca
             .load()
             .issue(identity, Timestamp::now())
             .map_err(io::Error::other)?;

@@ -5,11 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use slipway_agent::boot_store::{BootStore, Device, Medium, Stored};
-use slipway_agent::cache::{Cache, Limits, RegistrySettings, Settings, Steps, Waits};
+use slipway_agent::cache::{Cache, Limits, RegistrySettings, ServiceFailpoints, Settings, Waits};
 use slipway_agent::deliver::{Deliveries, K3sFolder};
 use slipway_agent::engine::{self, Engine, Failpoints, JournalFile, Preflight, SlotPartition, SystemClock};
 use slipway_agent::enrol;
@@ -32,6 +33,14 @@ use crate::machine::{Feels, Power, SimulatedMachine};
 /// Before a host behind NAT connects again.
 const CONNECT_AGAIN: Duration = Duration::from_millis(50);
 
+/// A loopback address of the host's own, with any port. It comes back to it after a restart, and connections that others make
+/// meanwhile, from 127.0.0.1, cannot have taken its port.
+fn own_address() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let [_, _, high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    format!("127.77.{high}.{low}:0")
+}
+
 /// How a host is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -53,7 +62,7 @@ pub struct Options {
     /// How long to wait for whom.
     pub waits: Waits,
     /// Told of every step of the agent, for whoever cuts it short there.
-    pub steps: Arc<dyn Steps>,
+    pub steps: Arc<dyn ServiceFailpoints>,
     pub failpoints: Arc<dyn Failpoints>,
 }
 
@@ -315,7 +324,7 @@ impl SimulatedHost {
         match self.options.reach {
             Reach::Direct => {
                 let kept = self.address();
-                let listener = TcpListener::bind(kept.as_deref().unwrap_or("127.0.0.1:0")).await?;
+                let listener = TcpListener::bind(kept.unwrap_or_else(own_address)).await?;
                 *self.address.lock() = Some(listener.local_addr()?.to_string());
                 tasks.spawn(serve(listener, tls.clone(), host.router()));
             }

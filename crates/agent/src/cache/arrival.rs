@@ -7,9 +7,9 @@ use slipway_slots::manifest::Blob;
 use tokio::sync::{oneshot, watch};
 
 use super::download::{self, Download, Meter, Progress};
+use super::failpoint::ServiceFailpoint;
 use super::manifest::{self, Read};
 use super::source::{BlobSource, SourceError};
-use super::step::Step;
 use super::{Cache, CacheError, Ensure, TagPolicy};
 
 /// An image on its way; everybody who needs it waits for the same one.
@@ -188,7 +188,7 @@ impl Cache {
         let blobs: Vec<_> = held.iter().chain(&image.blobs).copied().collect();
         meter.total(blobs.iter().map(|blob| blob.size).sum());
         self.reserve(flight, &blobs)?;
-        self.store.reached(Step::Reserved);
+        self.store.reached(ServiceFailpoint::Reserved);
         for bytes in &manifests {
             self.store
                 .add_bytes(bytes)

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use slipway_slots::Digest;
 
 use super::bundle::{LAYOUT, MAX_DOCUMENT, announced_names, blob_path, bundle_error};
+use super::failpoint::ServiceFailpoint;
 use super::index::ImageRecord;
-use super::step::Step;
 use super::store::{free, same_disk, sync_directory};
 use super::{Cache, CacheError, manifest};
 
@@ -145,11 +145,11 @@ impl Cache {
             .into_inner()
             .map_err(io::IntoInnerError::into_error)?;
         file.as_file().sync_all()?;
-        self.store.reached(Step::BundleWritten);
+        self.store.reached(ServiceFailpoint::BundleWritten);
         let named = file.persist(to).map_err(|error| error.error)?;
         drop(named);
         sync_directory(directory)?;
-        self.store.reached(Step::BundleNamed);
+        self.store.reached(ServiceFailpoint::BundleNamed);
         Ok(())
     }
 }

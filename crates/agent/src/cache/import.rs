@@ -12,7 +12,7 @@ use slipway_slots::manifest::Blob;
 
 use super::arrival::InFlight;
 use super::bundle::{MAX_DOCUMENT, blob_of_path, blob_path, bundle_error, repository};
-use super::step::Step;
+use super::failpoint::ServiceFailpoint;
 use super::store::{Finished, Partial};
 use super::{Cache, CacheError, manifest};
 
@@ -97,7 +97,7 @@ impl Cache {
                     blobs.extend(&read.blobs);
                     let flight = self.flight(image.digest);
                     self.reserve(flight.number, &blobs)?;
-                    self.store.reached(Step::Reserved);
+                    self.store.reached(ServiceFailpoint::Reserved);
                     return Ok(Importing {
                         digest: image.digest,
                         image: read,

@@ -111,14 +111,14 @@ pub struct Need {
 
 /// Why an image stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeepReason {
     Pinned(Vec<String>),
     InUse,
     Slot(String),
     Arriving,
 }
 
-impl std::fmt::Display for Kept {
+impl std::fmt::Display for KeepReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Pinned(owners) => write!(f, "pinned by {}", owners.join(", ")),
@@ -328,21 +328,21 @@ impl Index {
         images + loose.map(|(_, size)| size).sum::<u64>()
     }
 
-    pub fn kept(&self, record: &ImageRecord, now: Timestamp) -> Option<Kept> {
+    pub fn kept(&self, record: &ImageRecord, now: Timestamp) -> Option<KeepReason> {
         if record.is_pinned(now) {
-            return Some(Kept::Pinned(record.pins.keys().cloned().collect()));
+            return Some(KeepReason::Pinned(record.pins.keys().cloned().collect()));
         }
         if self.leases.contains_key(&record.digest) {
-            return Some(Kept::InUse);
+            return Some(KeepReason::InUse);
         }
         let slot = record.slot_image.and_then(|image| self.slots.get(&image));
         if let Some(slot) = slot {
-            return Some(Kept::Slot(slot.clone()));
+            return Some(KeepReason::Slot(slot.clone()));
         }
         self.flights
             .values()
             .any(|flight| flight.image == record.digest)
-            .then_some(Kept::Arriving)
+            .then_some(KeepReason::Arriving)
     }
 
     /// What may go, the first to go first: what nobody will finish, what has expired, then what was used longest ago.

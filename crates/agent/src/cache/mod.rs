@@ -6,6 +6,7 @@ mod arrival;
 mod bundle;
 mod download;
 mod export;
+mod failpoint;
 mod import;
 mod index;
 mod keep;
@@ -16,7 +17,6 @@ mod remote;
 mod shared_chunks;
 mod source;
 mod source_order;
-mod step;
 mod store;
 
 use std::collections::{BTreeMap, HashMap};
@@ -40,14 +40,14 @@ use store::Store;
 pub use bundle::announced_names;
 pub use download::{Progress, Waits};
 pub use export::remove_leftovers;
+pub use failpoint::{ServiceFailpoint, ServiceFailpoints};
 pub use import::BundleImage;
-pub use index::{Eviction, ImageRecord, Index, Kept, Kind, Limits, Need, NoRoom};
+pub use index::{Eviction, ImageRecord, Index, KeepReason, Kind, Limits, Need, NoRoom};
 pub use manifest::{ManifestProblem, architecture};
 pub use peer::PeerSource;
 pub use registry::{Registry, RegistrySettings};
 pub use remote::{Remote, RemoteCounts, RemoteImage};
 pub use source::{BlobSource, Opened, SourceError};
-pub use step::{Step, Steps};
 pub use store::{copy_file, replace_file, sync_directory};
 
 /// A source that gave wrong bytes is not asked for them again for this long.
@@ -199,7 +199,11 @@ impl Drop for Lease {
 }
 
 impl Cache {
-    pub fn open(root: &Path, settings: Settings, steps: Arc<dyn Steps>) -> Result<Arc<Self>, CacheError> {
+    pub fn open(
+        root: &Path,
+        settings: Settings,
+        steps: Arc<dyn ServiceFailpoints>,
+    ) -> Result<Arc<Self>, CacheError> {
         let failed = |error: io::Error| CacheError::disk("opening the cache", &error);
         let store = Store::open(root, steps).map_err(failed)?;
         let found = store.load().map_err(failed)?;
@@ -235,7 +239,7 @@ impl Cache {
     }
 
     /// The images with the reason why each stays.
-    pub fn list(&self) -> Vec<(ImageRecord, Option<Kept>)> {
+    pub fn list(&self) -> Vec<(ImageRecord, Option<KeepReason>)> {
         let (index, now) = (self.index.lock(), self.now());
         index
             .images()

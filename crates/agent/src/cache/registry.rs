@@ -25,7 +25,7 @@ pub struct RegistrySettings {
     /// `(registry, mirror)`: mirrors are asked first, in this order.
     pub mirrors: Vec<(String, String)>,
     /// CAs beside the system's, PEM.
-    pub authorities: Vec<Vec<u8>>,
+    pub ca_certificates: Vec<Vec<u8>>,
     /// Credentials by registry, from the host's configuration; an order's own come first.
     pub credentials: Vec<(String, RegistryAuth)>,
 }
@@ -69,7 +69,7 @@ impl Registry {
         let config = ClientConfig {
             protocol: ClientProtocol::HttpsExcept(settings.plain_http.clone()),
             extra_root_certificates: settings
-                .authorities
+                .ca_certificates
                 .iter()
                 .map(|pem| Certificate {
                     encoding: CertificateEncoding::Pem,

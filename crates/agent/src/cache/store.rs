@@ -18,8 +18,8 @@ use slipway_slots::Digest;
 use slipway_slots::digest::Hasher;
 use slipway_slots::manifest::Blob;
 
+use super::failpoint::{ServiceFailpoint, ServiceFailpoints};
 use super::index::ImageRecord;
-use super::step::{Step, Steps};
 
 /// Written data is flushed this often, so that a power failure costs little.
 const FLUSH_EVERY: u64 = 32 << 20;
@@ -27,7 +27,7 @@ const MAX_RECORD: u64 = 1 << 20;
 
 pub struct Store {
     root: PathBuf,
-    steps: Arc<dyn Steps>,
+    steps: Arc<dyn ServiceFailpoints>,
 }
 
 /// What was found on disk.
@@ -91,7 +91,7 @@ pub fn copy_file(from: &Path, to: &Path) -> io::Result<bool> {
 }
 
 impl Store {
-    pub fn open(root: &Path, steps: Arc<dyn Steps>) -> io::Result<Self> {
+    pub fn open(root: &Path, steps: Arc<dyn ServiceFailpoints>) -> io::Result<Self> {
         for directory in ["blobs/sha256", "partial", "images"] {
             fs::create_dir_all(root.join(directory))?;
         }
@@ -117,7 +117,7 @@ impl Store {
         self.root.join("images").join(format!("{}.json", hex(digest)))
     }
 
-    pub(super) fn reached(&self, step: Step) {
+    pub(super) fn reached(&self, step: ServiceFailpoint) {
         self.steps.reached(step);
     }
 
@@ -197,7 +197,7 @@ impl Store {
     pub fn write_record(&self, record: &ImageRecord) -> io::Result<()> {
         let bytes = serde_json::to_vec(record)?;
         replace_file(&self.record_path(&record.digest), &bytes)?;
-        self.reached(Step::RecordWritten);
+        self.reached(ServiceFailpoint::RecordWritten);
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Store {
             removed => removed?,
         }
         sync_directory(&self.root.join("images"))?;
-        self.reached(Step::RecordRemoved);
+        self.reached(ServiceFailpoint::RecordRemoved);
         Ok(())
     }
 
@@ -219,7 +219,7 @@ impl Store {
                 removed => removed?,
             }
         }
-        self.reached(Step::BlobRemoved);
+        self.reached(ServiceFailpoint::BlobRemoved);
         Ok(())
     }
 
@@ -274,7 +274,7 @@ impl Store {
                 return Err(io::ErrorKind::StorageFull.into());
             }
         }
-        self.reached(Step::PartialOpened);
+        self.reached(ServiceFailpoint::PartialOpened);
         Ok(Partial {
             file,
             blob: *blob,
@@ -378,7 +378,7 @@ pub struct Partial {
     /// Bytes that an earlier run left; they are not this run's word.
     inherited: u64,
     unflushed: u64,
-    steps: Arc<dyn Steps>,
+    steps: Arc<dyn ServiceFailpoints>,
 }
 
 /// How a complete download turned out.
@@ -421,7 +421,7 @@ impl Partial {
             self.file.sync_data()?;
             self.unflushed = 0;
         }
-        self.steps.reached(Step::PieceWritten);
+        self.steps.reached(ServiceFailpoint::PieceWritten);
         Ok(true)
     }
 
@@ -434,12 +434,12 @@ impl Partial {
             });
         }
         self.file.sync_all()?;
-        self.steps.reached(Step::PartialSynced);
+        self.steps.reached(ServiceFailpoint::PartialSynced);
         fs::rename(&self.path, &self.named)?;
         if let Some(directory) = self.named.parent() {
             sync_directory(directory)?;
         }
-        self.steps.reached(Step::BlobNamed);
+        self.steps.reached(ServiceFailpoint::BlobNamed);
         Ok(Finished::Named)
     }
 }

@@ -211,7 +211,7 @@ impl Service {
 
     fn registries(&self) -> Result<RegistrySettings> {
         let config = &self.registries;
-        let authorities = config
+        let ca_certificates = config
             .ca_files
             .iter()
             .map(|path| fs::read(path).with_context(|| format!("reading the CA {}", path.display())))
@@ -223,7 +223,7 @@ impl Service {
                 .iter()
                 .map(|mirror| (mirror.registry.clone(), mirror.mirror.clone()))
                 .collect(),
-            authorities,
+            ca_certificates,
             credentials: config
                 .credentials_file
                 .as_ref()

@@ -17,7 +17,7 @@ use slipway_agent_api::tls::{CurrentTls, Material, Validity};
 use slipway_agent_api::token::JoinToken;
 use slipway_agent_api::{Class, Identity, Problem};
 
-use crate::cache::{Step, Steps, replace_file};
+use crate::cache::{ServiceFailpoint, ServiceFailpoints, replace_file};
 
 /// Between two tries to renew, while the certificate is still good.
 const RENEW_AGAIN: Duration = Duration::from_mins(1);
@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_mins(10);
 struct Stored {
     chain: Vec<String>,
     key: String,
-    authorities: Vec<String>,
+    ca_certificates: Vec<String>,
 }
 
 fn place(state: &Path) -> PathBuf {
@@ -70,12 +70,12 @@ pub fn read(state: &Path) -> Result<Option<Material>, Problem> {
     Ok(Some(Material {
         chain: certificates(&stored.chain)?,
         key: PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(decode(&stored.key)?)),
-        authorities: certificates(&stored.authorities)?,
+        ca_certificates: certificates(&stored.ca_certificates)?,
     }))
 }
 
 /// Replaces the identity on disk, all of it at once.
-pub fn write(state: &Path, material: &Material, steps: &dyn Steps) -> Result<(), Problem> {
+pub fn write(state: &Path, material: &Material, steps: &dyn ServiceFailpoints) -> Result<(), Problem> {
     let encode = |certificates: &[CertificateDer<'_>]| {
         certificates
             .iter()
@@ -85,12 +85,12 @@ pub fn write(state: &Path, material: &Material, steps: &dyn Steps) -> Result<(),
     let stored = Stored {
         chain: encode(&material.chain),
         key: BASE64_STANDARD.encode(material.key.secret_der()),
-        authorities: encode(&material.authorities),
+        ca_certificates: encode(&material.ca_certificates),
     };
     let bytes = serde_json::to_vec(&stored)
         .map_err(|error| disk("writing the host's identity", &io::Error::other(error)))?;
     write_secret(&place(state), &bytes).map_err(|error| disk("writing the host's identity", &error))?;
-    steps.reached(Step::IdentityWritten);
+    steps.reached(ServiceFailpoint::IdentityWritten);
     Ok(())
 }
 
@@ -113,7 +113,7 @@ pub async fn enrol(
     manager: &str,
     host: &str,
     token: &JoinToken,
-    steps: &dyn Steps,
+    steps: &dyn ServiceFailpoints,
 ) -> Result<Material, Problem> {
     fs::create_dir_all(state).map_err(|error| disk("making the state directory", &error))?;
     let pending = state.join("joining.pem");
@@ -161,7 +161,7 @@ pub async fn keep_renewed(
     manager: String,
     host: String,
     tls: Arc<CurrentTls>,
-    steps: Arc<dyn Steps>,
+    steps: Arc<dyn ServiceFailpoints>,
 ) {
     loop {
         let valid = tls.get().valid;
@@ -206,7 +206,7 @@ async fn renew_once(
     manager: &str,
     host: &str,
     tls: &CurrentTls,
-    steps: &dyn Steps,
+    steps: &dyn ServiceFailpoints,
 ) -> Result<(), Problem> {
     let key = NewKey::generate()?;
     let material = renew(manager, host, tls, &key).await?;
@@ -223,16 +223,16 @@ mod tests {
 
     #[test]
     fn an_identity_that_somebody_else_wrote_is_taken_from_disk() {
-        use slipway_agent_api::{authority::Authority, tls::Callers};
+        use slipway_agent_api::{ca::Ca, tls::Callers};
         let now = Timestamp::now();
-        let pem = Authority::generate("fleet", now).unwrap();
+        let pem = Ca::generate("fleet", now).unwrap();
         let issue = |hours: u64| {
-            let authority = Authority::open("fleet", &pem, &[], Duration::from_hours(hours)).unwrap();
+            let ca = Ca::open("fleet", &pem, &[], Duration::from_hours(hours)).unwrap();
             let identity = Identity::Host {
                 fleet: "fleet".into(),
                 name: "box-1".into(),
             };
-            authority.issue(&identity, now).unwrap()
+            ca.issue(&identity, now).unwrap()
         };
         let state = tempfile::tempdir().unwrap();
         let tls = CurrentTls::new(&issue(1), Callers::WithCertificate).unwrap();

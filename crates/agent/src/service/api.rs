@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 use super::Host;
 use super::maintenance::Maintenance;
 use super::shown::{Shown, withhold_output};
-use crate::cache::{ImageRecord, Kept};
+use crate::cache::{ImageRecord, KeepReason};
 
 pub(super) struct Api(pub Arc<Host>);
 
@@ -46,7 +46,7 @@ fn millis(time: Option<Timestamp>) -> i64 {
 }
 
 impl Host {
-    fn image(record: &ImageRecord, kept: Option<&Kept>) -> proto::Image {
+    fn image(record: &ImageRecord, kept: Option<&KeepReason>) -> proto::Image {
         let mut users: Vec<_> = record
             .pins
             .iter()
@@ -57,8 +57,8 @@ impl Host {
             })
             .collect();
         let other = match kept {
-            Some(Kept::InUse) => Some(("lease", "an operation")),
-            Some(Kept::Slot(slot)) => Some(("slot", slot.as_str())),
+            Some(KeepReason::InUse) => Some(("lease", "an operation")),
+            Some(KeepReason::Slot(slot)) => Some(("slot", slot.as_str())),
             _ => None,
         };
         users.extend(other.map(|(kind, name)| proto::ImageUser {

@@ -33,7 +33,7 @@ use slipway_agent_api::tls::CurrentTls;
 use slipway_agent_api::{Class, Problem, order::Order};
 use tokio::task::AbortHandle;
 
-use crate::cache::{Cache, RegistrySettings, Steps, remove_leftovers};
+use crate::cache::{Cache, RegistrySettings, ServiceFailpoints, remove_leftovers};
 use crate::deliver::Deliveries;
 
 pub use blobs::Serving;
@@ -74,7 +74,7 @@ pub struct Parts {
     pub wipe: WipePlan,
     /// What hosts beside this one get.
     pub serving: Serving,
-    pub steps: Arc<dyn Steps>,
+    pub steps: Arc<dyn ServiceFailpoints>,
 }
 
 /// A host that takes orders.

@@ -23,7 +23,7 @@ use super::admission::{Admission, Known, Standing, State, admit, fence};
 use super::maintenance::Maintenance;
 use super::said::Said;
 use super::shown::{Shown, forget_output};
-use crate::cache::{Step, Steps, replace_file};
+use crate::cache::{ServiceFailpoint, ServiceFailpoints, replace_file};
 
 /// How many ended operations are remembered.
 const REMEMBERED: usize = 500;
@@ -71,7 +71,7 @@ pub struct Operations {
     host: String,
     state: PathBuf,
     boot: String,
-    steps: Arc<dyn Steps>,
+    steps: Arc<dyn ServiceFailpoints>,
     inner: parking_lot::Mutex<Inner>,
 }
 
@@ -156,7 +156,7 @@ impl Operations {
         state: &Path,
         host: &str,
         boot: &str,
-        steps: Arc<dyn Steps>,
+        steps: Arc<dyn ServiceFailpoints>,
     ) -> io::Result<(Self, Vec<Unfinished>)> {
         let folder = state.join("operations");
         fs::create_dir_all(&folder)?;
@@ -231,7 +231,7 @@ impl Operations {
             replace_file(&self.state.join("generation"), generation.to_string().as_bytes())
                 .map_err(|error| problem("writing the generation", &error))?;
             inner.generation = generation;
-            self.steps.reached(Step::FenceWritten);
+            self.steps.reached(ServiceFailpoint::FenceWritten);
         }
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Operations {
         };
         self.write(&record, &order.id)
             .map_err(|error| problem("writing the operation", &error))?;
-        self.steps.reached(Step::OperationAccepted);
+        self.steps.reached(ServiceFailpoint::OperationAccepted);
         if nature.exclusive {
             inner.exclusive = Some(order.id.clone());
         }
@@ -424,7 +424,7 @@ impl Operations {
             ..entry.record.clone()
         };
         self.write(&record, id)?;
-        self.steps.reached(Step::OperationEnded);
+        self.steps.reached(ServiceFailpoint::OperationEnded);
         entry.record = record;
         // Output is in no file: it may hold a secret.
         operation.command.clone_from(&end.command);

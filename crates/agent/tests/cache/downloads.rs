@@ -10,7 +10,7 @@ use slipway_agent_api::Class;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use super::{Manner, TestImage, TestSource, ensure, layer, open, open_with, settings};
+use super::{Manner, TestImage, TestSource, disk_usage, ensure, layer, open, open_with, settings};
 
 const QUOTA: u64 = 64 << 20;
 
@@ -113,11 +113,10 @@ fn e48_a_killed_download_goes_on_with_a_range() {
             result = waiting => panic!("it cannot be there: {result:?}"),
             () = async { while registry.sent.load(Ordering::Relaxed) < 2 << 20 { tokio::task::yield_now().await } } => {}
         }
-        // What was sent is on disk when the next wait begins.
-        while cache.used().0 + cache.used().1 == 0 {
-            tokio::task::yield_now().await;
+        // What was sent is on disk before the runtime ends.
+        while disk_usage(&root.path().join("partial")) < 2 << 20 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
     });
     runtime.shutdown_background();
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use slipway_agent::cache::{CacheError, Step, Steps};
+use slipway_agent::cache::{CacheError, ServiceFailpoint, ServiceFailpoints};
 use slipway_agent::engine::Unhindered;
 use tempfile::TempDir;
 
@@ -19,15 +19,15 @@ use super::{Manner, TestImage, TestSource, disk_usage, ensure, layer, open_with,
 const QUOTA: u64 = 1 << 20;
 
 struct DieAt {
-    step: Step,
+    step: ServiceFailpoint,
     nth: usize,
     reached: AtomicUsize,
 }
 
 struct Died;
 
-impl Steps for DieAt {
-    fn reached(&self, step: Step) {
+impl ServiceFailpoints for DieAt {
+    fn reached(&self, step: ServiceFailpoint) {
         if step == self.step && self.reached.fetch_add(1, Ordering::SeqCst) + 1 >= self.nth {
             resume_unwind(Box::new(Died));
         }
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// Every kind of change, in an order that repeats without harm.
-    async fn work(&self, steps: Arc<dyn Steps>) -> Result<(), CacheError> {
+    async fn work(&self, steps: Arc<dyn ServiceFailpoints>) -> Result<(), CacheError> {
         std::fs::create_dir_all(self.path("exchange")).unwrap();
         let cache = open_with(&self.path("cache"), settings(QUOTA), steps.clone());
         for record in cache.list() {
@@ -115,7 +115,7 @@ fn files(folder: &Path) -> Vec<String> {
 #[tokio::test]
 async fn e48_killed_at_every_step_nothing_is_lost_and_nothing_is_left_behind() {
     let mut deaths = 0;
-    for step in Step::ALL {
+    for step in ServiceFailpoint::ALL {
         for nth in 1.. {
             let world = Arc::new(World::new());
             let die = Arc::new(DieAt {

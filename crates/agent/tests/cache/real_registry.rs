@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -25,6 +24,24 @@ const USER: &str = "edge";
 const PASSWORD: &str = "canary-registry-password";
 /// The password above, as htpasswd stores it.
 const STORED: &str = "edge:$2y$05$abcdefghijklmnopqrstuuFqj9r0gzLJx5.wQXjqr5awOiZGCazOq\n";
+
+/// Where the registry says that it listens: a port that the kernel gave it, so nobody else has it.
+fn listens_at(log: &Path) -> String {
+    let began = Instant::now();
+    loop {
+        let text = fs::read_to_string(log).unwrap();
+        if let Some((_, rest)) = text.split_once("listening on ")
+            && let Some((address, _)) = rest.split_once('"')
+        {
+            return address.to_owned();
+        }
+        assert!(
+            began.elapsed() < Duration::from_mins(5),
+            "the registry does not start: {text}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
 
 /// A registry process that ends with the test.
 pub struct RealRegistry {
@@ -50,12 +67,6 @@ impl RealRegistry {
             return None;
         }
         let folder = TempDir::new().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let address = format!("127.0.0.1:{port}");
         fs::write(folder.path().join("htpasswd"), STORED).unwrap();
         let auth = if password {
             format!(
@@ -66,7 +77,7 @@ impl RealRegistry {
             String::new()
         };
         let config = format!(
-            "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {address}\n{auth}",
+            "version: 0.1\nlog:\n  level: info\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:0\n{auth}",
             folder.path().join("data").display()
         );
         let path = folder.path().join("config.yml");
@@ -75,20 +86,12 @@ impl RealRegistry {
             .arg("serve")
             .arg(&path)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(fs::File::create(folder.path().join("log")).unwrap())
             .spawn()
             .unwrap();
-        let began = Instant::now();
-        while TcpStream::connect(&address).is_err() {
-            assert!(
-                began.elapsed() < Duration::from_mins(1),
-                "the registry does not start"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
         Some(Self {
             child,
-            address,
+            address: listens_at(&folder.path().join("log")),
             folder,
         })
     }

@@ -23,17 +23,28 @@ fn blob(file: &[u8]) -> Blob {
     }
 }
 
+/// Of a client that does not mistake a busy machine for a silent server.
 fn settings() -> Settings {
     Settings {
-        stall: Duration::from_millis(300),
-        give_up: Duration::from_secs(5),
+        stall: Duration::from_secs(20),
+        give_up: Duration::from_mins(2),
         backoff: (Duration::from_millis(5), Duration::from_millis(40)),
         ..Settings::default()
     }
 }
 
 fn read(proxy: &Proxy, blob: &Blob, offset: u64, length: usize) -> Result<Vec<u8>, FetchError> {
-    let mut source = HttpSource::new(&proxy.address, settings()).expect("a source");
+    read_with(proxy, settings(), blob, offset, length)
+}
+
+fn read_with(
+    proxy: &Proxy,
+    settings: Settings,
+    blob: &Blob,
+    offset: u64,
+    length: usize,
+) -> Result<Vec<u8>, FetchError> {
+    let mut source = HttpSource::new(&proxy.address, settings).expect("a source");
     let mut buffer = vec![0; length];
     source.read(blob, offset, &mut buffer)?;
     Ok(buffer)
@@ -49,7 +60,11 @@ fn e48_a_cut_download_goes_on_where_it_was_cut() {
         Fault::Stall(10),
     ];
     let proxy = Proxy::new(file.clone(), faults);
-    let read = read(&proxy, &blob(&file), 0, file.len()).expect("it completes");
+    let settings = Settings {
+        stall: Duration::from_secs(3),
+        ..settings()
+    };
+    let read = read_with(&proxy, settings, &blob(&file), 0, file.len()).expect("it completes");
     assert!(read == file);
     let log = proxy.log();
     assert!(log.sent < 310_000, "{} bytes were sent for 300,000", log.sent);
@@ -234,7 +249,8 @@ proptest! {
     ) {
         let file = file(120_000);
         let proxy = Proxy::new(file.clone(), faults);
-        let read = read(&proxy, &blob(&file), offset as u64, length).expect("it completes");
+        let settings = Settings { stall: Duration::from_millis(300), ..settings() };
+        let read = read_with(&proxy, settings, &blob(&file), offset as u64, length).expect("it completes");
         prop_assert!(read == file[offset..offset + length]);
     }
 }

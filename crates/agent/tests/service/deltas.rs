@@ -45,7 +45,6 @@ async fn fleet_of(contents: Vec<u8>) -> (Arc<Fleet>, Options) {
     let (fleet, mut options) = fleet().await;
     options.installed = image("1.0.0", 1, contents);
     options.waits = Waits {
-        stall: Duration::from_millis(300),
         backoff: (Duration::from_millis(1), Duration::from_millis(10)),
         ..Waits::default()
     };
@@ -234,6 +233,7 @@ async fn a_bad_network_delays_a_slot_and_does_not_spoil_it() {
             .trim_end_matches("/images")
             .to_owned();
         let mut options = options.clone();
+        options.waits.stall = Duration::from_millis(300);
         options.registries.plain_http = vec![address.clone()];
         let host = fleet.add(&format!("box-{number}"), options).await.unwrap();
         let verb = from_elsewhere(&new, &format!("{address}/os:2"), &[]);

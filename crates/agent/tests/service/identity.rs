@@ -99,6 +99,7 @@ async fn a_host_whose_certificate_ended_is_back_after_a_new_join() {
     let said = fleet.client(&host).inventory().await.unwrap_err();
     assert_eq!(said.reason, "Unreachable", "{said}");
     host.stop().await;
+    fleet.set_lifetime(Duration::from_hours(1)).unwrap();
     host.join(&fleet.token("box-1")).await.unwrap();
     host.start().await.unwrap();
     assert_eq!(fleet.client(&host).inventory().await.unwrap().name, "box-1");

@@ -9,12 +9,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use slipway_agent::{
-    cache::{Step, Steps},
+    cache::{ServiceFailpoint, ServiceFailpoints},
     engine::{Failpoint, Failpoints},
 };
 use slipway_agent_api::{
@@ -67,8 +67,8 @@ impl Copies {
     }
 }
 
-impl Steps for Copies {
-    fn reached(&self, step: Step) {
+impl ServiceFailpoints for Copies {
+    fn reached(&self, step: ServiceFailpoint) {
         self.take(&format!("{step:?}"));
     }
 }
@@ -128,10 +128,14 @@ async fn facts(client: &HostClient, host: &SimulatedHost) -> Facts {
     }
 }
 
+/// What has not come by then will not come.
+const LONGEST: Duration = Duration::from_mins(5);
+
 /// Waits until the host has come to rest in these facts; a reboot may be under way.
 async fn rests_in(client: &HostClient, host: &SimulatedHost, expected: &Facts, what: &str) {
     let mut last = None;
-    for _ in 0..400 {
+    let began = Instant::now();
+    while began.elapsed() < LONGEST {
         if client.inventory().await.is_ok() {
             let now = facts(client, host).await;
             if now == *expected {
@@ -234,7 +238,8 @@ impl World {
 
     /// Waits until a host runs that slot, decided about.
     async fn runs(&self, slot: &str) {
-        for _ in 0..400 {
+        let began = Instant::now();
+        while began.elapsed() < LONGEST {
             if let Ok(host) = self.client.inventory().await
                 && host.booted_slot == slot
                 && host.slots.iter().all(|slot| slot.boot != "trial")

@@ -125,7 +125,8 @@ async fn a_host_that_is_slow_is_left_for_the_next() {
     // One piece, and the next in three days.
     limited.serving.bytes_per_second = Some(1);
     let slow = imported("slow", limited).await;
-    options.waits.peer_stall = Duration::from_secs(1);
+    // A busy machine makes the fast one pause too.
+    options.waits.peer_stall = Duration::from_secs(5);
     let host = fleet.add("box-1", options).await.unwrap();
     let nowhere = "127.0.0.1:1/app:1";
     let done = succeeded(

@@ -141,7 +141,7 @@ async fn as_a_unit_it_reports_and_keeps_its_own_version_and_gives_way() {
         String::from_utf8_lossy(&word[..length]).into_owned()
     };
     assert_eq!(hear(), "READY=1");
-    let kept = (0..100).any(|_| {
+    let kept = (0..2000).any(|_| {
         assert_eq!(hear(), "WATCHDOG=1");
         let state = fs::read_to_string(versions.join("state")).unwrap();
         state.contains(&format!("\"current\":\"{digest}\"")) && state.contains("\"trial\":null")

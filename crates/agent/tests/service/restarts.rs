@@ -13,7 +13,7 @@ use std::{
 
 use futures::StreamExt;
 use slipway_agent::{
-    cache::{Step, Steps},
+    cache::{ServiceFailpoint, ServiceFailpoints},
     engine::Unhindered,
     service::operations::{End, Operations},
 };
@@ -235,13 +235,13 @@ fn output_is_remembered_up_to_a_limit() {
 }
 
 struct DieAt {
-    step: Step,
+    step: ServiceFailpoint,
     nth: usize,
     reached: AtomicUsize,
 }
 
-impl Steps for DieAt {
-    fn reached(&self, step: Step) {
+impl ServiceFailpoints for DieAt {
+    fn reached(&self, step: ServiceFailpoint) {
         if step == self.step && self.reached.fetch_add(1, Ordering::SeqCst) + 1 == self.nth {
             resume_unwind(Box::new(()));
         }
@@ -266,7 +266,11 @@ fn requests() -> Vec<StartRequest> {
 #[test]
 fn killed_at_every_step_of_an_order_nothing_that_was_said_is_lost() {
     let mut deaths = 0;
-    for step in [Step::FenceWritten, Step::OperationAccepted, Step::OperationEnded] {
+    for step in [
+        ServiceFailpoint::FenceWritten,
+        ServiceFailpoint::OperationAccepted,
+        ServiceFailpoint::OperationEnded,
+    ] {
         for nth in 1.. {
             let folder = TempDir::new().unwrap();
             let die = Arc::new(DieAt {

@@ -92,7 +92,7 @@ async fn images(target: &Target, image: &NodeImage) {
             .unwrap()
             .usable
     );
-    // What was exported brings it back.
+    // What was exported can be imported again.
     succeeded(client, "import-2", import("out.tar")).await;
     succeeded(client, "pin-2", pin(image, "NodeUpgrade/one")).await;
     let missing = complete(client, "import-3", import("nothing-here"))
@@ -366,8 +366,8 @@ async fn simulated(reach: Reach) {
     let faults = &host.machine.faults;
     faults.lock().programs = [
         ("false".to_owned(), (1, std::time::Duration::ZERO)),
-        ("sleep".to_owned(), (0, std::time::Duration::from_mins(1))),
-        ("sh".to_owned(), (0, std::time::Duration::from_mins(1))),
+        ("sleep".to_owned(), (0, std::time::Duration::from_mins(10))),
+        ("sh".to_owned(), (0, std::time::Duration::from_mins(10))),
     ]
     .into();
     let target = Target {

@@ -1,6 +1,9 @@
 //! Upgrades through the protocol, on simulated machines that boot, do not boot, and are not healthy; and many at once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use slipway_agent_api::{
     client::HostClient,
@@ -13,7 +16,8 @@ use super::{arm, complete, fleet, import, one, pin, prepare, succeeded};
 /// Waits until the host says so.
 pub async fn until(client: &HostClient, what: &str, seen: impl Fn(&proto::Host) -> bool) -> proto::Host {
     let mut last = String::new();
-    for _ in 0..600 {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_mins(5) {
         match client.inventory().await {
             Ok(host) if seen(&host) => return host,
             Ok(host) => last = format!("{host:?}"),

@@ -20,12 +20,12 @@ use crate::{
 
 /// Clocks of hosts that were off are behind; certificates are valid since before they were made.
 const BACKDATED: Duration = Duration::from_hours(1);
-const AUTHORITY_LIFETIME: Duration = Duration::from_hours(10 * 365 * 24);
+const CA_LIFETIME: Duration = Duration::from_hours(10 * 365 * 24);
 
 #[derive(Debug, thiserror::Error)]
-pub enum AuthorityError {
+pub enum CaError {
     #[error("the fleet's CA cannot be used: {0}")]
-    Authority(String),
+    Ca(String),
     #[error("the certificate request cannot be accepted: {0}")]
     Request(String),
     #[error("nobody has a certificate without a name")]
@@ -33,7 +33,7 @@ pub enum AuthorityError {
 }
 
 /// A CA, and those that are trusted beside it while one takes the other's place.
-pub struct Authority {
+pub struct Ca {
     fleet: String,
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -42,17 +42,17 @@ pub struct Authority {
 }
 
 /// The CA's certificate and key, PEM.
-pub struct AuthorityPem {
+pub struct CaPem {
     pub certificate: String,
     pub key: String,
 }
 
-fn authority_error(error: impl std::fmt::Display) -> AuthorityError {
-    AuthorityError::Authority(error.to_string())
+fn ca_error(error: impl std::fmt::Display) -> CaError {
+    CaError::Ca(error.to_string())
 }
 
-fn request_error(error: impl std::fmt::Display) -> AuthorityError {
-    AuthorityError::Request(error.to_string())
+fn request_error(error: impl std::fmt::Display) -> CaError {
+    CaError::Request(error.to_string())
 }
 
 fn validity(params: &mut CertificateParams, now: Timestamp, lifetime: Duration) {
@@ -62,20 +62,20 @@ fn validity(params: &mut CertificateParams, now: Timestamp, lifetime: Duration) 
     params.not_after = epoch + now + lifetime;
 }
 
-impl Authority {
+impl Ca {
     /// A new CA for a fleet.
-    pub fn generate(fleet: &str, now: Timestamp) -> Result<AuthorityPem, AuthorityError> {
-        check_name(fleet).map_err(authority_error)?;
-        let key = KeyPair::generate().map_err(authority_error)?;
+    pub fn generate(fleet: &str, now: Timestamp) -> Result<CaPem, CaError> {
+        check_name(fleet).map_err(ca_error)?;
+        let key = KeyPair::generate().map_err(ca_error)?;
         let mut params = CertificateParams::default();
         params
             .distinguished_name
             .push(DnType::CommonName, format!("slipway fleet {fleet}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        validity(&mut params, now, AUTHORITY_LIFETIME);
-        let certificate = params.self_signed(&key).map_err(authority_error)?;
-        Ok(AuthorityPem {
+        validity(&mut params, now, CA_LIFETIME);
+        let certificate = params.self_signed(&key).map_err(ca_error)?;
+        Ok(CaPem {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         })
@@ -84,18 +84,17 @@ impl Authority {
     /// `also_trusted`: certificates of the CA before, or of the one that follows. `lifetime` is that of hosts' certificates.
     pub fn open(
         fleet: &str,
-        pem: &AuthorityPem,
+        pem: &CaPem,
         also_trusted: &[String],
         lifetime: Duration,
-    ) -> Result<Self, AuthorityError> {
-        check_name(fleet).map_err(authority_error)?;
-        let certificate =
-            CertificateDer::from_pem_slice(pem.certificate.as_bytes()).map_err(authority_error)?;
-        let key = KeyPair::from_pem(&pem.key).map_err(authority_error)?;
-        let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(authority_error)?;
+    ) -> Result<Self, CaError> {
+        check_name(fleet).map_err(ca_error)?;
+        let certificate = CertificateDer::from_pem_slice(pem.certificate.as_bytes()).map_err(ca_error)?;
+        let key = KeyPair::from_pem(&pem.key).map_err(ca_error)?;
+        let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(ca_error)?;
         let also_trusted = also_trusted
             .iter()
-            .map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()).map_err(authority_error))
+            .map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()).map_err(ca_error))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             fleet: fleet.to_owned(),
@@ -122,7 +121,7 @@ impl Authority {
             .collect()
     }
 
-    fn params(&self, identity: &Identity, now: Timestamp) -> Result<CertificateParams, AuthorityError> {
+    fn params(&self, identity: &Identity, now: Timestamp) -> Result<CertificateParams, CaError> {
         let mut params = CertificateParams::default();
         let uri = identity.to_string().try_into().map_err(request_error)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
@@ -130,7 +129,7 @@ impl Authority {
             Identity::Operator { .. } => ("operator", Some(MANAGER_NAME.to_owned())),
             Identity::Host { name, .. } => (name.as_str(), Some(server_name(name))),
             Identity::Reader { name, .. } => (name.as_str(), None),
-            Identity::Anonymous => return Err(AuthorityError::Anonymous),
+            Identity::Anonymous => return Err(CaError::Anonymous),
         };
         // A common name has at most 64 characters; it is for people only.
         params
@@ -157,7 +156,7 @@ impl Authority {
         identity: &Identity,
         request: &[u8],
         now: Timestamp,
-    ) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
+    ) -> Result<Vec<CertificateDer<'static>>, CaError> {
         let request = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(request))
             .map_err(request_error)?;
         let params = self.params(identity, now)?;
@@ -168,22 +167,22 @@ impl Authority {
     }
 
     /// A certificate with a new key: for the manager itself, and for readers.
-    pub fn issue(&self, identity: &Identity, now: Timestamp) -> Result<Material, AuthorityError> {
-        let key = KeyPair::generate().map_err(authority_error)?;
+    pub fn issue(&self, identity: &Identity, now: Timestamp) -> Result<Material, CaError> {
+        let key = KeyPair::generate().map_err(ca_error)?;
         let certificate = self
             .params(identity, now)?
             .signed_by(&key, &self.issuer)
-            .map_err(authority_error)?;
+            .map_err(ca_error)?;
         Ok(Material {
             chain: vec![certificate.into(), self.certificate.clone()],
             key: PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
-            authorities: self.trusted(),
+            ca_certificates: self.trusted(),
         })
     }
 }
 
 /// The digest of a request's public key, and the proof that who sent it has the key.
-pub fn requested_key(request: &[u8]) -> Result<Digest, AuthorityError> {
+pub fn requested_key(request: &[u8]) -> Result<Digest, CaError> {
     if request.len() > 16 << 10 {
         return Err(request_error("it has more than 16 KiB"));
     }

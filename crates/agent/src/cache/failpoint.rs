@@ -3,7 +3,7 @@
 
 /// Between any two of these, what was done last is durable or will be done again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum ServiceFailpoint {
     Reserved,
     PartialOpened,
     PieceWritten,
@@ -20,7 +20,7 @@ pub enum Step {
     IdentityWritten,
 }
 
-impl Step {
+impl ServiceFailpoint {
     pub const ALL: [Self; 14] = [
         Self::Reserved,
         Self::PartialOpened,
@@ -39,11 +39,11 @@ impl Step {
     ];
 }
 
-/// Called at each [`Step`]; it may not return.
-pub trait Steps: Send + Sync {
-    fn reached(&self, step: Step);
+/// Called at each [`ServiceFailpoint`]; it may not return.
+pub trait ServiceFailpoints: Send + Sync {
+    fn reached(&self, step: ServiceFailpoint);
 }
 
-impl Steps for crate::engine::Unhindered {
-    fn reached(&self, _: Step) {}
+impl ServiceFailpoints for crate::engine::Unhindered {
+    fn reached(&self, _: ServiceFailpoint) {}
 }
