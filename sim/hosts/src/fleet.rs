@@ -57,6 +57,9 @@ impl TokenStore for Tokens {
     }
 }
 
+/// So many hosts join at once.
+const AT_ONCE: usize = 16;
+
 /// A manager and its hosts. Everything ends with it.
 pub struct Fleet {
     pub ca: Arc<ArcSwap<Ca>>,
@@ -157,18 +160,23 @@ impl Fleet {
         Ok(host)
     }
 
-    /// Makes many at once: `box-0`, `box-1`, …
+    /// Makes many: `box-0`, `box-1`, … Not all at once, because on a busy machine the last would wait longer than a connection may take.
     pub async fn add_many(
         self: &Arc<Self>,
         count: usize,
         options: &Options,
     ) -> io::Result<Vec<Arc<SimulatedHost>>> {
         let mut adding = JoinSet::new();
+        let mut hosts = Vec::new();
         for number in 0..count {
+            if adding.len() == AT_ONCE
+                && let Some(added) = adding.join_next().await
+            {
+                hosts.push(added.map_err(io::Error::other)??);
+            }
             let (fleet, options) = (self.clone(), options.clone());
             adding.spawn(async move { fleet.add(&format!("box-{number}"), options).await });
         }
-        let mut hosts = Vec::new();
         while let Some(added) = adding.join_next().await {
             hosts.push(added.map_err(io::Error::other)??);
         }

@@ -10,6 +10,7 @@ use slipway_agent_api::{
     proto::{self, OperationState, start_request::Verb},
 };
 use slipway_hosts_sim::{NodeImage, Reach};
+use tokio::sync::Semaphore;
 
 use super::{arm, complete, fleet, import, one, pin, prepare, succeeded};
 
@@ -190,11 +191,16 @@ async fn two_hundred_hosts_in_one_process_enrol_cache_and_prepare() {
     options.reach = Reach::Tunnel;
     let hosts = fleet.add_many(200, &options).await.unwrap();
     let image = Arc::new(NodeImage::build("2.0.0", 2).unwrap());
+    for host in &hosts {
+        fleet.connected(host).await;
+    }
     let mut work = tokio::task::JoinSet::new();
+    // All are connected; so many work at once that none waits for a processor longer than a ping may take.
+    let places = Arc::new(Semaphore::new(32));
     for host in hosts {
-        let (fleet, image) = (fleet.clone(), image.clone());
+        let (fleet, image, places) = (fleet.clone(), image.clone(), places.clone());
         work.spawn(async move {
-            fleet.connected(&host).await;
+            let _place = places.acquire().await.unwrap();
             let client = fleet.client(&host);
             image.write_layout(&host.exchange().join("two")).unwrap();
             succeeded(&client, "import", import("two")).await;
