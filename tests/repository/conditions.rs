@@ -21,13 +21,20 @@ const ENDINGS: &[&str] = &[
     "UpToDate",
 ];
 const NEGATIONS: &[&str] = &["Not", "Waiting"];
-const REASONS: &[&str] = &["Healthy", "Owned", "UpToDate"];
+const REASONS: &[&str] = &[
+    "Healthy",
+    "NodeClassNotReady",
+    "NodeNotReady",
+    "Owned",
+    "UpToDate",
+];
 
 fn providers() -> Vec<Provider> {
     vec![
         slipway_aks::provider::provider(),
         slipway_aso::provider::provider(),
         slipway_k3s::provider(),
+        slipway_autoscaler::provider(),
     ]
 }
 
@@ -56,9 +63,15 @@ fn every_kind_with_conditions_is_described() {
         let kind = &crd.spec.names.kind;
         // AzureClusterIdentity keeps the field of its upstream, and nobody writes it.
         if has_conditions && kind != "AzureClusterIdentity" {
-            for name in ["Ready", "Paused"] {
+            // Karpenter's kinds belong to no Cluster that could pause them.
+            let expected: &[&str] = if crd.spec.group == "karpenter.sh" {
+                &["Ready"]
+            } else {
+                &["Ready", "Paused"]
+            };
+            for name in expected {
                 assert!(
-                    described.contains(&(kind.as_str(), name)),
+                    described.contains(&(kind.as_str(), *name)),
                     "{name} of {kind} is not described: add it to the package's conditions"
                 );
             }
@@ -96,7 +109,7 @@ fn every_condition_in_the_sources_is_described() {
     let providers = providers();
     let described: BTreeSet<&str> = described(&providers).into_iter().map(|(_, name)| name).collect();
     let mut missing = BTreeSet::new();
-    for provider in ["aks", "aso", "k3s"] {
+    for provider in ["aks", "aso", "k3s", "autoscaler"] {
         for path in sources(&crates.join(provider).join("src")) {
             let text = fs::read_to_string(&path).expect("a source file");
             // What a file's own tests quote is not set by it.

@@ -74,7 +74,9 @@ fn helm_chart_renders_to_what_clusterctl_installs() -> Result<()> {
         return Ok(());
     }
     helm(None, &["lint", "--strict", &chart()?])?;
-    let (rendered, installed) = (named(render(&json!({}))?), named(components()?));
+    // With what has to be asked for.
+    let everything = json!({"packages": {"autoscaler": {"enabled": true}}});
+    let (rendered, installed) = (named(render(&everything)?), named(components()?));
     for (name, object) in &installed {
         let found = rendered
             .get(name)
@@ -108,6 +110,7 @@ fn helm_chart_values_do_what_they_say() -> Result<()> {
         .into_iter()
         .map(|name| {
             let value = json!({
+                "enabled": true,
                 "replicas": 3,
                 "extraArgs": ["--sync-period=1h"],
                 "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],

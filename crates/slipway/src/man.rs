@@ -1,4 +1,4 @@
-//! `slipway man`: the manual, one page for the command and one for each of its subcommands.
+//! `slipway man`: the manual, one page for the command and one for each command below it.
 
 use std::{
     fs,
@@ -24,16 +24,17 @@ pub fn run(mut root: Command, matches: &ArgMatches) -> Result<(), String> {
     let directory = matches.get_one::<PathBuf>("out").cloned().unwrap_or_default();
     fs::create_dir_all(&directory)
         .map_err(|error| format!("cannot write to {}: {error}", directory.display()))?;
-    write(&root, "slipway", &directory)?;
-    for subcommand in root
+    write_all(&root, "slipway", &directory)
+}
+
+/// The page of a command, and those of the commands below it.
+fn write_all(command: &Command, name: &str, directory: &Path) -> Result<(), String> {
+    write(command, name, directory)?;
+    for below in command
         .get_subcommands()
         .filter(|command| command.get_name() != "help")
     {
-        write(
-            subcommand,
-            &format!("slipway-{}", subcommand.get_name()),
-            &directory,
-        )?;
+        write_all(below, &format!("{name}-{}", below.get_name()), directory)?;
     }
     Ok(())
 }

@@ -200,7 +200,10 @@ fn what_needs_no_cluster_works_without_one() {
         version["commit"],
         serde_json::json!(option_env!("SLIPWAY_COMMIT"))
     );
-    assert_eq!(version["providers"], serde_json::json!(["aks", "aso", "k3s"]));
+    assert_eq!(
+        version["providers"],
+        serde_json::json!(["aks", "aso", "k3s", "autoscaler"])
+    );
     let ended = slipway(&["completions", "bash"]);
     assert_eq!(ended.code, Some(0));
     assert!(
@@ -216,6 +219,7 @@ fn what_needs_no_cluster_works_without_one() {
         page.contains("watch\\-filter"),
         "the manual knows the manager's flags: {page}"
     );
+    assert!(pages.join("slipway-autoscaler-explain.1").exists());
     let ended = slipway(&["manager", "--help"]);
     assert!(
         ended.stdout.contains("--leader-elect-renew-deadline"),

@@ -8,6 +8,7 @@ fn main() -> ExitCode {
             slipway_aks::provider::provider(),
             slipway_aso::provider::provider(),
             slipway_k3s::provider(),
+            slipway_autoscaler::provider(),
         ],
         std::env::args_os(),
     )

@@ -61,41 +61,7 @@ fn flags(providers: &[Provider], root: &Command) -> String {
     let mut commands: Vec<&Command> = root.get_subcommands().collect();
     commands.sort_by_key(|command| command.get_name() != "manager");
     for command in commands {
-        let _ = write!(
-            text,
-            "\n## `{} {}`\n\n{}.\n",
-            root.get_name(),
-            command.get_name(),
-            command.get_about().map(ToString::to_string).unwrap_or_default()
-        );
-        let arguments: Vec<_> = command
-            .get_arguments()
-            .filter(|argument| !argument.is_hide_set())
-            .collect();
-        if arguments.is_empty() {
-            continue;
-        }
-        text.push_str("\n| flag | default | what it does |\n|---|---|---|\n");
-        for argument in arguments {
-            let name = match (argument.get_long(), argument.get_short()) {
-                (Some(long), _) => format!("--{long}"),
-                (None, Some(short)) => format!("-{short}"),
-                (None, None) => argument.get_id().to_string(),
-            };
-            let defaults: Vec<_> = argument
-                .get_default_values()
-                .iter()
-                .map(|value| value.to_string_lossy())
-                .filter(|value| !value.is_empty())
-                .collect();
-            let default = if defaults.is_empty() {
-                String::new()
-            } else {
-                format!("`{}`", defaults.join(","))
-            };
-            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(text, "| `{name}` | {default} | {} |", cell(&help));
-        }
+        describe(command, root.get_name(), &mut text);
     }
     let gates: Vec<_> = providers.iter().flat_map(|provider| &provider.gates).collect();
     text.push_str("\n## Feature gates\n\n");
@@ -120,6 +86,43 @@ fn flags(providers: &[Provider], root: &Command) -> String {
     }
     text.push_str("\nHow the manager's flags play together is told in [the manager](../manager.md).\n");
     text
+}
+
+/// A command's flags, and then those of each command below it.
+fn describe(command: &Command, above: &str, text: &mut String) {
+    let name = format!("{above} {}", command.get_name());
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let _ = write!(text, "\n## `{name}`\n\n{about}.\n");
+    let arguments: Vec<_> = command
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set())
+        .collect();
+    if !arguments.is_empty() {
+        text.push_str("\n| flag | default | what it does |\n|---|---|---|\n");
+    }
+    for argument in arguments {
+        let name = match (argument.get_long(), argument.get_short()) {
+            (Some(long), _) => format!("--{long}"),
+            (None, Some(short)) => format!("-{short}"),
+            (None, None) => argument.get_id().to_string(),
+        };
+        let defaults: Vec<_> = argument
+            .get_default_values()
+            .iter()
+            .map(|value| value.to_string_lossy())
+            .filter(|value| !value.is_empty())
+            .collect();
+        let default = if defaults.is_empty() {
+            String::new()
+        } else {
+            format!("`{}`", defaults.join(","))
+        };
+        let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "| `{name}` | {default} | {} |", cell(&help));
+    }
+    for below in command.get_subcommands() {
+        describe(below, &name, text);
+    }
 }
 
 fn metrics(providers: &[Provider]) -> String {
@@ -244,7 +247,10 @@ mod tests {
     #[test]
     fn every_page_is_there_and_says_what_the_code_says() {
         let providers = [provider()];
-        let root = Command::new("slipway").subcommand(manager::command(&providers));
+        let ask = Command::new("ask").arg(clap::Arg::new("boat").help("Which"));
+        let root = Command::new("slipway")
+            .subcommand(manager::command(&providers))
+            .subcommand(Command::new("toy").about("Plays").subcommand(ask.about("Asks")));
         let pages = reference(&providers, &root).unwrap();
         let page = |name: &str| &pages[&PathBuf::from(name)];
         assert!(
@@ -252,6 +258,9 @@ mod tests {
                 .contains("| `spec.sails` | integer, required | How many \\| at most three. |")
         );
         assert!(page("flags.md").contains("| `--sync-period` | `10m` | "));
+        let below = "## `slipway toy`\n\nPlays.\n\n## `slipway toy ask`\n\nAsks.\n\n| flag | default | what it does |\n\
+            |---|---|---|\n| `boat` |  | Which |\n";
+        assert!(page("flags.md").contains(below), "{}", page("flags.md"));
         assert!(page("metrics.md").contains("| `controller_runtime_reconcile_total` | counter | "));
         assert!(page("metrics.md").contains("| `controller_runtime_webhook_requests_total` | counter | "));
         assert!(page("conditions.md").contains("| Boat | `Afloat` | it swims |"));

@@ -182,7 +182,13 @@ fn print_summary(
 ) {
     let line = |what: &str, text: &str| println!("  {what:<16} {text}");
     let path = |path: &Path| path.display().to_string();
-    let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
+    // What has to be asked for does not run here.
+    let runs = |provider: &&Provider| provider.packages.iter().any(|package| !package.on_request);
+    let names: Vec<&str> = providers
+        .iter()
+        .filter(runs)
+        .map(|provider| provider.name)
+        .collect();
     println!("\nReady after {:.1} s.\n", steps.started.elapsed().as_secs_f64());
     line(
         "providers",
