@@ -93,6 +93,12 @@ pub(super) fn delete_leftovers<A: From<Action>>(held: &Held, plan: &mut Plan<A>,
         plan.wait("WaitingForResources", message).group = None;
         return;
     }
+    let elsewhere: Vec<ResourceId> = held
+        .resources
+        .iter()
+        .filter_map(|resource| held.stands_elsewhere(resource))
+        .collect();
+    leftovers.retain(|one| !elsewhere.contains(&one.id));
     leftovers.retain(|one| {
         let named = held.resources.iter().filter_map(|resource| resource.id.as_ref());
         let below = named.into_iter().find(|id| is_below(id, &one.id));

@@ -249,6 +249,21 @@ impl Held {
         made || marked || is_pool
     }
 
+    /// Where a resource of the spec is in Azure, if the spec has come to say otherwise. Nothing in Azure changes its name or its
+    /// owner, and a slip of the pen must not delete what is there.
+    pub fn stands_elsewhere(&self, resource: &Resource) -> Option<ResourceId> {
+        if resource.id.is_none() || !resource.policy().writes() {
+            return None;
+        }
+        let is_it = |one: &Leftover| {
+            (&one.name.group, &one.name.kind, &one.name.name)
+                == (&resource.name.group, &resource.name.kind, &resource.name.name)
+        };
+        let is_there = |one: &Leftover| self.has_existed(&one.id) && !self.state(&one.id).is_absent();
+        let mut found = self.leftovers().into_iter();
+        found.find(|one| is_it(one) && is_there(one)).map(|one| one.id)
+    }
+
     /// What is recorded and no longer in the spec.
     pub fn leftovers(&self) -> Vec<Leftover> {
         let named: BTreeSet<&str> = self

@@ -25,6 +25,8 @@ pub const OPERATED: &str = "ManagedByAzureServiceOperator";
 /// The reasons of Azure Service Operator for what is not there.
 const NOT_FOUND: &str = "AzureResourceNotFound";
 const WAITING_FOR_OWNER: &str = "WaitingForOwner";
+/// The reason of a resource that was made under another name, or elsewhere, than the spec says now.
+const NAME_CHANGED: &str = "AzureNameChanged";
 
 /// What is to be done about a resource.
 pub enum Verdict {
@@ -101,6 +103,21 @@ fn is_missing(code: &str) -> bool {
     .contains(&code)
 }
 
+/// Nothing is made under the new name, and nothing under the old one is deleted. The name may come from a ConfigMap, which nothing here
+/// watches.
+fn name_changed(there: &ResourceId) -> Waiting {
+    let message = format!(
+        "in Azure it is {}, and nothing in Azure changes its name or its owner: set azureName (or the ConfigMap that it \
+         comes from) and owner back. To replace it, give the resource another metadata.name: it is made under that, \
+         and the old one is deleted",
+        there.as_str()
+    );
+    Waiting {
+        class: Some(Class::Terminal),
+        ..Waiting::new(NAME_CHANGED, message).again(OWNER_CHECK)
+    }
+}
+
 /// Why nothing is known of a resource. `existed`: Azure has made it once.
 fn unknown(id: &ResourceId, why: Option<&Unknown>, existed: bool, now: Timestamp) -> Waiting {
     match why {
@@ -141,6 +158,9 @@ impl Held {
             let message = format!("it is not known where {} is in Azure", resource.display());
             return Verdict::Wait(Waiting::new(WAITING_FOR_OWNER, message).again(OWNER_CHECK));
         };
+        if let Some(there) = self.stands_elsewhere(resource) {
+            return Verdict::Wait(name_changed(&there));
+        }
         let state = self.state(id);
         if resource.policy() == Policy::Skip {
             return self.verdict_of_skipped(id, state, now);

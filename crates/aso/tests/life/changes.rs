@@ -346,6 +346,56 @@ async fn a_config_map_names_a_resource_in_azure() {
     assert_eq!(world.in_azure(), Vec::<String>::new());
 }
 
+/// A name in Azure is for life: a slip of the pen in the spec or in a ConfigMap must not delete a network or a cluster.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_changes_deletes_nothing() {
+    let world = World::new();
+    let names = |network: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "names", "namespace": "default"}, "data": {"network": network}})
+    };
+    create(&world.server, &names("spine")).await;
+    let mut all = cluster(&named_by_config(), &[managed_cluster(&json!({}))]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    world.until_ready(&["system"]).await;
+    let before = world.in_azure();
+    let writes = |world: &World| {
+        let azure = world.simulator.azure();
+        azure.requests().filter(|request| request.method != "GET").count()
+    };
+
+    remove(&world.server, "ConfigMap", "names").await;
+    create(&world.server, &names("spline")).await;
+    let network = |world: &World| condition(&world.infrastructure(), "ResourcesReady").clone();
+    world
+        .until("told", |world| network(world)["reason"] == "AzureNameChanged")
+        .await;
+    let message = network(&world)["message"].to_string().to_lowercase();
+    assert!(message.contains("/virtualnetworks/spine,"), "{message}");
+    let written = writes(&world);
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!((world.in_azure(), writes(&world)), (before.clone(), written));
+    remove(&world.server, "ConfigMap", "names").await;
+    create(&world.server, &names("spine")).await;
+    world.until_ready(&["system"]).await;
+
+    let plane = |named: Value| json!({"spec": {"resources": [managed_cluster(&named)]}});
+    let kind = "AzureASOManagedControlPlane";
+    merge(&world.server, kind, "fleet", plane(json!({"azureName": "fleat"}))).await;
+    world
+        .until("told", |world| {
+            condition(&world.plane(), "ResourcesReady")["reason"] == "AzureNameChanged"
+        })
+        .await;
+    let written = writes(&world);
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!((world.in_azure(), writes(&world)), (before.clone(), written));
+    merge(&world.server, kind, "fleet", plane(json!({}))).await;
+    world.until_ready(&["system"]).await;
+    assert_eq!(world.in_azure(), before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_newer_than_the_table_is_sent_by_rule_with_a_warning() {
     let world = World::new();
