@@ -71,7 +71,8 @@ const DROP_IN: &str = concat!(
     "    permissions: '0644'\n",
     "    content: |\n",
     "      [Service]\n",
-    "      ExecStartPre=/bin/sh -c 'test ! -e /var/lib/rancher/k3s/server/db/etcd/tombstone || sleep 600'\n",
+    "      ExecStartPre=/bin/sh -c 'test ! -e /var/lib/rancher/k3s/server/db/etcd/tombstone || if test -e /var/lib/rancher/k3s/server/was-voter; then sleep 86400; else sleep 600; fi'\n",
+    "      ExecStartPost=-/bin/sh -c 'touch /var/lib/rancher/k3s/server/was-voter'\n",
     "      \n",
 );
 

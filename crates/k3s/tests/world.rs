@@ -20,7 +20,10 @@ use slipway_k3s::{
         plan::{Action, Plan, Why, plan},
     },
 };
-use slipway_k3s_sim::{Model, model};
+use slipway_k3s_sim::{
+    Model,
+    model::{self, RejoinWait},
+};
 
 use super::truth::{Excused, Strike, Verdicts};
 
@@ -604,7 +607,10 @@ impl World {
                     if self.made_by_another {
                         self.of_another.insert(name.clone());
                     } else {
-                        host.rejoin_wait = rejoin::WAIT;
+                        host.rejoin_wait = RejoinWait {
+                            learner: rejoin::WAIT_OF_LEARNER,
+                            voter: rejoin::WAIT_OF_VOTER,
+                        };
                     }
                 }
             }

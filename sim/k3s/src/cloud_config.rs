@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
-use crate::userdata::{Instance, Unreadable, Userdata};
+use crate::{
+    model::RejoinWait,
+    userdata::{Instance, Unreadable, Userdata},
+};
 
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const CONFIG_FOLDER: &str = "/etc/rancher/k3s/config.yaml.d/";
@@ -73,18 +76,37 @@ pub fn read(userdata: &str, instance: &Instance) -> Result<Bootstrap, Unreadable
 }
 
 impl Bootstrap {
-    /// How long a start of k3s waits that finds its etcd member removed.
-    pub fn rejoin_wait(&self) -> Duration {
+    /// How long a start of k3s waits that finds its etcd member removed: what the drop-ins of its unit say.
+    pub fn rejoin_wait(&self) -> RejoinWait {
         let drop_ins = self.files.iter().filter(|(path, _)| path.starts_with(DROP_INS));
-        let seconds = drop_ins
+        let lines: Vec<&str> = drop_ins
             .filter_map(|(_, content)| std::str::from_utf8(content).ok())
             .flat_map(str::lines)
-            .filter(|line| line.starts_with("ExecStartPre=") && line.contains("/tombstone "))
-            .filter_map(|line| {
-                let (_, after) = line.split_once("|| sleep ")?;
-                after.trim_end_matches('\'').parse().ok()
-            });
-        Duration::from_secs(seconds.max().unwrap_or(0))
+            .collect();
+        let Some(before) = lines
+            .iter()
+            .find(|line| line.starts_with("ExecStartPre=") && line.contains("/tombstone "))
+        else {
+            return RejoinWait::default();
+        };
+        let after = |word: &str| before.split_once(word).map_or("", |(_, after)| after);
+        let seconds = |word: &str| {
+            let digits: String = after(word).chars().take_while(char::is_ascii_digit).collect();
+            Duration::from_secs(digits.parse().unwrap_or(0))
+        };
+        // The file that says that it has voted is only there if something makes it when k3s is up.
+        let marker = after("if test -e ").split(';').next().unwrap_or_default();
+        let is_made = !marker.is_empty()
+            && lines
+                .iter()
+                .any(|line| line.starts_with("ExecStartPost=") && line.contains(&format!("touch {marker}'")));
+        let learner = if marker.is_empty() {
+            seconds("|| sleep ")
+        } else {
+            seconds("else sleep ")
+        };
+        let voter = if is_made { seconds("then sleep ") } else { learner };
+        RejoinWait { learner, voter }
     }
 }
 
@@ -193,6 +215,28 @@ runcmd:
   - "echo before"
   -  curl -sfL https://get.k3s.io -o /run/k3s-install.sh && INSTALL_K3S_VERSION=v1.34.1+k3s1 sh /run/k3s-install.sh server && echo success
 "#;
+
+    #[test]
+    fn what_keeps_a_removed_member_out_is_read_from_the_drop_in() {
+        let with = |lines: &str| {
+            let file = format!(
+                "write_files:\n-   path: {DROP_INS}10-removed-member.conf\n    content: |\n      [Service]\n{lines}"
+            );
+            let server = SERVER.replacen("write_files:\n", &file, 1);
+            let wait = read(&server, &instance()).expect("it is read").rejoin_wait();
+            (wait.learner.as_secs(), wait.voter.as_secs())
+        };
+        let before = "      ExecStartPre=/bin/sh -c 'test ! -e /e/tombstone || if test -e /v; then sleep 86400; else sleep 600; fi'\n";
+        let after = "      ExecStartPost=-/bin/sh -c 'touch /v'\n";
+        assert_eq!(with(&format!("{before}{after}")), (600, 86400));
+        assert_eq!(with(before), (600, 600), "nobody says that it has voted");
+        assert_eq!(
+            with("      ExecStartPre=/bin/sh -c 'test ! -e /e/tombstone || sleep 600'\n"),
+            (600, 600),
+            "userdata of earlier versions"
+        );
+        assert_eq!(with(""), (0, 0));
+    }
 
     #[test]
     fn a_server_is_read_from_its_userdata() {

@@ -15,7 +15,10 @@ use kube::{
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_k3s::control_plane::workload::PLACEHOLDER;
-use slipway_k3s_sim::{Model, Node, model};
+use slipway_k3s_sim::{
+    Model, Node,
+    model::{self, RejoinWait},
+};
 use slipway_kit::core::Hosts;
 use slipway_runtime::Clock;
 
@@ -103,8 +106,14 @@ impl Hosts for K3sHosts {
                 .userdata
                 .insert(name.to_owned(), userdata.to_owned());
         } else if model.join(name, &version) {
-            if userdata.contains("/db/etcd/tombstone || sleep 600") {
-                model.delay_rejoin(name, Duration::from_mins(10));
+            if userdata.contains("then sleep 86400; else sleep 600; fi'")
+                && userdata.contains("'touch /var/lib/rancher/k3s/server/was-voter'")
+            {
+                let wait = RejoinWait {
+                    learner: Duration::from_mins(10),
+                    voter: Duration::from_hours(24),
+                };
+                model.delay_rejoin(name, wait);
             }
             self.recorder
                 .lock()

@@ -1,10 +1,12 @@
 //! How hosts come and go: servers join etcd, nodes register, hosts die, return, are upgraded and destroyed.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{ADDRESS_ANNOTATION, ETCD_ROLE, Host, MEMBER_ANNOTATION, Member, Model, Node, signed};
+use super::{
+    ADDRESS_ANNOTATION, ETCD_ROLE, Host, MEMBER_ANNOTATION, Member, Model, Node, RejoinWait, signed,
+};
 
 impl Model {
     fn add_host(&mut self, name: &str, version: &str, server: bool) -> String {
@@ -20,7 +22,8 @@ impl Model {
                 silent_since: None,
                 leaves_at: None,
                 rejoins_at: None,
-                rejoin_wait: Duration::ZERO,
+                rejoin_wait: RejoinWait::default(),
+                voted: false,
                 first: false,
                 alarm: false,
                 server,
@@ -34,6 +37,7 @@ impl Model {
         let address = self.add_host(host, version, true);
         if let Some(host) = self.hosts.get_mut(host) {
             host.first = true;
+            host.voted = true;
         }
         self.join_etcd(host, address, false);
         self.register(host, version, true);
@@ -208,7 +212,7 @@ impl Model {
     }
 
     /// The platform makes k3s on a host wait before it joins again.
-    pub fn delay_rejoin(&mut self, host: &str, wait: Duration) {
+    pub fn delay_rejoin(&mut self, host: &str, wait: RejoinWait) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.rejoin_wait = wait;
         }
@@ -216,7 +220,12 @@ impl Model {
 
     /// When k3s on a host joins again whose member is removed now.
     pub(super) fn rejoins_at(&self, host: &str) -> Option<Timestamp> {
-        let wait = self.hosts.get(host)?.rejoin_wait;
+        let host = self.hosts.get(host)?;
+        let wait = if host.voted {
+            host.rejoin_wait.voter
+        } else {
+            host.rejoin_wait.learner
+        };
         self.now.saturating_add(signed(self.timing.rejoin + wait)).ok()
     }
 

@@ -77,6 +77,13 @@ pub const ADDRESS_ANNOTATION: &str = "etcd.k3s.cattle.io/node-address";
 pub const REMOVE_ANNOTATION: &str = "etcd.k3s.cattle.io/remove";
 pub const REMOVED_ANNOTATION: &str = "etcd.k3s.cattle.io/removed-node-name";
 
+/// How long a start of k3s waits that finds its member removed: a learner, and one that has voted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RejoinWait {
+    pub learner: Duration,
+    pub voter: Duration,
+}
+
 /// One host that runs, or ran, k3s.
 #[derive(Clone, Debug)]
 pub struct Host {
@@ -92,7 +99,9 @@ pub struct Host {
     /// Its member was removed while it ran: k3s ends, is started again, and joins again then.
     pub rejoins_at: Option<Timestamp>,
     /// How long a start of k3s waits on it that finds its member removed.
-    pub rejoin_wait: Duration,
+    pub rejoin_wait: RejoinWait,
+    /// Its k3s has been up: its member voted.
+    pub voted: bool,
     /// It started the cluster: its k3s knows no other server to join.
     pub first: bool,
     /// etcd has raised NOSPACE on it.

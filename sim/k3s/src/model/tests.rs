@@ -56,6 +56,37 @@ fn a_learner_that_makes_no_progress_is_evicted() {
     assert_eq!(model.members.len(), 3);
 }
 
+/// A start of k3s that finds its member removed waits as its unit says: longer where it has been up.
+#[test]
+fn a_server_that_has_voted_stays_out_longer_than_a_learner() {
+    let wait = RejoinWait {
+        learner: Duration::from_mins(10),
+        voter: Duration::from_hours(24),
+    };
+    let has = |model: &Model, host: &str| model.members.iter().any(|member| member.host == host);
+    let mut model = three();
+    model.delay_rejoin("c", wait);
+    model.advance(TICK * 2);
+    let node = model.nodes.get_mut("c").expect("it has registered");
+    node.annotations.insert(REMOVE_ANNOTATION.into(), "true".into());
+    model.advance(TICK);
+    assert!(!has(&model, "c"), "the voter is removed");
+
+    assert!(model.join("d", "v1.34.1+k3s1"));
+    model.delay_rejoin("d", wait);
+    model.kill("d");
+    model.advance(LEARNER_STALL + TICK * 2);
+    assert!(!has(&model, "d"), "the learner is given up");
+    model.revive("d");
+    model.advance(Duration::from_mins(11));
+    assert!(has(&model, "d"), "the learner is back");
+
+    model.advance(Duration::from_hours(23));
+    assert!(!has(&model, "c"), "the voter stays out");
+    model.advance(Duration::from_hours(1));
+    assert!(has(&model, "c"), "not for ever");
+}
+
 #[test]
 fn a_requested_removal_leaves_its_trace_and_the_last_voter_stays() {
     let mut model = three();

@@ -70,7 +70,13 @@ impl Model {
             .map(|member| member.id)
             .collect();
         for member in &mut self.members {
-            member.learner &= !promoted.contains(&member.id);
+            if !promoted.contains(&member.id) {
+                continue;
+            }
+            member.learner = false;
+            if let Some(host) = self.hosts.get_mut(&member.host) {
+                host.voted = true;
+            }
         }
     }
 

@@ -420,9 +420,30 @@ impl Attendant {
     }
 
     async fn server_is_up(&mut self) {
+        self.run_after_start().await;
         self.answer_if_asked("ready").await;
         self.is_up();
         self.serve();
+    }
+
+    /// What drop-ins of the unit run when k3s says that it is up.
+    async fn run_after_start(&self) {
+        let Ok(chroot) = program("chroot") else {
+            return;
+        };
+        let commands =
+            "sed -n 's/^ExecStartPost=-*//p' /etc/systemd/system/k3s.service.d/*.conf 2> /dev/null | sh";
+        let ran = tokio::process::Command::new(chroot)
+            .arg(&self.machine.root)
+            .args(["/bin/sh", "-c", commands])
+            .status()
+            .await;
+        if !ran.is_ok_and(|status| status.success()) {
+            tracing::warn!(
+                host = self.machine.booting.name,
+                "what runs after the start of k3s failed"
+            );
+        }
     }
 
     fn cable_changed(&mut self) {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Keeps the k3s service up as its unit for systemd does: started again five seconds after it ended, each time after what
-# drop-ins of the unit have run before it. An agent needs a container runtime; the platform joins in its stead.
+# drop-ins of the unit have run before it; what they run after it, the platform runs when k3s says that it is up. An
+# agent needs a container runtime; the platform joins in its stead.
 read -r role arguments < /etc/k3s-service
 [ "$role" = server ] || exit 0
 while :; do
