@@ -5,7 +5,7 @@ pub mod accounting;
 pub mod api;
 pub mod batch;
 pub mod cluster_api;
-mod command;
+pub mod command;
 mod error;
 pub mod group;
 pub mod hash;

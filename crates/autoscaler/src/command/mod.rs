@@ -68,12 +68,8 @@ pub fn subcommand() -> Subcommand {
             .subcommand(with_cluster(explain))
             .subcommand(with_cluster(simulate)),
         run: |matches| {
-            let result = match matches.subcommand() {
-                Some(("explain", matches)) => run(explain_pod(matches)),
-                Some(("simulate", matches)) => run(simulate_pods(matches)),
-                _ => Err("there is explain, and there is simulate".to_owned()),
-            };
-            match result {
+            certificates::install_crypto_provider();
+            match run(answer(matches)) {
                 Ok(text) => {
                     print!("{text}");
                     ExitCode::SUCCESS
@@ -87,8 +83,16 @@ pub fn subcommand() -> Subcommand {
     }
 }
 
+/// What a command line of `slipway autoscaler` is answered with.
+pub async fn answer(matches: &ArgMatches) -> Result<String, String> {
+    match matches.subcommand() {
+        Some(("explain", matches)) => explain_pod(matches).await,
+        Some(("simulate", matches)) => simulate_pods(matches).await,
+        _ => Err("there is explain, and there is simulate".to_owned()),
+    }
+}
+
 fn run(answer: impl Future<Output = Result<String, String>>) -> Result<String, String> {
-    certificates::install_crypto_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

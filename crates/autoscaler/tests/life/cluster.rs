@@ -3,36 +3,69 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, api::PostParams};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_kit::{
-    core::kinds::{CORE, foreign},
+    core::kinds::{CORE, INFRASTRUCTURE, foreign},
     journey::Surroundings,
     objects::{create, delete, find, holds, is_deleting, merge, merge_status, name, of_kind},
     sweep::World,
 };
 use slipway_runtime::{Clock, controller::Registration};
 
+use super::workload::{budgets_hold, pod};
+use crate::world::Random;
+
 pub const NAMESPACE: &str = "default";
+const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
 /// On a budget: how many pods of its selector are kept up.
-const KEPT: &str = "slipway.test/pods";
+pub const KEPT: &str = "slipway.test/pods";
 const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
 const CLAIM: &str = "karpenter.cluster.x-k8s.io/nodeclaim";
 const DELETE_FIRST: &str = "cluster.x-k8s.io/delete-machine";
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 /// Of every host.
-const CORES: i64 = 4;
+pub const CORES: i64 = 4;
+
+/// On the Cluster: how Cluster API and the hosts are. `away`: they do nothing. `slow`: Machines get no provider id. `erratic`:
+/// each thing is done at some passes and not at others.
+const MOOD: &str = "slipway.test/mood";
 
 /// The cluster.
 pub struct Life {
-    server: Apiserver,
+    pub server: Apiserver,
+    /// How often Cluster API has looked.
+    passes: AtomicU64,
+    /// Budgets that had the pods they ask for.
+    budgets_met: Mutex<BTreeSet<String>>,
+}
+
+impl Life {
+    fn over(server: &Apiserver) -> Self {
+        Life {
+            server: server.clone(),
+            passes: AtomicU64::default(),
+            budgets_met: Mutex::default(),
+        }
+    }
+}
+
+fn mood(objects: &[Value]) -> &str {
+    let cluster = of_kind(objects, "Cluster").next();
+    let mood = cluster.and_then(|cluster| cluster["metadata"]["annotations"][MOOD].as_str());
+    mood.unwrap_or_default()
 }
 
 fn scalable(kind: &str) -> CustomResourceDefinition {
@@ -59,15 +92,11 @@ impl Surroundings for Life {
         );
         let package = slipway_autoscaler::provider().packages.remove(0);
         server.install(&package.crds, &package.conversion, &package.admission);
-        Life {
-            server: server.clone(),
-        }
+        Life::over(server)
     }
 
     fn resume(server: &Apiserver, _: Clock, (): &()) -> Self {
-        Life {
-            server: server.clone(),
-        }
+        Life::over(server)
     }
 
     fn state(&self) {}
@@ -81,7 +110,8 @@ impl Surroundings for Life {
         async move {
             let mut reconciled = 0;
             loop {
-                if life.server.version() != reconciled {
+                let is_erratic = life.server.look(|objects| mood(objects) == "erratic");
+                if is_erratic || life.server.version() != reconciled {
                     reconciled = life.server.version();
                     life.reconcile().await;
                 }
@@ -123,7 +153,7 @@ impl Surroundings for Life {
                 return Err(format!("NodePool {} has {claims} claims", name(pool)));
             }
         }
-        budgets_hold(objects)
+        budgets_hold(objects, &mut self.budgets_met.lock())
     }
 
     fn end_state(&self, objects: Vec<Value>) -> Value {
@@ -141,29 +171,9 @@ impl Surroundings for Life {
             .filter(|pod| pod["spec"]["nodeName"].is_string())
             .count();
         json!({"replicas": replicas, "claims": count("NodeClaim"), "ready": ready, "machines": count("Machine"),
-            "bound": bound, "nodes": count("Node"), "pods": count("Pod"), "running": running})
+            "bound": bound, "nodes": count("Node"), "pods": count("Pod"), "running": running,
+            "parts": count("EdgeMachine") + count("EdgeConfig")})
     }
-}
-
-/// While nodes are drained, no budget has fewer pods than it asks for.
-fn budgets_hold(objects: &[Value]) -> Result<(), String> {
-    let is_draining = of_kind(objects, "NodeClaim").any(is_deleting);
-    for budget in of_kind(objects, "PodDisruptionBudget").filter(|_| is_draining) {
-        let least = budget["spec"]["minAvailable"].as_u64().unwrap_or(0);
-        let running = selected(objects, budget)
-            .filter(|pod| pod["spec"]["nodeName"].is_string() && !is_deleting(pod))
-            .count();
-        if (running as u64) < least {
-            return Err(format!("budget {} has {running} pods", name(budget)));
-        }
-    }
-    Ok(())
-}
-
-/// The pods of a budget.
-fn selected<'a>(objects: &'a [Value], budget: &'a Value) -> impl Iterator<Item = &'a Value> {
-    let app = &budget["spec"]["selector"]["matchLabels"]["app"];
-    of_kind(objects, "Pod").filter(move |pod| pod["metadata"]["labels"]["app"] == *app)
 }
 
 fn created(kind: &str, metadata: &Value, spec: &Value) -> Value {
@@ -174,10 +184,13 @@ impl Life {
     /// One pass of Cluster API, the hosts and the scheduler.
     async fn reconcile(&self) {
         let objects: Vec<Value> = self.server.look(<[Value]>::to_vec);
-        for deployment in of_kind(&objects, "MachineDeployment") {
+        let mood = mood(&objects);
+        let mut random = Random::new(self.passes.fetch_add(1, Ordering::SeqCst));
+        let mut is_done = || mood != "away" && (mood != "erratic" || random.below(3) == 0);
+        for deployment in of_kind(&objects, "MachineDeployment").filter(|_| is_done()) {
             self.scale(&objects, deployment).await;
         }
-        for machine in of_kind(&objects, "Machine") {
+        for machine in of_kind(&objects, "Machine").filter(|_| is_done()) {
             self.host(&objects, machine).await;
         }
         for budget in of_kind(&objects, "PodDisruptionBudget") {
@@ -229,29 +242,6 @@ impl Life {
         }
     }
 
-    /// Keeps as many pods of a budget as it says, and its status as its controller would.
-    async fn replicate(&self, objects: &[Value], budget: &Value) {
-        let number = |value: &Value| value.as_str().and_then(|text| text.parse::<usize>().ok());
-        let kept = number(&budget["metadata"]["annotations"][KEPT]).unwrap_or(0);
-        let app = budget["spec"]["selector"]["matchLabels"]["app"]
-            .as_str()
-            .unwrap_or_default();
-        let standing = selected(objects, budget).filter(|pod| !is_deleting(pod)).count();
-        let first = self.server.version();
-        for serial in (first..).take(kept.saturating_sub(standing)) {
-            self.create(&pod(&format!("{app}-{serial}"), app)).await;
-        }
-        let running = selected(objects, budget)
-            .filter(|pod| pod["spec"]["nodeName"].is_string() && !is_deleting(pod))
-            .count();
-        let least = usize::try_from(budget["spec"]["minAvailable"].as_u64().unwrap_or(0)).unwrap_or(0);
-        let status = json!({"disruptionsAllowed": running.saturating_sub(least), "currentHealthy": running,
-            "desiredHealthy": least, "expectedPods": kept});
-        if budget["status"] != status {
-            merge_status(&self.server, budget, status).await;
-        }
-    }
-
     /// A Machine's host boots at once, and is gone at once.
     async fn host(&self, objects: &[Value], machine: &Value) {
         let named = name(machine);
@@ -260,11 +250,26 @@ impl Life {
             if let Some(node) = node {
                 delete(&self.server, node).await;
             }
+            // Core deletes what a Machine refers to.
+            for part in ["EdgeMachine", "EdgeConfig"]
+                .iter()
+                .filter_map(|kind| find(objects, kind, named))
+            {
+                delete(&self.server, part).await;
+            }
             merge(&self.server, machine, json!({"metadata": {"finalizers": null}})).await;
+            return;
+        }
+        if machine["metadata"]["finalizers"].is_null() {
+            let finalizers = json!({"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}});
+            merge(&self.server, machine, finalizers).await;
             return;
         }
         let id = format!("test://{named}");
         if machine["spec"]["providerID"].is_null() {
+            if mood(objects) == "slow" {
+                return;
+            }
             merge(&self.server, machine, json!({"spec": {"providerID": id}})).await;
             return;
         }
@@ -287,40 +292,6 @@ impl Life {
         }
     }
 
-    /// Puts pods on nodes without taints that have cores left, and says where there are none.
-    async fn schedule(&self, objects: &[Value]) {
-        let cores = |pod: &Value| -> i64 {
-            let asked = &pod["spec"]["containers"][0]["resources"]["requests"]["cpu"];
-            asked.as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
-        };
-        let mut left: BTreeMap<&str, i64> = of_kind(objects, "Node")
-            .filter(|node| !is_deleting(node) && node["spec"]["taints"].as_array().is_none_or(Vec::is_empty))
-            .map(|node| (name(node), CORES))
-            .collect();
-        for pod in of_kind(objects, "Pod") {
-            if let Some(node) = pod["spec"]["nodeName"].as_str() {
-                if find(objects, "Node", node).is_none() {
-                    delete(&self.server, pod).await;
-                } else if let Some(left) = left.get_mut(node) {
-                    *left -= cores(pod);
-                }
-            }
-        }
-        for pod in of_kind(objects, "Pod").filter(|pod| pod["spec"]["nodeName"].is_null()) {
-            let asked = cores(pod);
-            if let Some((node, left)) = left.iter_mut().find(|(_, left)| **left >= asked) {
-                *left -= asked;
-                merge(&self.server, pod, json!({"spec": {"nodeName": node}})).await;
-                merge_status(&self.server, pod, json!({"phase": "Running", "conditions": null})).await;
-            } else if pod["status"]["conditions"].is_null() {
-                let unschedulable =
-                    json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
-                let status = json!({"phase": "Pending", "conditions": unschedulable});
-                merge_status(&self.server, pod, status).await;
-            }
-        }
-    }
-
     /// A Cluster, a MachineDeployment with sizes, and a NodePool over it.
     pub async fn found(&self, most: usize, limit: &str) {
         let metadata = json!({"name": "here", "namespace": NAMESPACE});
@@ -334,6 +305,43 @@ impl Life {
             json!({"clusterName": "here", "replicas": 0, "template": {"spec": {"clusterName": "here"}}});
         create(&self.server, &created("MachineDeployment", &metadata, &spec)).await;
         self.node_pool(json!({}), limit).await;
+    }
+
+    /// A Cluster, two infrastructure machine templates of which one is taken, and a NodePool over them.
+    pub async fn found_templates(&self, limit: &str) {
+        // Stored, and not only known: the labels of definitions say which version has the contract.
+        for (group, kind) in [
+            (INFRASTRUCTURE, "EdgeMachine"),
+            (INFRASTRUCTURE, "EdgeMachineTemplate"),
+            (BOOTSTRAP, "EdgeConfig"),
+            (BOOTSTRAP, "EdgeConfigTemplate"),
+        ] {
+            let definition = foreign(group, "v1beta1", kind);
+            let definitions: Api<CustomResourceDefinition> = Api::all(self.server.client());
+            let stored = definitions.create(&PostParams::default(), &definition).await;
+            stored.expect("the definition is stored");
+        }
+        let metadata = json!({"name": "here", "namespace": NAMESPACE});
+        create(&self.server, &created("Cluster", &metadata, &json!({}))).await;
+        for (named, labels) in [("edge", json!({"fleet": "edge"})), ("other", json!({}))] {
+            let template = json!({"apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "EdgeMachineTemplate",
+                "metadata": {"name": named, "namespace": NAMESPACE, "labels": labels},
+                "spec": {"template": {"spec": {"disk": "20Gi"}}}});
+            create(&self.server, &template).await;
+            let capacity = json!({"capacity": {"cpu": CORES.to_string(), "memory": "16Gi"}});
+            merge_status(&self.server, &template, capacity).await;
+        }
+        create(
+            &self.server,
+            &json!({"apiVersion": format!("{BOOTSTRAP}/v1beta1"), "kind": "EdgeConfigTemplate",
+                "metadata": {"name": "edge", "namespace": NAMESPACE}, "spec": {"template": {"spec": {"script": "true"}}}}),
+        )
+        .await;
+        let class = json!({"clusterName": "here", "namespace": NAMESPACE, "labels": ["fleet=edge"],
+            "scalableResource": {"group": INFRASTRUCTURE, "kind": "EdgeMachineTemplate"},
+            "machineTemplate": {"version": "v1.36.3",
+                "bootstrapRef": {"apiGroup": BOOTSTRAP, "kind": "EdgeConfigTemplate", "name": "edge"}}});
+        self.node_pool(class, limit).await;
     }
 
     async fn node_pool(&self, class: Value, limit: &str) {
@@ -360,6 +368,12 @@ impl Life {
         create(&self.server, &budget).await;
     }
 
+    /// Cluster API and the hosts are so from now on.
+    pub async fn feel(&self, mood: &str) {
+        let mood = json!({"metadata": {"annotations": {MOOD: mood}}});
+        self.merge("Cluster", "here", mood).await;
+    }
+
     pub async fn pods(&self, names: impl IntoIterator<Item = String>) {
         for named in names {
             create(&self.server, &pod(&named, "")).await;
@@ -382,14 +396,6 @@ impl Life {
     pub async fn create(&self, object: &Value) {
         create(&self.server, object).await;
     }
-}
-
-/// A pod of two cores, so that two share a node.
-fn pod(named: &str, app: &str) -> Value {
-    let requests = json!({"cpu": "2", "memory": "1Gi"});
-    json!({"apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": named, "namespace": NAMESPACE, "labels": {"app": app}},
-        "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}})
 }
 
 /// Whether so many pods run.

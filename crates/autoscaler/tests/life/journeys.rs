@@ -93,12 +93,44 @@ fn less_room_than_the_pool<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a
     .boxed()
 }
 
+static OF_TEMPLATES: Standing<Life> = Standing::after(machines_of_templates);
 static BUDGETED: Standing<Life> = Standing::after(pods_with_a_budget);
+
+/// Machines are made one by one, with infrastructure and bootstrap configuration.
+fn machines_of_templates<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.found_templates("5").await;
+        life.pods(names("web", 5)).await;
+        until_running(world, 5).await;
+        world
+            .until("three Machines of three claims", |objects| {
+                let parts = count(objects, "EdgeMachine") + count(objects, "EdgeConfig");
+                count(objects, "NodeClaim") == 3 && count(objects, "Machine") == 3 && parts == 6
+            })
+            .await;
+    }
+    .boxed()
+}
+
+/// Claims of a template are deleted while their Machines are being made.
+fn made_in_vain<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.found_templates("5").await;
+        life.pods(names("web", 3)).await;
+        world
+            .until("claims", |objects| count(objects, "NodeClaim") > 0)
+            .await;
+        life.delete_all("Pod").await;
+        life.delete_all("NodeClaim").await;
+        nothing_is_left(world).await;
+    }
+    .boxed()
+}
 
 async fn nothing_is_left(world: &World) {
     world
         .until("nothing is left", |objects| {
-            ["NodeClaim", "Machine", "Node"]
+            ["NodeClaim", "Machine", "Node", "EdgeMachine", "EdgeConfig"]
                 .iter()
                 .all(|kind| count(objects, kind) == 0)
         })
@@ -155,6 +187,26 @@ fn a_node_is_deleted<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> 
 #[test]
 fn a_deleted_node_is_drained_and_replaced() {
     Journey::from(&RUNNING, "autoscaler: Nodes are deleted", a_node_is_deleted).assert_clean();
+}
+
+#[test]
+fn templates_give_machines() {
+    Journey::<Life>::new("autoscaler: machine templates", machines_of_templates).assert_clean();
+}
+
+#[test]
+fn what_was_made_of_templates_goes() {
+    Journey::from(
+        &OF_TEMPLATES,
+        "autoscaler: machine templates to zero",
+        pods_and_claims_go,
+    )
+    .assert_clean();
+}
+
+#[test]
+fn nothing_outlives_a_claim_on_a_template() {
+    Journey::<Life>::new("autoscaler: machine templates in vain", made_in_vain).assert_clean();
 }
 
 #[test]

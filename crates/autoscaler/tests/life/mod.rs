@@ -4,3 +4,5 @@
 mod cluster;
 mod journeys;
 mod safety;
+mod schedules;
+mod workload;

@@ -3,6 +3,7 @@
 //! those that everybody would notice.
 
 mod alone;
+mod asked;
 mod sources;
 mod together;
 mod world;
@@ -22,6 +23,7 @@ async fn stories_with_real_cluster_api() -> Result<()> {
         sources::a_machine_pool(&world),
         together::handed_over(&world),
         sources::a_cluster_class(&world),
+        asked::explained_and_simulated(&world),
     );
     side_by_side.0.context("from zero and to zero")?;
     side_by_side.1.context("one without a provider id")?;
@@ -30,6 +32,7 @@ async fn stories_with_real_cluster_api() -> Result<()> {
     side_by_side.4.context("a machine pool")?;
     side_by_side.5.context("handed over")?;
     side_by_side.6.context("a ClusterClass")?;
+    side_by_side.7.context("explained and simulated")?;
     alone::cluster_api_is_away(&world)
         .await
         .context("Cluster API is away")?;

@@ -1,7 +1,7 @@
 //! One real cluster that is its own management cluster, with Cluster API, kube-scheduler and kwok; and in it, for each story, a
 //! namespace with a Cluster, its hosts, a NodePool and a NodeClass.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Node;
@@ -216,11 +216,7 @@ impl World {
             stop: CancellationToken::new(),
         };
         // Cluster API's objects are reached by another client, as where they are in another cluster.
-        let kubeconfig = world
-            .cluster
-            .description()
-            .directory
-            .join("management.kubeconfig");
+        let kubeconfig = world.kubeconfig();
         std::fs::write(&kubeconfig, world.cluster.kubeconfig_as(USER, None))?;
         let flags = Flags::default().with("cluster-api-kubeconfig", kubeconfig.to_string_lossy());
         let settings = Settings {
@@ -229,6 +225,12 @@ impl World {
         };
         world.run(None, settings, &world.stop);
         Ok(Arc::new(world))
+    }
+
+    /// How the autoscaler reaches the cluster.
+    pub fn kubeconfig(&self) -> PathBuf {
+        let directory = &self.cluster.description().directory;
+        directory.join("management.kubeconfig")
     }
 
     /// Runs the controllers as a manager of this identity would.
