@@ -8,7 +8,10 @@ use serde_json::json;
 use slipway_runtime::Settings;
 use tokio_util::sync::CancellationToken;
 
-use super::world::{Fleet, World, eventually, holds, objects};
+use super::{
+    fleet::{Fleet, holds},
+    world::{World, eventually, objects},
+};
 
 /// How long Cluster API is away: what would be ten minutes, configured down.
 const AWAY: Duration = Duration::from_secs(8);

@@ -4,6 +4,7 @@
 
 mod alone;
 mod asked;
+mod fleet;
 mod sources;
 mod together;
 mod world;
@@ -38,4 +39,19 @@ async fn stories_with_real_cluster_api() -> Result<()> {
         .context("Cluster API is away")?;
     alone::two_autoscalers(&world).await.context("two autoscalers")?;
     world.end()
+}
+
+/// The autoscaler runs in the cluster that it scales, and Cluster API in another.
+#[tokio::test]
+async fn stories_with_a_management_cluster_elsewhere() -> Result<()> {
+    let world = World::apart().await?;
+    let side_by_side = tokio::join!(
+        together::from_zero_and_to_zero(&world),
+        together::a_rollout_and_a_health_check(&world),
+        sources::machine_templates(&world),
+    );
+    side_by_side.0.context("from zero and to zero")?;
+    side_by_side.1.context("a rollout and a health check")?;
+    side_by_side.2.context("machine templates")?;
+    world.end_apart()
 }

@@ -6,8 +6,9 @@ use anyhow::{Context as _, Result};
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::world::{
-    BOOTSTRAP, CONTROL_PLANE, CORE, Fleet, HOSTS, VERSION, World, infrastructure, objects, sizes,
+use super::{
+    fleet::{Fleet, infrastructure, sizes},
+    world::{BOOTSTRAP, CONTROL_PLANE, CORE, HOSTS, VERSION, World},
 };
 
 /// The second design of karpenter-provider-cluster-api's document, as its sequence diagram has it: templates are listed and become
@@ -50,7 +51,7 @@ pub async fn machine_templates(world: &Arc<World>) -> Result<()> {
                 .iter()
                 .all(|owner| owner.kind == "Cluster")
         );
-        let host = objects(&fleet.client, Some(&fleet.name), HOSTS, "TestHostMachine");
+        let host = fleet.there(HOSTS, "TestHostMachine");
         let host = host.get(&claim.name_any()).await?;
         let from = host.annotations().get("cluster.x-k8s.io/cloned-from-name");
         assert_ne!(from.context("a template")?, "foreign");
@@ -61,8 +62,8 @@ pub async fn machine_templates(world: &Arc<World>) -> Result<()> {
     }
     fleet.to_zero("web").await?;
     for (version, kind) in [(HOSTS, "TestHostMachine"), (BOOTSTRAP, "TestHostConfig")] {
-        let all = objects(&fleet.client, Some(&fleet.name), version, kind);
-        let left = all.list(&kube::api::ListParams::default()).await?.items;
+        let left = fleet.there(version, kind);
+        let left = left.list(&kube::api::ListParams::default()).await?.items;
         let left: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
         let control = format!("{}-control", fleet.name);
         assert!(left.iter().all(|name| *name == control), "{left:?} are left");

@@ -10,7 +10,10 @@ use kube::{
 use serde_json::json;
 use slipway_testbed::{hosts::Failure, wait::until};
 
-use super::world::{CORE, Fleet, KARPENTER, World, eventually, holds, objects};
+use super::{
+    fleet::{Fleet, holds},
+    world::{CORE, KARPENTER, World, eventually, objects},
+};
 
 /// Five pods of which two share a node get three nodes, and give them back.
 pub async fn from_zero_and_to_zero(world: &Arc<World>) -> Result<()> {

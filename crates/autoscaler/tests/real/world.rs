@@ -1,23 +1,22 @@
-//! One real cluster that is its own management cluster, with Cluster API, kube-scheduler and kwok; and in it, for each story, a
-//! namespace with a Cluster, its hosts, a NodePool and a NodeClass.
+//! A real cluster with kube-scheduler and kwok, whose management cluster with Cluster API is the same or another, and the autoscaler at
+//! work in it.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api, Client, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use slipway_kit::manager::roles;
-use slipway_runtime::{Context, Metrics, Settings, settings::Flags};
+use slipway_runtime::{Context, Metrics, Package, Settings, settings::Flags};
 use slipway_testbed::{
-    Cluster, ManagementCluster,
+    Cluster, ManagementCluster, WorkloadCluster,
+    audit::Request,
     hosts::Hosts,
     install,
     rights::{self, Unused},
-    wait::until,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -31,8 +30,6 @@ const USER: &str = "slipway-autoscaler";
 /// Nothing here takes as long, unless it never comes.
 const HANG_GUARD: Duration = Duration::from_mins(5);
 pub const VERSION: &str = "v1.36.3";
-/// On a Machine: the uid of its claim.
-const CLAIM: &str = "karpenter.cluster.x-k8s.io/nodeclaim";
 
 /// What the package may do and these stories do not make it do.
 const UNUSED: &[Unused] = &[
@@ -191,9 +188,24 @@ where
 }
 
 pub struct World {
+    /// Where Cluster API is.
     pub cluster: Cluster,
-    pub client: Client,
+    /// The cluster that is scaled, if it is another.
+    pub workload: Option<Cluster>,
     stop: CancellationToken,
+}
+
+/// Whether a group's objects are the management cluster's.
+pub fn is_cluster_apis(group: &str) -> bool {
+    group == "cluster.x-k8s.io"
+        || (group.ends_with(".cluster.x-k8s.io") && group != "karpenter.cluster.x-k8s.io")
+}
+
+/// The package with some of its rules.
+fn with_rules(is_kept: impl Fn(&str) -> bool) -> Vec<Package> {
+    let mut packages = slipway_autoscaler::provider().packages;
+    packages[0].rbac.retain(|rule| is_kept(rule.group));
+    packages
 }
 
 impl World {
@@ -205,17 +217,48 @@ impl World {
             .audit_everything_of(USER)
             .start()
             .await?;
-        let packages = slipway_autoscaler::provider().packages;
-        let crds = packages[0].crds.iter().map(serde_json::to_value);
-        install::install(&cluster.client(), &crds.collect::<Result<Vec<_>, _>>()?).await?;
-        roles::install(&cluster, &packages, USER).await?;
-        Hosts::install(&cluster).await?;
+        roles::install(&cluster, &slipway_autoscaler::provider().packages, USER).await?;
+        Self::over(cluster, None).await
+    }
+
+    /// The management cluster is another. In it the autoscaler may do what the manual says, and no more.
+    pub async fn apart() -> Result<Arc<World>> {
+        let management = ManagementCluster::builder()
+            .name("autoscaler-management")
+            .cluster_api()
+            .scheduler(false)
+            .audit_everything_of(USER);
+        let workload = WorkloadCluster::builder()
+            .name("autoscaler-workload")
+            .controller_manager(true)
+            .scheduler(true)
+            .kwok()
+            .audit_everything_of(USER);
+        let (management, workload) = tokio::try_join!(management.start(), workload.start())?;
+        let there = |group: &str| is_cluster_apis(group) || group == "apiextensions.k8s.io";
+        let both = "events.k8s.io";
+        roles::install(
+            &management,
+            &with_rules(|group| there(group) || group == both),
+            USER,
+        )
+        .await?;
+        roles::install(&workload, &with_rules(|group| !there(group)), USER).await?;
+        Self::over(management, Some(workload)).await
+    }
+
+    async fn over(cluster: Cluster, workload: Option<Cluster>) -> Result<Arc<World>> {
         let world = World {
-            client: cluster.client(),
             cluster,
+            workload,
             stop: CancellationToken::new(),
         };
-        // Cluster API's objects are reached by another client, as where they are in another cluster.
+        let packages = slipway_autoscaler::provider().packages;
+        let crds = packages[0].crds.iter().map(serde_json::to_value);
+        let crds = crds.collect::<Result<Vec<_>, _>>()?;
+        install::install(&world.scaled().client(), &crds).await?;
+        Hosts::install(&world.cluster).await?;
+        // Cluster API's objects are reached by another client, also where they are in the same cluster.
         let kubeconfig = world.kubeconfig();
         std::fs::write(&kubeconfig, world.cluster.kubeconfig_as(USER, None))?;
         let flags = Flags::default().with("cluster-api-kubeconfig", kubeconfig.to_string_lossy());
@@ -227,7 +270,12 @@ impl World {
         Ok(Arc::new(world))
     }
 
-    /// How the autoscaler reaches the cluster.
+    /// The cluster that is scaled.
+    pub fn scaled(&self) -> &Cluster {
+        self.workload.as_ref().unwrap_or(&self.cluster)
+    }
+
+    /// How the autoscaler reaches the management cluster.
     pub fn kubeconfig(&self) -> PathBuf {
         let directory = &self.cluster.description().directory;
         directory.join("management.kubeconfig")
@@ -236,7 +284,7 @@ impl World {
     /// Runs the controllers as a manager of this identity would.
     pub fn run(&self, identity: Option<&str>, settings: Settings, stop: &CancellationToken) {
         let mut context = Context::new(
-            self.cluster.client_as(USER, &[]),
+            self.scaled().client_as(USER, &[]),
             settings,
             Metrics::new(),
             stop.clone(),
@@ -250,219 +298,43 @@ impl World {
     /// The roles were enough, and nothing was asked for beyond them.
     pub fn end(&self) -> Result<()> {
         self.stop.cancel();
-        let requests = self
-            .cluster
-            .audit()
-            .requests(None, |request| request.username() == USER)?;
+        let requests = asked(&self.cluster)?;
         let packages = slipway_autoscaler::provider().packages;
         let declared = rights::declared(&roles::declared(&packages)?);
         let findings = rights::compare(&declared, &requests, UNUSED);
         anyhow::ensure!(findings.is_empty(), "{findings}");
         Ok(())
     }
-}
 
-/// One story's part of the cluster. Its Cluster, NodePool and NodeClass have the namespace's name.
-pub struct Fleet {
-    pub client: Client,
-    pub name: String,
-    pub hosts: Hosts,
-}
-
-impl Fleet {
-    /// A Cluster with a control plane, and no NodePool yet.
-    pub async fn found(world: &Arc<World>, prefix: &str) -> Result<Fleet> {
-        Self::founded_by(world, prefix, cluster).await
-    }
-
-    /// A Cluster that these manifests make, given its name.
-    pub async fn founded_by(
-        world: &Arc<World>,
-        prefix: &str,
-        cluster: impl FnOnce(&str) -> Vec<Value>,
-    ) -> Result<Fleet> {
-        let name = world.cluster.namespace(prefix).await?;
-        let hosts = Hosts::start(&world.cluster, &name, &world.cluster).await?;
-        hosts.give_kubeconfig(&name).await?;
-        let fleet = Fleet {
-            client: world.client.clone(),
-            hosts,
-            name,
-        };
-        fleet
-            .apply(&[
-                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bootstrap"},
-                    "stringData": {"value": "#!/bin/sh\n"}}),
-                json!({"apiVersion": HOSTS, "kind": "TestHostMachineTemplate", "metadata": {"name": "workers"}, "spec":
-                    {"template": {"spec": {"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}}}}),
-            ])
-            .await?;
-        fleet.apply(&cluster(&fleet.name)).await?;
-        Ok(fleet)
-    }
-
-    pub async fn apply(&self, manifests: &[Value]) -> Result<()> {
-        apply(&self.client, &self.name, manifests).await
-    }
-
-    pub fn core(&self, kind: &str) -> Api<DynamicObject> {
-        objects(&self.client, Some(&self.name), CORE, kind)
-    }
-
-    /// A MachineDeployment of four-core workers, scaled between none and five.
-    pub fn machine_deployment(&self) -> Value {
-        json!({"apiVersion": CORE, "kind": "MachineDeployment", "metadata": {"name": "workers", "annotations": sizes()},
-            "spec": {"clusterName": self.name, "replicas": 0, "selector": {"matchLabels": {"pool": "workers"}},
-            "template": {"metadata": {"labels": {"pool": "workers"}}, "spec": {"clusterName": self.name, "version": VERSION,
-                "bootstrap": {"dataSecretName": "bootstrap"},
-                "infrastructureRef": infrastructure("TestHostMachineTemplate", "workers")}}}})
-    }
-
-    /// A NodePool and its NodeClass; `class` is what the NodeClass says beside its scope.
-    pub fn node_pool(&self, mut class: Value) -> Vec<Value> {
-        let name = &self.name;
-        class["clusterName"] = json!(name);
-        class["namespace"] = json!(name);
-        vec![
-            json!({"apiVersion": CLASS, "kind": "ClusterAPINodeClass", "metadata": {"name": name}, "spec": class}),
-            json!({"apiVersion": KARPENTER, "kind": "NodePool", "metadata": {"name": name}, "spec": {"limits": {"cpu": "40"},
-                "template": {"spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.cluster.x-k8s.io",
-                    "kind": "ClusterAPINodeClass", "name": name}}}}}),
-        ]
-    }
-
-    /// Pods of which two share a node, on nodes of this story's NodePool.
-    pub async fn deploy(&self, name: &str, replicas: u32) -> Result<()> {
-        let requests = json!({"cpu": "1500m", "memory": "1Gi"});
-        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec":
-            {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {
-            "metadata": {"labels": {"app": name}}, "spec": {"nodeSelector": {"karpenter.sh/nodepool": self.name},
-            "containers": [{"name": "main", "image": "web", "resources": {"requests": requests}}]}}}});
-        self.apply(&[deployment]).await
-    }
-
-    pub async fn until_running(&self, name: &str, pods: u32) -> Result<()> {
-        let deployments = objects(&self.client, Some(&self.name), "apps/v1", "Deployment");
-        until(&deployments, name, "run its pods", |deployment| {
-            deployment.data["status"]["readyReplicas"] == pods
-        })
-        .await?;
+    /// Each cluster was asked for what is its own, and nothing was refused.
+    pub fn end_apart(&self) -> Result<()> {
+        self.stop.cancel();
+        let (there, here) = (asked(&self.cluster)?, asked(self.scaled())?);
+        let denied = there.iter().chain(&here).find(|request| request.was_denied());
+        anyhow::ensure!(
+            denied.is_none(),
+            "{} was refused",
+            denied.map(ToString::to_string).unwrap_or_default()
+        );
+        let is_shared = |group: &str| group == "events.k8s.io" || group == "apiextensions.k8s.io";
+        for (requests, is_own) in [(&there, true), (&here, false)] {
+            let astray = requests.iter().find(|request| {
+                let group = &request.object.api_group;
+                !is_shared(group) && is_cluster_apis(group) != is_own
+            });
+            anyhow::ensure!(
+                astray.is_none(),
+                "{} went astray",
+                astray.map(ToString::to_string).unwrap_or_default()
+            );
+        }
         Ok(())
     }
-
-    /// How many pods of a Deployment run.
-    pub async fn running(&self, name: &str) -> Result<u64> {
-        let deployments = objects(&self.client, Some(&self.name), "apps/v1", "Deployment");
-        let deployment = deployments.get(name).await?;
-        Ok(deployment.data["status"]["readyReplicas"].as_u64().unwrap_or(0))
-    }
-
-    /// The claims of this story's NodePool.
-    pub async fn claims(&self) -> Result<Vec<DynamicObject>> {
-        let mine = ListParams::default().labels(&format!("karpenter.sh/nodepool={}", self.name));
-        let all = objects(&self.client, None, KARPENTER, "NodeClaim");
-        Ok(all.list(&mine).await?.items)
-    }
-
-    /// Its Machines but for the control plane.
-    pub async fn machines(&self) -> Result<Vec<DynamicObject>> {
-        let workers = ListParams::default().labels("!cluster.x-k8s.io/control-plane");
-        Ok(self.core("Machine").list(&workers).await?.items)
-    }
-
-    /// Waits until so many claims are ready, each with a Machine of its own that has a Node, and there are no other Machines.
-    pub async fn until_one_to_one(&self, expected: usize) -> Result<()> {
-        eventually("claims and Machines are one to one", || async {
-            Ok(self
-                .settled()
-                .await?
-                .is_some_and(|claims| claims.len() == expected))
-        })
-        .await
-    }
-
-    /// The same, whatever their number; answers with the claims' names.
-    pub async fn until_settled(&self) -> Result<Vec<String>> {
-        eventually("claims and Machines are one to one", || async {
-            Ok(self.settled().await?.is_some())
-        })
-        .await?;
-        let claims = self.claims().await?;
-        Ok(claims.iter().map(ResourceExt::name_any).collect())
-    }
-
-    /// The claims, if they are ready and one to one with Machines.
-    async fn settled(&self) -> Result<Option<Vec<DynamicObject>>> {
-        let (claims, machines) = (self.claims().await?, self.machines().await?);
-        let is_ready = claims.iter().all(|claim| holds(claim, "Ready"));
-        let mut of_claims: Vec<Option<String>> = claims.iter().map(ResourceExt::uid).collect();
-        let claim_of = |machine: &DynamicObject| machine.labels().get(CLAIM).cloned();
-        let mut of_machines: Vec<Option<String>> = machines.iter().map(claim_of).collect();
-        of_claims.sort();
-        of_machines.sort();
-        Ok((is_ready && of_claims == of_machines).then_some(claims))
-    }
-
-    /// Everything goes: pods, claims, Machines and Nodes.
-    pub async fn to_zero(&self, deployment: &str) -> Result<()> {
-        let deployments = objects(&self.client, Some(&self.name), "apps/v1", "Deployment");
-        let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
-        deployments
-            .patch(deployment, &PatchParams::default(), &none)
-            .await?;
-        until(&deployments, deployment, "have no pods", |deployment| {
-            deployment.data["status"]["replicas"].as_i64().unwrap_or(0) == 0
-        })
-        .await?;
-        let claims = objects(&self.client, None, KARPENTER, "NodeClaim");
-        for claim in self.claims().await? {
-            claims.delete(&claim.name_any(), &DeleteParams::default()).await?;
-        }
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let mine = ListParams::default().labels(&format!("karpenter.sh/nodepool={}", self.name));
-        eventually("nothing is left", || async {
-            let machines = self.machines().await?.len();
-            let claims = self.claims().await?.len();
-            Ok(machines + claims + nodes.list(&mine).await?.items.len() == 0)
-        })
-        .await
-    }
 }
 
-/// A Cluster whose control plane is one Machine.
-fn cluster(name: &str) -> Vec<Value> {
-    let control = format!("{name}-control");
-    vec![
-        json!({"apiVersion": HOSTS, "kind": "TestHostCluster", "metadata": {"name": name}, "spec": {}}),
-        json!({"apiVersion": CORE, "kind": "Cluster", "metadata": {"name": name}, "spec": {"infrastructureRef":
-            {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "TestHostCluster", "name": name}}}),
-        // Without a control plane provider, a Machine with this label makes the control plane initialized.
-        json!({"apiVersion": HOSTS, "kind": "TestHostMachine", "metadata": {"name": control}, "spec": {}}),
-        json!({"apiVersion": CORE, "kind": "Machine", "metadata": {"name": control,
-            "labels": {"cluster.x-k8s.io/control-plane": ""}}, "spec": {"clusterName": name, "version": VERSION,
-            "bootstrap": {"dataSecretName": "bootstrap"}, "infrastructureRef": infrastructure("TestHostMachine", &control)}}),
-    ]
-}
-
-pub fn infrastructure(kind: &str, name: &str) -> Value {
-    json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": kind, "name": name})
-}
-
-/// Cluster Autoscaler's annotations: none to five machines of four cores.
-pub fn sizes() -> Value {
-    json!({
-        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
-        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "5",
-        "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
-        "capacity.cluster-autoscaler.kubernetes.io/memory": "8Gi",
-        "capacity.cluster-autoscaler.kubernetes.io/price": "0.2",
-    })
-}
-
-pub fn holds(object: &DynamicObject, condition: &str) -> bool {
-    let conditions = object.data["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|one| one["type"] == condition && one["status"] == "True")
+/// Everything the autoscaler asked a cluster for.
+fn asked(cluster: &Cluster) -> Result<Vec<Request>> {
+    Ok(cluster
+        .audit()
+        .requests(None, |request| request.username() == USER)?)
 }
