@@ -43,6 +43,8 @@ pub struct Described {
     pub findings: Vec<Finding>,
     /// Objects of the type that are not taken, and why.
     pub refused: Vec<(Reference, Refused)>,
+    /// The type is a kind of templates that is not installed, or cannot be listed yet.
+    pub is_unknown: bool,
 }
 
 /// Reads the caches of one manager.
@@ -372,6 +374,9 @@ impl<'a> Reader<'a> {
                 result.shapes.push(shape);
             }
         }
+        let resource = class.spec.scalable_resource.clone().unwrap_or_default();
+        result.is_unknown =
+            SourceKind::of_type(&resource).template().is_some() && self.template_kind(class).is_none();
         result
     }
 

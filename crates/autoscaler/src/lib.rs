@@ -6,6 +6,7 @@ pub mod api;
 pub mod batch;
 pub mod cluster_api;
 pub mod command;
+pub mod environment;
 mod error;
 pub mod group;
 pub mod hash;

@@ -4,7 +4,11 @@
 use std::{collections::BTreeMap, path::PathBuf, process::Command};
 
 use serde_json::{Value, json};
-use slipway_autoscaler::api::crd::crds;
+use slipway_autoscaler::{
+    api::crd::crds,
+    environment::{Counts, KARPENTER},
+    options,
+};
 
 const MODULE: &str = "sigs.k8s.io/karpenter";
 
@@ -223,4 +227,58 @@ fn manifests_are_read() {
     }))
     .expect("a pool");
     assert_eq!(pool.spec.limits["cpu"].value(), 100);
+}
+
+/// The names that Karpenter reads its settings from.
+fn variables() -> Vec<String> {
+    let path = karpenter().join("pkg/operator/options/options.go");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let names = text.lines().filter(|line| line.trim_start().starts_with("fs."));
+    let quoted = |line: &str| {
+        line.split('"')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let is_variable = |text: &String| {
+        !text.is_empty()
+            && text
+                .chars()
+                .all(|letter| letter.is_ascii_uppercase() || letter == '_')
+    };
+    names
+        .filter_map(|line| quoted(line).into_iter().find(is_variable))
+        .collect()
+}
+
+#[test]
+fn every_setting_of_karpenters_is_accounted_for() {
+    let known: Vec<&str> = KARPENTER.iter().map(|(name, _)| *name).collect();
+    assert_eq!(variables(), known);
+    let flags = options::flags();
+    for (name, counts) in KARPENTER {
+        let read = flags
+            .iter()
+            .find(|flag| flag.get_env().is_some_and(|variable| variable == *name));
+        let expected = match counts {
+            Counts::As(flag) => Some(*flag),
+            _ => None,
+        };
+        assert_eq!(read.and_then(|flag| flag.get_long()), expected, "{name}");
+    }
+    let page = include_str!("../../../docs/autoscaler.md");
+    let manual = include_str!("../../../docs/manager.md");
+    for (name, counts) in KARPENTER {
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "docs/autoscaler.md does not name {name}"
+        );
+        if let Counts::ByFlag(flag) = counts {
+            assert!(
+                manual.contains(&format!("`{flag}`")),
+                "docs/manager.md does not name {flag}"
+            );
+        }
+    }
 }

@@ -7,11 +7,12 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use slipway_autoscaler::{
     accounting::Group,
-    api::NodeClaim,
+    api::{ClusterAPINodeClass, NodeClaim},
+    cluster_api::Described,
     group,
     instances::Reference,
     node_claim::{self, Assignment, Observed, Part, drain::PodFacts},
-    read,
+    node_class, read,
     safety::Rival,
 };
 use slipway_capi::view::{Machine, MachineDeployment};
@@ -335,4 +336,35 @@ fn a_claim_on_a_template_makes_and_deletes_its_machine() {
     );
     observed.parts = Vec::new();
     assert_eq!(printed(&observed), "1. release finalizer: its Machine is gone\n");
+}
+
+/// Nobody says when a kind is installed, so it is looked for again, and the NodeClass says what it misses.
+#[test]
+fn a_kind_that_is_not_installed_is_looked_for_again() {
+    let class: ClusterAPINodeClass = object(json!({"metadata": {"name": "edge"}, "spec": {
+        "scalableResource": {"group": "infrastructure.cluster.x-k8s.io", "kind": "EdgeMachineTemplate"}}}));
+    let observed = |is_unknown: bool| node_class::Observed {
+        class: class.clone(),
+        described: Described {
+            is_unknown,
+            ..Described::default()
+        },
+        news: Vec::new(),
+    };
+    let looks_again = |is_unknown: bool| {
+        node_class::plan(&observed(is_unknown))
+            .revisit
+            .map(|(after, _)| after.as_secs())
+    };
+    assert_eq!((looks_again(true), looks_again(false)), (Some(30), None));
+    let message = |is_unknown: bool| {
+        let status = node_class::status(&observed(is_unknown), now());
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready");
+        ready.expect("it is told").message
+    };
+    assert_eq!(
+        message(true),
+        "EdgeMachineTemplate of infrastructure.cluster.x-k8s.io is not installed, or may not be listed"
+    );
+    assert_eq!(message(false), "there is no EdgeMachineTemplate");
 }

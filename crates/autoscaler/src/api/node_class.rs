@@ -44,6 +44,7 @@ pub struct ClusterAPINodeClassSpec {
     /// The type of object whose replicas become nodes: never one object. MachineDeployments if absent; MachineSets, MachinePools
     /// with machines, and infrastructure machine templates, from which Machines are then made one by one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = {"group": "cluster.x-k8s.io", "kind": "MachineDeployment"}))]
     pub scalable_resource: Option<ScalableResourceType>,
     /// Inclusive filters, each `key=value` or `key`: an object is used only if it carries them all.
     #[serde(skip_serializing_if = "Vec::is_empty")]

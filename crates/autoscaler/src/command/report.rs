@@ -16,17 +16,42 @@ fn held_back(rival: Option<&Rival>) -> String {
     })
 }
 
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+/// A pod that gets nothing: each reason once, with everybody who has it.
 fn refusal(refusal: &PodRefusal) -> String {
-    let mut text = format!("{} gets no node: {}\n", refusal.pod, refusal.message);
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for candidate in &refusal.candidates {
         let what = match candidate.kind {
             CandidateKind::NodePool => format!("NodePool {}", candidate.name),
-            CandidateKind::NewClaim => format!("new node {}", candidate.name),
-            CandidateKind::Node if candidate.count > 1 => format!("{} nodes", candidate.count),
+            CandidateKind::NewClaim => counted(candidate.count, "other new node"),
+            CandidateKind::Node if candidate.count > 1 => counted(candidate.count, "node"),
             CandidateKind::Node => format!("node {}", candidate.name),
         };
+        let own = format!("nodepool {}: ", candidate.name);
+        let reason = candidate.reason.strip_prefix(&own).unwrap_or(&candidate.reason);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, who)) => who.push(what),
+            None => reasons.push((reason, vec![what])),
+        }
+    }
+    // The message is what the NodePools say, one after the other.
+    let is_listed = refusal.candidates.iter().any(|candidate| {
+        candidate.kind == CandidateKind::NodePool && refusal.message.contains(&candidate.reason)
+    });
+    let mut text = if is_listed {
+        format!("{} gets no node:\n", refusal.pod)
+    } else {
+        format!("{} gets no node: {}\n", refusal.pod, refusal.message)
+    };
+    for (reason, who) in reasons {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {what}: {}", candidate.reason);
+        let _ = writeln!(text, "  {}: {reason}", who.join(", "));
     }
     text
 }
@@ -48,8 +73,12 @@ pub fn explain(pod: &str, waits: bool, rival: Option<&Rival>, plan: &Plan) -> St
     if let Some(found) = plan.creations.iter().find(|one| one.pods.iter().any(is_it)) {
         let others = found.pods.len() - 1;
         let _ = write!(text, "{pod} gets {}", creation(found));
-        if others > 0 {
-            let _ = writeln!(text, "  {others} other pods share it");
+        match others {
+            0 => {}
+            1 => text.push_str("  1 other pod shares it\n"),
+            _ => {
+                let _ = writeln!(text, "  {others} other pods share it");
+            }
         }
     } else if let Some((node, _)) = plan.placed.iter().find(|(_, pods)| pods.iter().any(is_it)) {
         let _ = writeln!(text, "{pod} needs no new node: there is room on {node}");
@@ -71,14 +100,18 @@ pub fn simulate(asked: &[String], already: usize, rival: Option<&Rival>, plan: &
     let mut text = held_back(rival);
     let beside = match already {
         0 => String::new(),
+        1 => ", beside 1 that waits already".to_owned(),
         count => format!(", beside {count} that wait already"),
     };
-    let refused = plan.refused.len();
+    let without = match plan.refused.len() {
+        1 => "1 pod gets none".to_owned(),
+        count => format!("{count} pods get none"),
+    };
     let _ = writeln!(
         text,
-        "{} pods{beside}: {} new nodes at {} per hour together, {refused} pods get none",
-        asked.len(),
-        plan.creations.len(),
+        "{}{beside}: {} at {} per hour together, {without}",
+        counted(asked.len(), "pod"),
+        counted(plan.creations.len(), "new node"),
         plan.price(),
     );
     let mut alike: BTreeMap<String, (usize, usize)> = BTreeMap::new();
@@ -88,10 +121,16 @@ pub fn simulate(asked: &[String], already: usize, rival: Option<&Rival>, plan: &
         *pods += one.pods.len();
     }
     for (what, (nodes, pods)) in alike {
-        let _ = write!(text, "{nodes} times, for {pods} pods: {what}");
+        let times = if nodes == 1 {
+            "once".to_owned()
+        } else {
+            format!("{nodes} times")
+        };
+        let _ = write!(text, "{times}, for {}: {what}", counted(pods, "pod"));
     }
     for (node, pods) in &plan.placed {
-        let _ = writeln!(text, "{} pods find room on {node}", pods.len());
+        let find = if pods.len() == 1 { "finds" } else { "find" };
+        let _ = writeln!(text, "{} {find} room on {node}", counted(pods.len(), "pod"));
     }
     let mut reasons: BTreeMap<&str, Vec<&PodRefusal>> = BTreeMap::new();
     for one in &plan.refused {
@@ -112,6 +151,15 @@ mod tests {
     use crate::instances::Reference;
     use slipway_packing::model::{CandidateRefusal, RefusalReason};
 
+    fn candidate(kind: CandidateKind, name: &str, count: usize, reason: &str) -> CandidateRefusal {
+        CandidateRefusal {
+            kind,
+            name: name.to_owned(),
+            count,
+            reason: reason.to_owned(),
+        }
+    }
+
     fn plan() -> Plan {
         let made = Creation {
             claim: crate::api::NodeClaim::default(),
@@ -130,13 +178,22 @@ mod tests {
                 pod: "shop/d".to_owned(),
                 uid: String::new(),
                 reason: RefusalReason::Unschedulable,
-                message: "no NodePool takes it".to_owned(),
-                candidates: vec![CandidateRefusal {
-                    kind: CandidateKind::NodePool,
-                    name: "general".to_owned(),
-                    count: 1,
-                    reason: "64 of cpu are asked for and it has 4".to_owned(),
-                }],
+                message: "nodepool general: no instance type had enough resources".to_owned(),
+                candidates: vec![
+                    candidate(
+                        CandidateKind::NodePool,
+                        "general",
+                        1,
+                        "nodepool general: no instance type had enough resources",
+                    ),
+                    candidate(
+                        CandidateKind::NewClaim,
+                        "0",
+                        2,
+                        "no instance type had enough resources",
+                    ),
+                    candidate(CandidateKind::Node, "node-1", 3, "has not enough cpu"),
+                ],
             }],
         }
     }
@@ -148,12 +205,13 @@ mod tests {
             (
                 "shop/a",
                 "shop/a gets a new node of NodePool general: m4 from MachineDeployment/fleet/workers, at 0.25 per hour\n  \
-                 the cheapest of 2 that fit\n  1 other pods share it\n",
+                 the cheapest of 2 that fit\n  1 other pod shares it\n",
             ),
             ("shop/c", "shop/c needs no new node: there is room on node-1\n"),
             (
                 "shop/d",
-                "shop/d gets no node: no NodePool takes it\n  NodePool general: 64 of cpu are asked for and it has 4\n",
+                "shop/d gets no node:\n  NodePool general, 2 other new nodes: no instance type had enough resources\n  \
+                 3 nodes: has not enough cpu\n",
             ),
         ];
         for (pod, expected) in rows {
@@ -171,11 +229,12 @@ mod tests {
         let asked = ["a", "b", "c", "d"].map(|name| format!("shop/{name}"));
         assert_eq!(
             simulate(&asked, 1, None, &plan()),
-            "4 pods, beside 1 that wait already: 2 new nodes at 0.5 per hour together, 1 pods get none\n\
+            "4 pods, beside 1 that waits already: 2 new nodes at 0.5 per hour together, 1 pod gets none\n\
              2 times, for 4 pods: a new node of NodePool general: m4 from MachineDeployment/fleet/workers, at 0.25 per hour\n  \
              the cheapest of 2 that fit\n\
-             1 pods find room on node-1\n\
-             shop/d gets no node: no NodePool takes it\n  NodePool general: 64 of cpu are asked for and it has 4\n"
+             1 pod finds room on node-1\n\
+             shop/d gets no node:\n  NodePool general, 2 other new nodes: no instance type had enough resources\n  \
+             3 nodes: has not enough cpu\n"
         );
     }
 }

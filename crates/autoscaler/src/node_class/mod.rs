@@ -3,7 +3,7 @@
 
 mod act;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Condition};
@@ -26,6 +26,9 @@ use crate::{
 
 /// How many refused objects and findings a message lists.
 const LISTED: usize = 5;
+
+/// A kind that is not installed is looked for this often: nobody says when it comes, because definitions are not watched.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// What a plan is made from.
 #[derive(Clone, Debug, Default)]
@@ -121,6 +124,9 @@ pub fn plan(observed: &Observed) -> Plan<Warn> {
     for finding in &observed.news {
         plan.regardless(Warn(finding.clone()), &finding.message);
     }
+    if observed.described.is_unknown {
+        plan.revisit(LOOK_AGAIN, "the kind of its objects is not installed");
+    }
     plan
 }
 
@@ -174,14 +180,19 @@ pub fn status(observed: &Observed, now: Timestamp) -> ClusterAPINodeClassStatus 
         let message = format!("none of its objects can be used: {}", listed(&wrong));
         Report::new(names::READY, Status::False, "NoInstanceTypes", message)
     } else {
-        let kind = class.spec.scalable_resource.clone().unwrap_or_default().kind;
+        let resource = class.spec.scalable_resource.clone().unwrap_or_default();
         let refused: Vec<String> = described
             .refused
             .iter()
             .map(|(object, why)| format!("{object}: {why}"))
             .collect();
-        let message = if refused.is_empty() {
-            format!("there is no {kind}")
+        let message = if described.is_unknown {
+            format!(
+                "{} of {} is not installed, or may not be listed",
+                resource.kind, resource.group
+            )
+        } else if refused.is_empty() {
+            format!("there is no {}", resource.kind)
         } else {
             format!("it takes none of {} objects: {}", refused.len(), listed(&refused))
         };
@@ -215,7 +226,7 @@ pub fn registration(memory: &Arc<Memory>) -> Registration {
         memory: Arc::clone(memory),
     };
     Controller::new("clusterapinodeclass", Frame::new(kind))
-        .min_interval(std::time::Duration::from_secs(1))
+        .min_interval(Duration::from_secs(1))
         .watches::<MachineDeployment>(|_, context| all(context))
         .watches::<MachineSet>(|_, context| all(context))
         .watches::<MachinePool>(|_, context| all(context))

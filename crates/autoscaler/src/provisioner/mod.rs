@@ -12,7 +12,10 @@ use slipway_runtime::{Context, ObjectKey, controller::Registration, plans::PlanK
 use tokio::{sync::Notify, time::sleep};
 
 pub use self::observe::{Observed, Watched, observe};
-use crate::{Error, api::names::GROUP, batch::Window, cluster_api::Reader, memory::Memory, options::Options};
+use crate::{
+    Error, api::names::GROUP, batch::Window, cluster_api::Reader, environment, memory::Memory,
+    options::Options,
+};
 
 /// Pods for which nothing was found are planned for again this often, as Karpenter has it: prices, limits and machines change
 /// without a pod changing.
@@ -38,6 +41,9 @@ pub fn registration(memory: &Arc<Memory>) -> Registration {
 }
 
 async fn run(memory: &Memory, context: &Context) {
+    for warning in environment::warnings(|name| std::env::var_os(name).is_some_and(|text| !text.is_empty())) {
+        tracing::warn!("{warning}");
+    }
     let changed = Arc::new(Notify::new());
     let watched = Watched::start(context, &changed);
     let stopped = context.shutdown.clone();

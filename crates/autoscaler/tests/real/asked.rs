@@ -11,7 +11,10 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_autoscaler::command;
 
-use super::world::{Fleet, World, eventually};
+use super::{
+    fleet::Fleet,
+    world::{World, eventually},
+};
 
 /// The answer to one command line, over the roles of the autoscaler and with Cluster API by a kubeconfig of its own.
 async fn ask(world: &World, arguments: &[&str]) -> Result<String> {
@@ -61,10 +64,12 @@ pub async fn explained_and_simulated(world: &Arc<World>) -> Result<()> {
         .await?;
     let answer = ask(world, &["explain", "huge", "--namespace", pool]).await?;
     assert!(
-        answer.contains(&format!("{pool}/huge gets no node: ")),
+        answer.contains(&format!("{pool}/huge gets no node:\n")),
         "{answer}"
     );
-    assert!(answer.contains(&format!("NodePool {pool}: ")), "{answer}");
+    assert!(answer.contains(&format!("NodePool {pool}")), "{answer}");
+    let said: Vec<&str> = answer.matches("no instance type had enough resources").collect();
+    assert_eq!(said.len(), 1, "each reason is said once: {answer}");
 
     fleet.deploy("web", 1).await?;
     fleet.until_running("web", 1).await?;
