@@ -203,6 +203,8 @@ pub fn nature(verb: &Verb) -> Nature {
         Verb::HoldAddress(_) => of("hold_address", [false, true, true]),
         Verb::ReleaseAddress(_) => of("release_address", [false, true, true]),
         Verb::Reboot(_) => of("reboot", [true, true, false]),
+        // Nobody feels it: the slot that was prepared does not run.
+        Verb::GiveUp(_) => of("give_up", [true, false, true]),
     }
 }
 
@@ -244,6 +246,16 @@ fn check_verb(verb: &Verb, host: &str) -> Result<(), Problem> {
             if run.data.is_empty() || run.data.len() > MAX_BOOTSTRAP {
                 return Err(wrong("run_bootstrap.data", "must be from 1 byte to 1 MiB"));
             }
+            check_text("run_bootstrap.provider_id", &run.provider_id, 512)?;
+            if run
+                .provider_id
+                .contains(|letter: char| letter.is_whitespace() || "'\"{}".contains(letter))
+            {
+                return Err(wrong(
+                    "run_bootstrap.provider_id",
+                    "must be without spaces, quotes and braces: it is put into the data",
+                ));
+            }
             check_seconds("run_bootstrap.time_limit_seconds", run.time_limit_seconds)
         }
         Verb::KubernetesStep(step) => check_kubernetes_step(step),
@@ -252,6 +264,7 @@ fn check_verb(verb: &Verb, host: &str) -> Result<(), Problem> {
         Verb::HoldAddress(hold) => check_address(&hold.address, &hold.interface),
         Verb::ReleaseAddress(release) => check_address(&release.address, &release.interface),
         Verb::Reboot(reboot) => check_text("reboot.reason", &reboot.reason, 512),
+        Verb::GiveUp(given_up) => check_id("give_up.upgrade", &given_up.upgrade),
     }
 }
 

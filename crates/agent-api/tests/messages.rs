@@ -79,6 +79,7 @@ fn verbs() -> Vec<Verb> {
         Verb::RunBootstrap(proto::RunBootstrap {
             data: b"#cloud-config\n# canary-bootstrap".to_vec(),
             time_limit_seconds: 60,
+            ..Default::default()
         }),
         Verb::KubernetesStep(proto::KubernetesStep {
             step: Some(proto::kubernetes_step::Step::KubeadmUpgrade(
@@ -99,6 +100,9 @@ fn verbs() -> Vec<Verb> {
             interface: "eth0".into(),
         }),
         Verb::Reboot(proto::Reboot::default()),
+        Verb::GiveUp(proto::GiveUp {
+            upgrade: "up-1".into(),
+        }),
     ]
 }
 
@@ -254,6 +258,16 @@ fn what_would_do_harm_is_refused() {
         }),
         "confirm_host",
     );
+    for provider_id in ["edge://a b", "edge://a'b", "edge://{{a}}", "edge://a\nb"] {
+        refused(
+            Verb::RunBootstrap(proto::RunBootstrap {
+                data: b"#cloud-config".to_vec(),
+                provider_id: provider_id.into(),
+                ..Default::default()
+            }),
+            "run_bootstrap.provider_id",
+        );
+    }
     let mut without_verb = request(Verb::Reboot(proto::Reboot::default()));
     without_verb.verb = None;
     assert!(
@@ -319,6 +333,7 @@ fn decode_everything(bytes: &[u8]) -> Vec<&'static str> {
         Unpin Evict Export Import Prepare Arm
         Confirm Rollback EnvironmentVariable RunCommand RunBootstrap KubernetesStep
         KubeadmUpgrade ServiceRestart Wipe HoldAddress ReleaseAddress Reboot
+        GiveUp Upgrade QuarantinedImage
         Operation Output Progress Problem CommandResult CancelOperationRequest
         GetOperationRequest WatchOperationRequest ListOperationsRequest ListOperationsResponse GetHostRequest Host
         Maintenance Hardware Disk Slot CacheUse ListImagesRequest
@@ -349,7 +364,7 @@ proptest! {
     /// Real orders with bytes changed, cut and put in: closer to the parser's edges than noise is.
     #[test]
     fn damaged_orders_are_decoded_or_refused(
-        which in 0..17_usize,
+        which in 0..18_usize,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..6),
     ) {
         let mut bytes = request(verbs().remove(which)).encode_to_vec();

@@ -1,6 +1,7 @@
 //! A machine that is not there: programs succeed, fail or take long as its faults say, and a reboot is a new boot id.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -146,6 +147,12 @@ impl Machine for SimulatedMachine {
             rotational: false,
             read_only: false,
         }]
+    }
+
+    /// One of the range for measurements between networks, by its name.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let digest = slipway_slots::Digest::of(self.name.as_bytes());
+        vec![Ipv4Addr::new(198, 18, digest.0[0], digest.0[1]).into()]
     }
 }
 

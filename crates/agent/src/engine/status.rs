@@ -67,6 +67,11 @@ impl Engine {
         })
     }
 
+    /// The operation under way.
+    pub fn current(&self) -> Option<&Current> {
+        self.journal.ledger().current.as_ref()
+    }
+
     /// How operations ended, oldest first.
     pub fn history(&self) -> &[Ended] {
         &self.journal.ledger().history

@@ -86,6 +86,18 @@ impl Host {
         }
     }
 
+    /// What the machine has of its own: an address that it holds for others goes to another host with them.
+    fn own_addresses(&self) -> Vec<String> {
+        let held = self.addresses.list();
+        let is_held = |address: &String| held.iter().any(|held| held.split('/').next() == Some(address));
+        let found = self
+            .machine
+            .addresses()
+            .into_iter()
+            .map(|address| address.to_string());
+        found.filter(|address| !is_held(address)).collect()
+    }
+
     fn inventory(&self) -> proto::Host {
         let status = self.slots.as_ref().and_then(super::Slots::status);
         let slots = status
@@ -107,6 +119,13 @@ impl Host {
         let running = running.iter().filter(|operation| !has_ended(operation));
         let mut problems = self.cache.problems().to_vec();
         problems.extend(status.iter().flat_map(|status| status.problems.clone()));
+        let quarantined = status.iter().flat_map(|status| &status.quarantined);
+        let quarantined = quarantined
+            .map(|(digest, reason)| proto::QuarantinedImage {
+                digest: digest.to_string(),
+                reason: reason.clone(),
+            })
+            .collect();
         proto::Host {
             name: self.name.clone(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -130,6 +149,13 @@ impl Host {
             held_addresses: self.addresses.list(),
             running_operations: running.map(|operation| operation.id.clone()).collect(),
             problems,
+            upgrades: self
+                .slots
+                .as_ref()
+                .map(super::Slots::upgrades)
+                .unwrap_or_default(),
+            quarantined,
+            addresses: self.own_addresses(),
         }
     }
 }

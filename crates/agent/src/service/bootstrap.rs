@@ -87,8 +87,8 @@ fn refused(message: impl Into<String>) -> Problem {
 }
 
 impl Bootstrap {
-    /// `host` is what templates call the host.
-    pub fn parse(data: &[u8], host: &str) -> Result<Self, Problem> {
+    /// `host` and `provider_id` are what templates call the host and its node; an empty provider id is none.
+    pub fn parse(data: &[u8], host: &str, provider_id: &str) -> Result<Self, Problem> {
         let text = std::str::from_utf8(data).map_err(|_| refused("the bootstrap data is not text"))?;
         let first = text.lines().map(str::trim).find(|line| !line.is_empty());
         // Templates of bootstrap providers begin with a line for Jinja.
@@ -105,7 +105,7 @@ impl Bootstrap {
         let text = if first == header {
             text
         } else {
-            filled = fill_in(text, host)?;
+            filled = fill_in(text, host, provider_id)?;
             &filled
         };
         // The parser's own message may show the text, and the text has secrets.
@@ -138,8 +138,10 @@ fn commands(given: Vec<RunCommand>) -> Result<Vec<Vec<String>>, Problem> {
         .collect()
 }
 
-/// Templates that ask for the host's name, as those of kubeadm do, are filled in; others are not.
-fn fill_in(text: &str, host: &str) -> Result<String, Problem> {
+const PROVIDER_ID: &str = "ds.meta_data.provider_id";
+
+/// Templates that ask for the host's name, as those of kubeadm do, or for the provider id are filled in; others are not.
+fn fill_in(text: &str, host: &str, provider_id: &str) -> Result<String, Problem> {
     const NAMES: [&str; 5] = [
         "ds.meta_data.local_hostname",
         "ds.meta_data.hostname",
@@ -149,8 +151,13 @@ fn fill_in(text: &str, host: &str) -> Result<String, Problem> {
     ];
     let not_filled = || {
         refused(format!(
-            "the bootstrap data has expressions of a template that nobody here fills in; these are: {}",
-            NAMES.join(", ")
+            "the bootstrap data has expressions of a template that nobody here fills in; these are: {}{}",
+            NAMES.join(", "),
+            if provider_id.is_empty() {
+                ""
+            } else {
+                ", ds.meta_data.provider_id"
+            }
         ))
     };
     if text.contains("{%") {
@@ -160,10 +167,11 @@ fn fill_in(text: &str, host: &str) -> Result<String, Problem> {
     let mut filled = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (expression, rest) = part.split_once("}}").ok_or_else(not_filled)?;
-        if !NAMES.contains(&expression.trim()) {
-            return Err(not_filled());
-        }
-        filled.push_str(host);
+        filled.push_str(match expression.trim() {
+            name if NAMES.contains(&name) => host,
+            PROVIDER_ID if !provider_id.is_empty() => provider_id,
+            _ => return Err(not_filled()),
+        });
         filled.push_str(rest);
     }
     Ok(filled)
@@ -283,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_bootstrap_providers_write_is_understood() {
-        let bootstrap = Bootstrap::parse(KUBEADM.as_bytes(), "box-1").unwrap();
+        let bootstrap = Bootstrap::parse(KUBEADM.as_bytes(), "box-1", "").unwrap();
         assert_eq!(bootstrap.files[0].path, Path::new("/run/kubeadm/kubeadm.yaml"));
         assert_eq!(bootstrap.files[0].contents, b"---\ntoken: canary\n");
         assert_eq!((bootstrap.files[0].mode, bootstrap.files[1].mode), (0o640, 0o644));
@@ -300,15 +308,22 @@ mod tests {
     #[test]
     fn a_template_gets_the_hosts_name_and_early_commands_come_first() {
         let text = "## template: jinja\n#cloud-config\nbootcmd: [early]\nruncmd: ['kubeadm join --node-name {{ ds.meta_data.local_hostname }} {{ds.meta_data.hostname}}']\n";
-        let bootstrap = Bootstrap::parse(text.as_bytes(), "box-1").unwrap();
+        let bootstrap = Bootstrap::parse(text.as_bytes(), "box-1", "").unwrap();
         assert_eq!(bootstrap.early, [["/bin/sh", "-c", "early"]]);
         assert_eq!(
             bootstrap.commands,
             [["/bin/sh", "-c", "kubeadm join --node-name box-1 box-1"]]
         );
+        // The node's provider id, where the order has one.
+        let text_with_id = text.replace("{{ds.meta_data.hostname}}", "{{ ds.meta_data.provider_id }}");
+        let id = "edge://default/box-1/0a1b";
+        let bootstrap = Bootstrap::parse(text_with_id.as_bytes(), "box-1", id).unwrap();
+        assert!(bootstrap.commands[0][2].ends_with("--node-name box-1 edge://default/box-1/0a1b"));
+        let said = Bootstrap::parse(text_with_id.as_bytes(), "box-1", "").unwrap_err();
+        assert!(said.message.contains("nobody here fills in"), "{said}");
         // Braces that no template was announced for are text.
         let plain = text.replace("## template: jinja\n", "");
-        let bootstrap = Bootstrap::parse(plain.as_bytes(), "box-1").unwrap();
+        let bootstrap = Bootstrap::parse(plain.as_bytes(), "box-1", "").unwrap();
         assert!(bootstrap.commands[0][2].contains("{{"));
     }
 
@@ -340,7 +355,7 @@ mod tests {
                 "template",
             ),
         ] {
-            let said = Bootstrap::parse(text.as_bytes(), "box-1").unwrap_err();
+            let said = Bootstrap::parse(text.as_bytes(), "box-1", "").unwrap_err();
             assert!(said.message.contains(word), "{said}");
             assert!(!said.message.contains("canary"), "{said}");
         }
@@ -349,7 +364,7 @@ mod tests {
     #[test]
     fn a_file_has_its_contents_and_permissions_and_is_appended_to() {
         let root = tempfile::tempdir().unwrap();
-        let mut file = Bootstrap::parse(KUBEADM.as_bytes(), "box-1")
+        let mut file = Bootstrap::parse(KUBEADM.as_bytes(), "box-1", "")
             .unwrap()
             .files
             .remove(0);
@@ -371,7 +386,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "(#cloud-config\n)?[ -~\n]{0,200}") {
-            let _ = Bootstrap::parse(text.as_bytes(), "box-1");
+            let _ = Bootstrap::parse(text.as_bytes(), "box-1", "");
         }
 
         #[test]
@@ -379,7 +394,7 @@ mod tests {
             let mut bytes = KUBEADM.as_bytes().to_vec();
             let at = at.index(bytes.len());
             bytes[at] = byte;
-            let _ = Bootstrap::parse(&bytes, "box-1");
+            let _ = Bootstrap::parse(&bytes, "box-1", "");
         }
     }
 }

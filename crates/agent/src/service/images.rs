@@ -120,7 +120,7 @@ impl Host {
         Ok(Done {
             message: format!("{} images are usable", images.len()),
             digest: images.first().map(|image| image.digest),
-            command: None,
+            ..Done::default()
         })
     }
 }

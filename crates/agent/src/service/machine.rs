@@ -1,6 +1,7 @@
 //! The machine below the agent: programs, its identity and its hardware. A simulated host has another one.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
 use async_trait::async_trait;
@@ -34,6 +35,8 @@ pub trait Machine: Send + Sync {
     fn boot_id(&self) -> String;
     fn hardware(&self) -> Hardware;
     fn disks(&self) -> Vec<Disk>;
+    /// From which it speaks to other machines.
+    fn addresses(&self) -> Vec<IpAddr>;
 }
 
 /// This machine.
@@ -98,6 +101,28 @@ impl Machine for LocalMachine {
     fn disks(&self) -> Vec<Disk> {
         disks(Path::new("/sys/block"))
     }
+
+    fn addresses(&self) -> Vec<IpAddr> {
+        // Addresses of documentation: only a default route leads there, and nothing is sent.
+        let far: [(IpAddr, IpAddr); 2] = [
+            (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
+            (
+                Ipv6Addr::UNSPECIFIED.into(),
+                Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+            ),
+        ];
+        far.into_iter()
+            .filter_map(|(any, far)| source_address(any, far))
+            .collect()
+    }
+}
+
+/// The address that the kernel would speak to `far` from.
+fn source_address(any: IpAddr, far: IpAddr) -> Option<IpAddr> {
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((far, 9)).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
 /// The disks that the kernel names, without what is only memory.
@@ -136,6 +161,20 @@ mod tests {
         assert!(hardware.processors > 0 && hardware.memory_bytes > 1 << 20);
         assert!(!hardware.kernel.is_empty());
         assert_eq!(LocalMachine.boot_id().len(), 36);
+    }
+
+    #[test]
+    fn an_address_is_the_one_that_routes_choose_and_loopback_is_none() {
+        let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let any = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+        assert_eq!(source_address(any, loopback), None);
+        for address in LocalMachine.addresses() {
+            assert!(!address.is_loopback() && !address.is_unspecified(), "{address}");
+            assert!(
+                UdpSocket::bind((address, 0)).is_ok(),
+                "{address} is on this machine"
+            );
+        }
     }
 
     #[test]

@@ -252,6 +252,7 @@ impl Host {
                 Ok(done) => End {
                     digest: done.digest,
                     command: done.command,
+                    upgrade: done.upgrade,
                     ..End::succeeded(done.message)
                 },
                 Err(not_done) => {
@@ -281,7 +282,7 @@ impl Host {
         if slipway_agent_api::client::has_ended(&operation) {
             return Ok(operation);
         }
-        if ["prepare", "arm", "confirm", "rollback"].contains(&operation.verb.as_str()) {
+        if ["prepare", "arm", "confirm", "rollback", "give_up"].contains(&operation.verb.as_str()) {
             return Err(Problem::new(
                 Class::Conflict,
                 "NotCancelled",

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use slipway_agent_api::client::has_ended;
 use slipway_agent_api::order::Order;
 use slipway_agent_api::proto::{
-    self, CommandResult, Operation, OperationState, Progress, StartRequest, start_request::Verb,
+    self, CommandResult, Operation, OperationState, Progress, StartRequest, Upgrade, start_request::Verb,
 };
 use slipway_agent_api::{Class, Problem};
 use slipway_slots::Digest;
@@ -119,6 +119,7 @@ pub struct End {
     pub digest: Option<Digest>,
     pub command: Option<CommandResult>,
     pub problem: Option<Problem>,
+    pub upgrade: Option<Upgrade>,
 }
 
 impl End {
@@ -129,6 +130,7 @@ impl End {
             digest: None,
             command: None,
             problem: None,
+            upgrade: None,
         }
     }
 
@@ -139,6 +141,7 @@ impl End {
             digest: None,
             command: None,
             problem: Some(problem),
+            upgrade: None,
         }
     }
 
@@ -416,6 +419,7 @@ impl Operations {
         operation.message.clone_from(&end.message);
         operation.digest = end.digest.map(|digest| digest.to_string()).unwrap_or_default();
         operation.problem = end.problem.as_ref().map(Problem::to_proto);
+        operation.upgrade.clone_from(&end.upgrade);
         operation.ended_at = now();
         operation.sequence += 1;
         let record = Record {

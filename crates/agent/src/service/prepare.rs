@@ -10,7 +10,8 @@ use slipway_agent_api::{Class, Problem};
 use slipway_slots::Digest;
 
 use super::Host;
-use super::verbs::{Done, NotDone, about, digest};
+use super::slots::Moved;
+use super::verbs::{Done, NotDone, digest};
 use crate::cache::{BlobSource, PeerSource, RemoteCounts};
 
 /// How often whoever watches sees the engine's count.
@@ -40,7 +41,8 @@ impl Host {
             tokio::select! {
                 prepared = &mut preparing => {
                     show();
-                    return about(image, prepared?);
+                    let done = Done::from(prepared?);
+                    return Ok(Done { digest: Some(image), ..done });
                 }
                 // The engine counts in another thread; whoever watches sees it move.
                 () = tokio::time::sleep(SHOWN_EVERY) => show(),
@@ -53,7 +55,7 @@ impl Host {
         prepare: &Prepare,
         image: &Digest,
         counts: &Arc<RemoteCounts>,
-    ) -> Result<String, Problem> {
+    ) -> Result<Moved, Problem> {
         let slots = self.slots()?;
         if prepare.reference.is_empty() || self.cache.image(image).is_some() {
             return slots.prepare(&prepare.upgrade, image).await;

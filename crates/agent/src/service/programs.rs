@@ -65,13 +65,13 @@ impl Host {
         let ran = self.program(id, name, command).await?;
         Ok(Done {
             message: format!("the command {}", ran.outcome),
-            digest: None,
             command: Some(result(ran)),
+            ..Done::default()
         })
     }
 
     pub(super) async fn run_bootstrap(&self, id: &str, run: &RunBootstrap) -> Result<Done, NotDone> {
-        let bootstrap = Bootstrap::parse(&run.data, &self.name)?;
+        let bootstrap = Bootstrap::parse(&run.data, &self.name, &run.provider_id)?;
         let deadline = tokio::time::Instant::now() + limit(run.time_limit_seconds, Duration::from_mins(20));
         let total = bootstrap.early.len() + bootstrap.commands.len();
         // Early commands come before files, as cloud-init has it.
@@ -153,8 +153,8 @@ impl Host {
         let ran = self.program(id, &argv.join(" "), command).await?;
         Ok(Done {
             message: format!("{} is done", argv.join(" ")),
-            digest: None,
             command: Some(result(ran)),
+            ..Done::default()
         })
     }
 

@@ -4,23 +4,36 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
 use parking_lot::Mutex;
-use slipway_agent_api::{Class, Problem};
+use slipway_agent_api::{Class, Problem, proto};
 use slipway_slots::Digest;
-use slipway_slots::machine::Refused;
+use slipway_slots::machine::{self, Current, Ended, Outcome, Refused};
 use tokio::sync::oneshot;
 
 use super::chunks::{CachedBlobs, remote_sources};
 use crate::cache::{Cache, CacheError, RemoteImage};
 use crate::engine::{self, Engine, EngineError, Image, Rest, Sources, Status, Watch};
 
-type Work = Box<dyn FnOnce(&mut Engine) + Send>;
+/// Something to do, and how to tell what came of it: that is told when readers see the state after it.
+type Work = Box<dyn FnOnce(&mut Engine) -> Tell + Send>;
+type Tell = Box<dyn FnOnce()>;
+
+/// The engine's thread writes it, anybody reads it.
+type Readable<T> = Arc<Mutex<T>>;
+
+/// What came of an order about slots: in words, and how the upgrade it was about stands now.
+#[derive(Clone, Debug, Default)]
+pub struct Moved {
+    pub message: String,
+    pub upgrade: Option<proto::Upgrade>,
+}
 
 /// A host may have slots or none: one that only caches images has no engine.
 #[derive(Clone)]
 pub struct Slots {
     work: mpsc::Sender<Work>,
     watch: Watch,
-    status: Arc<Mutex<Option<Status>>>,
+    status: Readable<Option<Status>>,
+    upgrades: Readable<Vec<proto::Upgrade>>,
     cache: Arc<Cache>,
 }
 
@@ -66,10 +79,11 @@ impl Slots {
             work,
             watch: engine.watch(),
             status: Arc::default(),
+            upgrades: Arc::default(),
             cache: cache.clone(),
         };
-        let status = slots.status.clone();
-        refresh(&mut engine, &status, &cache);
+        let shown = (slots.status.clone(), slots.upgrades.clone());
+        refresh(&mut engine, &shown, &cache);
         std::thread::spawn(move || {
             match engine.run() {
                 Ok(rest) => tracing::info!("slots: {}", told(rest)),
@@ -81,10 +95,11 @@ impl Slots {
                 }
                 Err(error) => tracing::error!("slots: {error}"),
             }
-            refresh(&mut engine, &status, &cache);
+            refresh(&mut engine, &shown, &cache);
             while let Ok(job) = jobs.recv() {
-                job(&mut engine);
-                refresh(&mut engine, &status, &cache);
+                let tell = job(&mut engine);
+                refresh(&mut engine, &shown, &cache);
+                tell();
             }
         });
         slots
@@ -101,6 +116,11 @@ impl Slots {
         self.status.lock().clone()
     }
 
+    /// Upgrades that ended and the one under way, as of the last change.
+    pub fn upgrades(&self) -> Vec<proto::Upgrade> {
+        self.upgrades.lock().clone()
+    }
+
     pub fn progress(&self) -> engine::Progress {
         self.watch.progress()
     }
@@ -113,7 +133,10 @@ impl Slots {
         let gone = || Problem::new(Class::Transient, "EngineGone", "the slots' engine has ended");
         self.work
             .send(Box::new(move |engine| {
-                let _ = sender.send(work(engine));
+                let came_of_it = work(engine);
+                Box::new(move || {
+                    let _ = sender.send(came_of_it);
+                })
             }))
             .map_err(|_| gone())?;
         receiver
@@ -123,7 +146,7 @@ impl Slots {
     }
 
     /// Writes a cached image to the slot that does not run.
-    pub async fn prepare(&self, upgrade: &str, digest: &Digest) -> Result<String, Problem> {
+    pub async fn prepare(&self, upgrade: &str, digest: &Digest) -> Result<Moved, Problem> {
         let lease = self.cache.lease(digest).map_err(|error| error.problem())?;
         let signed = self
             .cache
@@ -146,7 +169,7 @@ impl Slots {
     }
 
     /// Writes an image that is not cached: what the host lacks of it is downloaded. Dropping the future ends that.
-    pub async fn prepare_remote(&self, upgrade: &str, image: RemoteImage) -> Result<String, Problem> {
+    pub async fn prepare_remote(&self, upgrade: &str, image: RemoteImage) -> Result<Moved, Problem> {
         let written = self
             .write(
                 upgrade,
@@ -163,41 +186,135 @@ impl Slots {
         })
     }
 
-    async fn write(&self, upgrade: &str, image: Image) -> Result<String, Problem> {
+    async fn write(&self, upgrade: &str, image: Image) -> Result<Moved, Problem> {
         let upgrade = upgrade.to_owned();
-        let manifest = self.call(move |engine| engine.prepare(&upgrade, image)).await?;
-        Ok(format!(
-            "{} {} is written and verified",
-            manifest.name, manifest.version
-        ))
-    }
-
-    pub async fn arm(&self, upgrade: &str, tries: u8) -> Result<String, Problem> {
-        let upgrade = upgrade.to_owned();
-        self.call(move |engine| match engine.activate(&upgrade, tries) {
-            // Ordered again after the reboot that it led to.
-            Err(EngineError::Refused(Refused::Ended { how, .. })) => {
-                Ok(Rest::Waiting(format!("the upgrade was armed and is {how}")))
-            }
-            activated => activated,
+        self.call(move |engine| {
+            let manifest = engine.prepare(&upgrade, image)?;
+            Ok(Moved {
+                message: format!("{} {} is written and verified", manifest.name, manifest.version),
+                upgrade: upgrade_of(engine, &upgrade),
+            })
         })
         .await
-        .map(told)
     }
 
-    pub async fn confirm(&self, upgrade: &str) -> Result<String, Problem> {
+    pub async fn arm(&self, upgrade: &str, tries: u8) -> Result<Moved, Problem> {
         let upgrade = upgrade.to_owned();
-        self.call(move |engine| engine.confirm(&upgrade)).await.map(told)
+        self.call(move |engine| {
+            let rest = match engine.activate(&upgrade, tries) {
+                // Ordered again after the reboot that it led to.
+                Err(EngineError::Refused(Refused::Ended { how, .. })) => {
+                    Rest::Waiting(format!("the upgrade was armed and is {how}"))
+                }
+                activated => activated?,
+            };
+            Ok(moved(engine, &upgrade, rest))
+        })
+        .await
     }
 
-    pub async fn roll_back(&self, reason: &str) -> Result<String, Problem> {
+    pub async fn confirm(&self, upgrade: &str) -> Result<Moved, Problem> {
+        let upgrade = upgrade.to_owned();
+        self.call(move |engine| {
+            let rest = engine.confirm(&upgrade)?;
+            Ok(moved(engine, &upgrade, rest))
+        })
+        .await
+    }
+
+    pub async fn roll_back(&self, reason: &str) -> Result<Moved, Problem> {
         let reason = reason.to_owned();
-        self.call(move |engine| engine.roll_back(&reason)).await.map(told)
+        self.call(move |engine| {
+            let rest = engine.roll_back(&reason)?;
+            let upgrades = upgrades(engine);
+            Ok(Moved {
+                message: told(rest),
+                upgrade: upgrades.last().cloned(),
+            })
+        })
+        .await
+    }
+
+    /// Gives up a slot that was prepared and does not run. One that nobody holds is given up already.
+    pub async fn give_up(&self, upgrade: &str) -> Result<Moved, Problem> {
+        let upgrade = upgrade.to_owned();
+        self.call(move |engine| {
+            let confirmed = engine
+                .history()
+                .iter()
+                .any(|ended| ended.operation.id == upgrade && ended.outcome == Outcome::Confirmed);
+            let message = match engine.cancel(&upgrade) {
+                Err(EngineError::Refused(Refused::Ended { .. } | Refused::Unknown { .. })) if !confirmed => {
+                    "no slot is held for it".to_owned()
+                }
+                given_up => {
+                    given_up?;
+                    "the slot that was prepared is given up".to_owned()
+                }
+            };
+            Ok(Moved {
+                message,
+                upgrade: upgrade_of(engine, &upgrade),
+            })
+        })
+        .await
+    }
+}
+
+fn moved(engine: &Engine, upgrade: &str, rest: Rest) -> Moved {
+    Moved {
+        message: told(rest),
+        upgrade: upgrade_of(engine, upgrade),
+    }
+}
+
+fn upgrade_of(engine: &Engine, id: &str) -> Option<proto::Upgrade> {
+    upgrades(engine).into_iter().rfind(|upgrade| upgrade.id == id)
+}
+
+/// Those that ended, oldest first, and the one under way.
+fn upgrades(engine: &Engine) -> Vec<proto::Upgrade> {
+    let ended = engine.history().iter().map(|Ended { operation, outcome }| {
+        let (state, reason) = match outcome {
+            Outcome::Confirmed => (proto::UpgradeState::Confirmed, ""),
+            Outcome::RolledBack { reason, .. } => (proto::UpgradeState::RolledBack, reason.as_str()),
+            Outcome::Failed { reason } => (proto::UpgradeState::Failed, reason.as_str()),
+            Outcome::Cancelled => (proto::UpgradeState::GivenUp, ""),
+        };
+        shown(operation, state, reason)
+    });
+    let current = engine.current().map(|Current { operation, progress }| {
+        let (state, reason) = match progress {
+            machine::Progress::Accepted => (proto::UpgradeState::Writing, ""),
+            machine::Progress::Verified => (proto::UpgradeState::Prepared, ""),
+            machine::Progress::Activated { .. } => (proto::UpgradeState::Armed, ""),
+            machine::Progress::RollingBack { reason, .. } => {
+                (proto::UpgradeState::RollingBack, reason.as_str())
+            }
+        };
+        shown(operation, state, reason)
+    });
+    ended.chain(current).collect()
+}
+
+fn shown(operation: &machine::Operation, state: proto::UpgradeState, reason: &str) -> proto::Upgrade {
+    proto::Upgrade {
+        id: operation.id.clone(),
+        image: operation.image.to_string(),
+        version: operation.version.clone(),
+        slot: operation.target.to_string(),
+        state: state.into(),
+        reason: reason.to_owned(),
     }
 }
 
 /// The state for readers, and the slots' images kept in the cache.
-fn refresh(engine: &mut Engine, shown: &Mutex<Option<Status>>, cache: &Cache) {
+fn refresh(
+    engine: &mut Engine,
+    (shown, upgrades_shown): &(Readable<Option<Status>>, Readable<Vec<proto::Upgrade>>),
+    cache: &Cache,
+) {
+    *upgrades_shown.lock() = upgrades(engine);
     match engine.status() {
         Ok(status) => {
             let images: BTreeMap<_, _> = status

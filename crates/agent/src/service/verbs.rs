@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slipway_agent_api::proto::{CommandResult, start_request::Verb};
+use slipway_agent_api::proto::{CommandResult, Upgrade, start_request::Verb};
 use slipway_agent_api::{Class, Problem};
 use slipway_slots::Digest;
 
 use super::Host;
 use super::programs::failed_program;
+use super::slots::Moved;
 use crate::command::Command;
 
 /// A machine that still runs so long after it was told to reboot does not.
@@ -20,6 +21,17 @@ pub struct Done {
     pub message: String,
     pub digest: Option<Digest>,
     pub command: Option<CommandResult>,
+    pub upgrade: Option<Upgrade>,
+}
+
+impl From<Moved> for Done {
+    fn from(moved: Moved) -> Self {
+        Self {
+            message: moved.message,
+            upgrade: moved.upgrade,
+            ..Self::default()
+        }
+    }
 }
 
 /// How it did not.
@@ -50,7 +62,7 @@ pub(super) fn about(digest: Digest, message: impl Into<String>) -> Result<Done, 
     Ok(Done {
         message: message.into(),
         digest: Some(digest),
-        command: None,
+        ..Done::default()
     })
 }
 
@@ -99,10 +111,11 @@ impl Host {
                 } else {
                     arm.tries as u8
                 };
-                said(self.slots()?.arm(&arm.upgrade, tries).await?)
+                Ok(self.slots()?.arm(&arm.upgrade, tries).await?.into())
             }
-            Verb::Confirm(confirm) => said(self.slots()?.confirm(&confirm.upgrade).await?),
-            Verb::Rollback(rollback) => said(self.slots()?.roll_back(&rollback.reason).await?),
+            Verb::Confirm(confirm) => Ok(self.slots()?.confirm(&confirm.upgrade).await?.into()),
+            Verb::Rollback(rollback) => Ok(self.slots()?.roll_back(&rollback.reason).await?.into()),
+            Verb::GiveUp(given_up) => Ok(self.slots()?.give_up(&given_up.upgrade).await?.into()),
             Verb::RunCommand(run) => self.run_command(id, run).await,
             Verb::RunBootstrap(run) => self.run_bootstrap(id, run).await,
             Verb::KubernetesStep(step) => self.kubernetes_step(id, step).await,

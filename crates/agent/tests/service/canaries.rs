@@ -142,10 +142,12 @@ async fn canary_secrets_are_in_no_log_no_file_and_no_message() {
         Verb::RunBootstrap(proto::RunBootstrap {
             data: format!("#cloud-config\nruncmd: ['echo {}']", SECRETS[1]).into_bytes(),
             time_limit_seconds: 0,
+            ..Default::default()
         }),
         Verb::RunBootstrap(proto::RunBootstrap {
             data: format!("#cloud-config\nwrong: {}", SECRETS[1]).into_bytes(),
             time_limit_seconds: 0,
+            ..Default::default()
         }),
         Verb::Ensure(proto::Ensure {
             image: Some(proto::ImageReference {

@@ -513,6 +513,7 @@ async fn killed_at_every_step_of_verbs_on_the_machine_it_comes_to_the_same_end()
             Verb::RunBootstrap(proto::RunBootstrap {
                 data: bootstrap.into(),
                 time_limit_seconds: 0,
+                ..Default::default()
             }),
             None,
         ),

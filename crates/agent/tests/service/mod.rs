@@ -18,7 +18,7 @@ use futures::StreamExt;
 use slipway_agent_api::{
     Problem,
     client::HostClient,
-    proto::{self, Operation, OperationState, StartRequest, start_request::Verb},
+    proto::{self, Operation, OperationState, StartRequest, UpgradeState, start_request::Verb},
 };
 use slipway_hosts_sim::{Fleet, NodeImage, Options, SimulatedHost};
 
@@ -85,6 +85,18 @@ pub fn arm(upgrade: &str) -> Verb {
         upgrade: upgrade.into(),
         tries: 0,
     })
+}
+
+pub fn give_up(upgrade: &str) -> Verb {
+    Verb::GiveUp(proto::GiveUp {
+        upgrade: upgrade.into(),
+    })
+}
+
+/// How the host says that an upgrade stands: the last of that name.
+pub fn standing(host: &proto::Host, upgrade: &str) -> Option<(UpgradeState, String)> {
+    let found = host.upgrades.iter().rfind(|found| found.id == upgrade)?;
+    Some((found.state(), found.reason.clone()))
 }
 
 pub fn command(argv: &[&str]) -> Verb {

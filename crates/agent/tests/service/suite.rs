@@ -7,11 +7,11 @@ use slipway_agent::service::maintenance::Maintenance;
 use slipway_agent_api::{
     Class, Identity,
     client::HostClient,
-    proto::{self, OperationState, agent_client::AgentClient, start_request::Verb},
+    proto::{self, OperationState, UpgradeState, agent_client::AgentClient, start_request::Verb},
 };
 use slipway_hosts_sim::{FLEET, NodeImage, Reach};
 
-use super::{command, complete, fleet, import, order, pin, prepare, succeeded};
+use super::{command, complete, fleet, give_up, import, order, pin, prepare, standing, succeeded};
 
 pub struct Target {
     pub operator: HostClient,
@@ -330,6 +330,10 @@ async fn maintenance(target: &Target) {
 async fn slots(target: &Target, image: &NodeImage) {
     let before = target.operator.inventory().await.unwrap();
     assert_eq!(before.booted_slot, "A");
+    for address in &before.addresses {
+        let address: std::net::IpAddr = address.parse().unwrap();
+        assert!(!address.is_loopback(), "{address}");
+    }
     assert_eq!(before.slots[0].version, "1.0.0");
     let prepared = run(target, "prepare-1", prepare("up-1", image)).await;
     assert_eq!(
@@ -346,6 +350,44 @@ async fn slots(target: &Target, image: &NodeImage) {
     let unknown = NodeImage::build("9.9.9", 9).unwrap();
     let missing = run(target, "prepare-2", prepare("up-2", &unknown)).await;
     assert_eq!(missing.problem.unwrap().reason, "NotCached");
+    given_up(target, image).await;
+}
+
+/// A slot that was prepared and is not needed any more is free for the next upgrade, also while a person works on the host.
+async fn given_up(target: &Target, image: &NodeImage) {
+    let stands = async |upgrade: &str| standing(&target.operator.inventory().await.unwrap(), upgrade);
+    assert_eq!(
+        stands("up-1").await,
+        Some((UpgradeState::Prepared, String::new()))
+    );
+    let busy = run(target, "prepare-3", prepare("up-3", image)).await;
+    assert_eq!(busy.problem.unwrap().reason, "Refused", "{}", busy.message);
+    let lock = Maintenance {
+        by: "ada".into(),
+        reason: "a disk is replaced".into(),
+        since: Timestamp::now(),
+    };
+    lock.hold(&target.state).unwrap();
+    // Once, again, and one that nobody has heard of.
+    for (id, upgrade) in [
+        ("give-up-1", "up-1"),
+        ("give-up-2", "up-1"),
+        ("give-up-3", "up-9"),
+    ] {
+        let done = run(target, id, give_up(upgrade)).await;
+        assert_eq!(done.state(), OperationState::Succeeded, "{id}: {}", done.message);
+        let stands = done.upgrade.map(|upgrade| upgrade.state());
+        assert_eq!(
+            stands,
+            (upgrade == "up-1").then_some(UpgradeState::GivenUp),
+            "{id}"
+        );
+    }
+    Maintenance::release(&target.state).unwrap();
+    assert_eq!(stands("up-1").await, Some((UpgradeState::GivenUp, String::new())));
+    let next = run(target, "prepare-4", prepare("up-4", image)).await;
+    assert_eq!(next.state(), OperationState::Succeeded, "{}", next.message);
+    assert_eq!(next.upgrade.unwrap().state(), UpgradeState::Prepared);
 }
 
 #[tokio::test]

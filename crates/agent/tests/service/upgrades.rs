@@ -7,12 +7,12 @@ use std::{
 
 use slipway_agent_api::{
     client::HostClient,
-    proto::{self, OperationState, start_request::Verb},
+    proto::{self, OperationState, UpgradeState, start_request::Verb},
 };
 use slipway_hosts_sim::{NodeImage, Reach};
 use tokio::sync::Semaphore;
 
-use super::{arm, complete, fleet, import, one, pin, prepare, succeeded};
+use super::{arm, complete, fleet, give_up, import, one, pin, prepare, standing, succeeded};
 
 /// Waits until the host says so.
 pub async fn until(client: &HostClient, what: &str, seen: impl Fn(&proto::Host) -> bool) -> proto::Host {
@@ -45,6 +45,16 @@ async fn an_upgrade_boots_the_new_slot_and_keeps_it_and_its_image() {
     assert_eq!(after.slots[1].version, "2.0.0");
     assert_eq!(after.slots[1].kubelet_version, "v2.0.0");
     assert_eq!(host.machine.boots(), 2);
+    assert_eq!(
+        standing(&after, "up-1"),
+        Some((UpgradeState::Confirmed, String::new()))
+    );
+    let kept = complete(&client, "give-up", give_up("up-1")).await.unwrap();
+    assert_eq!(
+        kept.problem.unwrap().reason,
+        "Refused",
+        "what runs is not given up"
+    );
     // E-50: nobody pinned it, and it stays because a slot has it.
     let evict = Verb::Evict(proto::Evict {
         digest: image.digest.to_string(),
@@ -86,6 +96,20 @@ async fn a_slot_that_is_not_healthy_or_never_boots_is_left_again() {
         })
         .await;
         assert_eq!(after.slots[0].boot, "good");
+        // How it ended is told in a form that programs read: by the order, by the host, and for the image.
+        let (state, reason) = standing(&after, "up-1").unwrap();
+        assert_eq!(state, UpgradeState::RolledBack);
+        assert!(!reason.is_empty());
+        let order = client.operation("arm").await.unwrap();
+        let told = order.upgrade.clone().unwrap();
+        assert_eq!(
+            (told.state(), &told.reason),
+            (state, &reason),
+            "{}",
+            order.message
+        );
+        let quarantined = &after.quarantined[0];
+        assert_eq!((&quarantined.digest, &quarantined.reason), (&told.image, &reason));
         // The image is quarantined: it is not written again.
         let again = complete(&client, "prepare-2", prepare("up-2", &image))
             .await
@@ -144,6 +168,7 @@ async fn verbs_for_kubernetes_addresses_bootstrap_and_wiping() {
         Verb::RunBootstrap(proto::RunBootstrap {
             data: data.as_bytes().to_vec(),
             time_limit_seconds: 0,
+            ..Default::default()
         })
     };
     succeeded(&client, "b-1", bootstrap(data)).await;

@@ -47,6 +47,7 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
             Verb::RunBootstrap(proto::RunBootstrap {
                 data: b"#cloud-config\nruncmd: [[true]]\n".to_vec(),
                 time_limit_seconds: 1,
+                ..Default::default()
             }),
         )
         .encode_to_vec(),
