@@ -110,10 +110,14 @@ pub fn infrastructure() -> Vec<CustomResourceDefinition> {
     .into()
 }
 
-/// Definitions of our own group. They move with `clusterctl move`: a claim is in the spec of its host.
-pub fn edge() -> Vec<CustomResourceDefinition> {
+/// EdgeHost. It moves with `clusterctl move`: a claim is in the spec of its host.
+pub fn hosts() -> Vec<CustomResourceDefinition> {
+    vec![labelled(EdgeHost::crd(), false)]
+}
+
+/// Definitions of upgrades. They move with `clusterctl move`.
+pub fn upgrades() -> Vec<CustomResourceDefinition> {
     [
-        EdgeHost::crd(),
         HostImage::crd(),
         ClusterUpgrade::crd(),
         NodeUpgrade::crd(),

@@ -2,13 +2,15 @@
 //! may be sent as often as anybody likes.
 
 use slipway_agent_api::proto::{
-    Arm, Delivery, Ensure, ImageReference, KubeadmUpgrade, KubernetesStep, Prepare, Rollback, RunCommand,
-    StartRequest, TagPolicy, Unpin, Wipe, kubernetes_step::Step as KubernetesStepKind, start_request::Verb,
+    Arm, Delivery, Ensure, ImageReference, KubeadmUpgrade, KubernetesStep, Prepare, Rollback, RunBootstrap,
+    RunCommand, StartRequest, TagPolicy, Unpin, Wipe, kubernetes_step::Step as KubernetesStepKind,
+    start_request::Verb,
 };
 
 use crate::{
     api::Image,
     host::{api::Claim, release},
+    machine::provider_id::ProviderId,
     node_upgrade::{
         api::{NodeUpgradeSpec, Role},
         facts::{Facts, Order},
@@ -98,6 +100,25 @@ pub fn wipe(host: &str, claim: &Claim, attempt: u32, generation: u64) -> StartRe
         host: host.to_owned(),
         verb: Some(Verb::Wipe(Wipe {
             confirm_host: host.to_owned(),
+        })),
+    }
+}
+
+/// The operation's id on the host: one bootstrap for one claim.
+pub fn bootstrap_id(claim_uid: &str) -> String {
+    format!("bootstrap-{claim_uid}")
+}
+
+/// The bootstrap data of the machine that has the host.
+pub fn bootstrap(id: &ProviderId, data: Vec<u8>, generation: u64) -> StartRequest {
+    StartRequest {
+        operation_id: bootstrap_id(&id.claim),
+        generation,
+        host: id.host.clone(),
+        verb: Some(Verb::RunBootstrap(RunBootstrap {
+            data,
+            provider_id: id.to_string(),
+            ..RunBootstrap::default()
         })),
     }
 }

@@ -214,7 +214,12 @@ fn jobs_policies_and_upgrades_are_checked_field_by_field() {
 fn definitions_are_found_by_core_clusterctl_and_people() {
     let mut short_names = BTreeSet::new();
     let infrastructure = api::infrastructure();
-    let all: Vec<_> = infrastructure.iter().cloned().chain(api::edge()).collect();
+    let all: Vec<_> = infrastructure
+        .iter()
+        .cloned()
+        .chain(api::hosts())
+        .chain(api::upgrades())
+        .collect();
     assert_eq!(all.len(), 9);
     for crd in &all {
         let kind = &crd.spec.names.kind;

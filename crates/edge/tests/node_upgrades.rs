@@ -438,3 +438,125 @@ proptest! {
         }
     }
 }
+
+/// What a host answers in the agent's protocol is what the upgrade is decided from: states, not words.
+#[test]
+fn a_hosts_answers_become_facts() {
+    use slipway_agent_api::proto::{self, OperationState, ProblemClass, UpgradeState};
+    use slipway_edge::node_upgrade::{
+        facts::{Order, OrderState},
+        reading::{Answers, reached},
+    };
+
+    let upgrade = |id: &str, state: UpgradeState, reason: &str| proto::Upgrade {
+        id: id.to_owned(),
+        slot: "B".to_owned(),
+        state: state.into(),
+        reason: reason.to_owned(),
+        ..proto::Upgrade::default()
+    };
+    let operation = |id: &str, state: OperationState, class: Option<ProblemClass>| proto::Operation {
+        id: id.to_owned(),
+        state: state.into(),
+        accepted_at: 1_000,
+        problem: class.map(|class| proto::Problem {
+            class: class.into(),
+            ..proto::Problem::default()
+        }),
+        progress: Some(proto::Progress {
+            bytes_done: 3,
+            bytes_total: 4,
+            ..proto::Progress::default()
+        }),
+        ..proto::Operation::default()
+    };
+    let mut host = proto::Host {
+        booted_slot: "A".to_owned(),
+        slots: vec![proto::Slot {
+            name: "A".to_owned(),
+            boot: "good".to_owned(),
+            image: "sha256:old".to_owned(),
+            ..proto::Slot::default()
+        }],
+        quarantined: vec![proto::QuarantinedImage {
+            digest: "sha256:new".to_owned(),
+            reason: "it did not come up".to_owned(),
+        }],
+        ..proto::Host::default()
+    };
+    let operations = [
+        operation(
+            "uid-1-ensure-1",
+            OperationState::Failed,
+            Some(ProblemClass::Transient),
+        ),
+        operation("uid-1-ensure-2", OperationState::Running, None),
+        operation(
+            "uid-1-prepare-1",
+            OperationState::Failed,
+            Some(ProblemClass::Terminal),
+        ),
+        operation("uid-1-arm-1", OperationState::Interrupted, None),
+        // Of another upgrade whose id begins alike, and of nobody.
+        operation("uid-10-arm-9", OperationState::Succeeded, None),
+        operation("uid-1-dance-1", OperationState::Succeeded, None),
+    ];
+    let images = [proto::Image {
+        digest: "sha256:new".to_owned(),
+        users: vec![proto::ImageUser {
+            kind: "pin".to_owned(),
+            name: "uid-1".to_owned(),
+            until: 0,
+        }],
+        ..proto::Image::default()
+    }];
+    let facts = |host: &proto::Host| {
+        let answers = Answers {
+            host,
+            operations: &operations,
+            images: &images,
+            maintenance: None,
+        };
+        reached(answers, "uid-1", "sha256:new")
+    };
+    let told = facts(&host);
+    assert!(told.runs("sha256:old") && told.is_pinned && !told.holds_slot);
+    assert_eq!(told.quarantined.as_deref(), Some("it did not come up"));
+    let states: Vec<_> = told
+        .orders
+        .iter()
+        .map(|(order, facts)| (*order, facts.attempt, facts.state, facts.percent))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            (Order::Ensure, 2, OrderState::Running, Some(75)),
+            (Order::Prepare, 1, OrderState::FailedForGood, Some(75)),
+            (Order::Arm, 1, OrderState::Interrupted, Some(75)),
+        ]
+    );
+    for (state, holds, left) in [
+        (UpgradeState::Writing, true, None),
+        (UpgradeState::Prepared, true, None),
+        (UpgradeState::Armed, true, None),
+        (UpgradeState::GivenUp, false, None),
+        (UpgradeState::RolledBack, false, Some("too slow")),
+    ] {
+        // The same upgrade may be prepared again after it was given up: the last one counts.
+        host.upgrades = vec![
+            upgrade("uid-1", UpgradeState::GivenUp, ""),
+            upgrade("uid-1", state, "too slow"),
+            upgrade("uid-2", UpgradeState::Failed, "another"),
+        ];
+        let told = facts(&host);
+        assert_eq!(
+            (told.holds_slot, told.left_because.as_deref()),
+            (holds, left),
+            "{state:?}"
+        );
+    }
+    // A slot that runs on trial is not one that is held for later.
+    host.upgrades = vec![upgrade("uid-1", UpgradeState::Armed, "")];
+    host.booted_slot = "B".to_owned();
+    assert!(!facts(&host).holds_slot);
+}

@@ -17,7 +17,8 @@ async fn with_definitions() -> (Client, String) {
     let namespace = cluster.namespace("edge").await.expect("a namespace");
     let definitions: Vec<Value> = api::infrastructure()
         .into_iter()
-        .chain(api::edge())
+        .chain(api::hosts())
+        .chain(api::upgrades())
         .map(|crd| json!(crd))
         .collect();
     let client = cluster.client();

@@ -315,8 +315,8 @@ impl World {
     fn boot(&mut self) {
         if self.troubles.does_not_boot {
             self.node.is_ready = true;
-            let told = "the upgrade was armed and is rolled back: slot B did not come up in 3 tries";
-            self.end(Order::Arm, OrderState::Succeeded, told);
+            self.end(Order::Arm, OrderState::Succeeded, "the host was started again");
+            self.host.left_because = Some("slot B did not come up in 3 tries".to_owned());
             self.host.quarantined = Some("slot B did not come up in 3 tries".to_owned());
             return;
         }

@@ -107,6 +107,9 @@ pub struct EdgeHostStatus {
     pub kubelet_version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheStatus>,
+    /// From which it speaks to other machines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
     /// A person on site works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<MaintenanceStatus>,

@@ -42,6 +42,7 @@ pub fn status(host: &proto::Host) -> EdgeHostStatus {
             used_mib: cache.used_bytes / MIB,
             quota_mib: cache.quota_bytes / MIB,
         }),
+        addresses: host.addresses.clone(),
         maintenance: host.maintenance.as_ref().map(|held| MaintenanceStatus {
             by: held.by.clone(),
             reason: held.reason.clone(),

@@ -72,6 +72,12 @@ pub fn operation_id(claim: &Claim, attempt: u32) -> String {
     format!("wipe-{}-{attempt}", claim.uid)
 }
 
+/// Which try to wipe this claim an order was, if it was one.
+pub fn attempt_of(claim: &Claim, operation: &str) -> Option<u32> {
+    let attempt = operation.strip_prefix("wipe-")?.strip_prefix(&claim.uid)?;
+    attempt.strip_prefix('-')?.parse().ok()
+}
+
 pub fn decide(claim: Option<&Claim>, claimant: Claimant, wipe: &Wipe) -> Decision {
     let Some(claim) = claim else {
         return Decision::Keep;

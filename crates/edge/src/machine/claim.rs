@@ -43,6 +43,8 @@ pub struct Candidate {
     /// Why nothing is to be done to it.
     pub maintenance: Option<String>,
     pub is_deleting: bool,
+    /// From which it speaks to other machines.
+    pub addresses: Vec<String>,
     /// How many machines of the same cluster are in its failure domain.
     pub neighbours: usize,
 }

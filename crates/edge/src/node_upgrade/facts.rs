@@ -64,6 +64,8 @@ pub struct ReachedHost {
     pub quarantined: Option<String>,
     /// It has begun to write a slot for this upgrade, and has neither booted it nor given it up.
     pub holds_slot: bool,
+    /// It has booted the slot of this upgrade and left it again, for this reason.
+    pub left_because: Option<String>,
     /// The image is kept in its cache for this upgrade.
     pub is_pinned: bool,
 }
@@ -112,6 +114,16 @@ impl Order {
     /// The operation's id on the host: the same for the same try, whoever sends it.
     pub fn id(self, upgrade: &str, attempt: u32) -> String {
         format!("{upgrade}-{}-{attempt}", self.name())
+    }
+
+    /// Which order of an upgrade, and which try of it, an operation is.
+    pub fn of(operation: &str, upgrade: &str) -> Option<(Self, u32)> {
+        let (name, attempt) = operation
+            .strip_prefix(upgrade)?
+            .strip_prefix('-')?
+            .rsplit_once('-')?;
+        let order = Self::ALL.into_iter().find(|order| order.name() == name)?;
+        Some((order, attempt.parse().ok()?))
     }
 }
 

@@ -6,6 +6,7 @@ mod disturb;
 pub mod drain;
 pub mod facts;
 pub mod plan;
+pub mod reading;
 mod trial;
 mod undo;
 

@@ -46,20 +46,13 @@ pub(super) fn armed(facts: &Facts, host: &ReachedHost, order: &OrderFacts, now: 
             }
             decision.waiting()
         }
-        OrderState::Succeeded => rolled_back(left_because(&order.message)),
+        OrderState::Succeeded => rolled_back(host.left_because.as_deref().unwrap_or(&order.message)),
         // Refused before anything was changed, or the boot store could not be written: the old slot runs.
         OrderState::FailedForGood | OrderState::FailedForNow => failed(
             "OrderFailed",
             format!("arming the new slot failed: {}", order.message),
         ),
     }
-}
-
-/// The reason within the words of the host.
-fn left_because(message: &str) -> &str {
-    message
-        .split_once("rolled back: ")
-        .map_or(message, |(_, reason)| reason)
 }
 
 /// The host runs the image. Then Kubernetes has to.

@@ -1,0 +1,77 @@
+//! How hosts are spoken to: the port that controllers order through. What is behind it is the native agent ([`native`]), or a simulated
+//! host in tests. Every call may be made twice: orders carry an id, and the same id is the same operation.
+
+pub mod native;
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use slipway_agent_api::{
+    Problem,
+    proto::{self, Operation, StartRequest},
+};
+
+use crate::host::api::EdgeHost;
+
+/// A host, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostAddress {
+    pub name: String,
+    /// `host:port`; `None`: it connects to the manager.
+    pub address: Option<String>,
+}
+
+impl HostAddress {
+    pub fn of(host: &EdgeHost) -> Self {
+        Self {
+            name: host.metadata.name.clone().unwrap_or_default(),
+            address: host.spec.address.clone(),
+        }
+    }
+}
+
+/// The hosts of a fleet.
+#[async_trait]
+pub trait Hosts: Send + Sync + 'static {
+    async fn inventory(&self, host: &HostAddress) -> Result<proto::Host, Problem>;
+
+    /// `None`: the host has never accepted it, or has forgotten it.
+    async fn operation(&self, host: &HostAddress, id: &str) -> Result<Option<Operation>, Problem>;
+
+    async fn operations(&self, host: &HostAddress) -> Result<Vec<Operation>, Problem>;
+
+    /// Begins an operation, or joins the one of the same id.
+    async fn start(&self, host: &HostAddress, order: StartRequest) -> Result<Operation, Problem>;
+
+    /// Cuts an operation off. One that has ended stays as it is.
+    async fn cancel(&self, host: &HostAddress, id: &str, generation: u64) -> Result<Operation, Problem>;
+
+    /// The host is not asked any more: what is kept for it, such as a connection, ends.
+    fn forget(&self, name: &str);
+}
+
+/// The hosts, and the number under which this process orders.
+#[derive(Clone)]
+pub struct Platform {
+    pub hosts: Arc<dyn Hosts>,
+    generation: Arc<OnceLock<u64>>,
+}
+
+impl Platform {
+    pub fn new(hosts: Arc<dyn Hosts>) -> Self {
+        Self {
+            hosts,
+            generation: Arc::default(),
+        }
+    }
+
+    /// A host follows the highest number it has seen, so it must grow with each leader. It is the time of the first order in
+    /// milliseconds: a process orders only while it leads and ends when it no longer does. A count of leases would begin again after
+    /// `clusterctl move`, and no host would follow the new manager.
+    pub fn generation(&self, now: Timestamp) -> u64 {
+        *self
+            .generation
+            .get_or_init(|| u64::try_from(now.as_millisecond()).unwrap_or(1).max(1))
+    }
+}

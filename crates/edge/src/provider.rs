@@ -1,0 +1,175 @@
+//! The registration. Whoever installs the other providers did not ask for this one, so it runs only where it is named:
+//! `--providers=edge`.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use slipway_capi::names::condition as names;
+use slipway_runtime::{
+    Package, PackageKind, Provider, Rule,
+    admission::{Admission, Operation},
+    provider::ConditionType,
+};
+
+use crate::{
+    api::{
+        self, EdgeCluster, EdgeClusterTemplate, EdgeHost, EdgeMachine, EdgeMachineTemplate, GROUP,
+        INFRASTRUCTURE_GROUP,
+    },
+    cluster, command, fleet, host,
+    hosts::{Hosts, Platform, native::NativeHosts},
+    machine,
+};
+
+const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
+
+const RBAC: &[Rule] = &[
+    Rule::new(GROUP, &["edgehosts"], &["list", "patch", "watch"]),
+    Rule::new(GROUP, &["edgehosts/status"], &["patch"]),
+    Rule::new(
+        INFRASTRUCTURE_GROUP,
+        &["edgemachines"],
+        &["get", "list", "patch", "watch"],
+    ),
+    Rule::new(
+        INFRASTRUCTURE_GROUP,
+        &["edgeclusters", "edgemachinetemplates"],
+        &["list", "watch"],
+    ),
+    Rule::new(
+        INFRASTRUCTURE_GROUP,
+        &[
+            "edgeclusters/status",
+            "edgemachines/status",
+            "edgemachinetemplates/status",
+        ],
+        &["patch"],
+    ),
+    Rule::new("cluster.x-k8s.io", &["clusters", "machines"], &["list", "watch"]),
+    // Bootstrap data, when it is due.
+    Rule::new("", &["secrets"], &["get"]),
+    Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
+];
+
+/// The fleet's CA and the records of join tokens. Objects that are created cannot be named.
+const FLEET_RULE: Rule = Rule::new("", &["secrets"], &["create", "patch"]);
+/// What the Service of hosts selects the manager's Pods by.
+const HOSTS_LABEL: &str = "edge.slipway.dev/hosts";
+
+/// The infrastructure provider over these hosts.
+pub fn infrastructure(hosts: Arc<dyn Hosts>) -> Package {
+    let platform = Platform::new(hosts);
+    let mut package = Package::new(PackageKind::Infrastructure, "edge");
+    package.on_request = true;
+    package.crds = api::infrastructure();
+    package.crds.extend(api::hosts());
+    package.rbac = RBAC.to_vec();
+    package.admission = vec![
+        Admission::validating::<EdgeCluster>(WRITES, cluster::admit::validate),
+        Admission::validating::<EdgeClusterTemplate>(WRITES, cluster::admit::validate_template),
+        Admission::validating::<EdgeMachine>(WRITES, machine::admit::validate),
+        Admission::validating::<EdgeMachineTemplate>(WRITES, machine::admit::validate_template),
+        Admission::validating::<EdgeHost>(
+            &[Operation::Create, Operation::Update, Operation::Delete],
+            host::admit::validate,
+        ),
+    ];
+    package.controllers = vec![
+        host::registration(&platform),
+        cluster::registration(),
+        machine::registration(&platform),
+        machine::template::registration(),
+    ];
+    package.conditions = conditions();
+    package
+}
+
+/// Everything edge brings.
+pub fn provider() -> Provider {
+    let hosts: Arc<NativeHosts> = Arc::default();
+    let mut package = infrastructure(hosts.clone());
+    package.controllers.insert(0, fleet::registration(&hosts));
+    package.objects = vec![service()];
+    package.pod_labels = vec![(HOSTS_LABEL, "true")];
+    package.rbac.push(FLEET_RULE);
+    let mut provider = Provider::new("edge");
+    provider.packages = vec![package];
+    provider.flags = flags();
+    provider.subcommands = vec![command::subcommand()];
+    provider
+}
+
+/// The Service by which hosts find the manager. Only who leads has the port open.
+fn service() -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "slipway-edge-hosts"},
+        "spec": {
+            "selector": {HOSTS_LABEL: "true"},
+            "ports": [{"name": "hosts", "port": 9445, "targetPort": 9445}],
+        },
+    })
+}
+
+fn flags() -> Vec<clap::Arg> {
+    let flag = |name: &'static str, value: &'static str, help: &'static str| {
+        clap::Arg::new(name).long(name).value_name(value).help(help)
+    };
+    vec![
+        flag(
+            fleet::ADDRESS_FLAG,
+            "ADDRESS",
+            "Edge: where hosts join and connect, as host:port",
+        )
+        .default_value(fleet::DEFAULT_ADDRESS),
+        flag(
+            fleet::NAMESPACE_FLAG,
+            "NAMESPACE",
+            "Edge: the namespace of the fleet's CA and join tokens; the manager's own if absent",
+        ),
+    ]
+}
+
+const PAUSED: (&str, &str) = (
+    names::PAUSED,
+    "it or its Cluster is paused, and nothing is done for it",
+);
+
+fn conditions() -> Vec<ConditionType> {
+    let of = |kind: &'static str, found: &[(&'static str, &'static str)]| -> Vec<ConditionType> {
+        found
+            .iter()
+            .map(|&(name, meaning)| ConditionType { kind, name, meaning })
+            .collect()
+    };
+    [
+        of(
+            "EdgeHost",
+            &[
+                (names::READY, "its agent answers, and nobody works on it"),
+                (host::status::REACHABLE, "its agent answers"),
+                (
+                    host::status::CLAIMED,
+                    "an EdgeMachine has it, or did and it is being wiped; Unknown where that machine is missing",
+                ),
+                PAUSED,
+            ],
+        ),
+        of(
+            "EdgeCluster",
+            &[(names::READY, "the endpoint of its API is known"), PAUSED],
+        ),
+        of(
+            "EdgeMachine",
+            &[
+                (names::READY, "its host has run its bootstrap data"),
+                (machine::status::HOST_CLAIMED, "a host is its own"),
+                (
+                    machine::status::BOOTSTRAPPED,
+                    "its host has run its bootstrap data",
+                ),
+                PAUSED,
+            ],
+        ),
+    ]
+    .concat()
+}

@@ -1,0 +1,195 @@
+//! An EdgeMachine's life: what it waits for, what it does, what it says; and how it goes.
+
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp};
+use slipway_edge::{
+    host::api::Claim,
+    machine::{
+        api::EdgeMachineStatus,
+        claim::{Asking, Candidate},
+        plan::{Action, Bootstrap, Facts, needs_confirmation, plan},
+        status::status,
+    },
+};
+
+use crate::golden::golden;
+
+struct World {
+    now: Timestamp,
+    facts: Facts,
+    status: EdgeMachineStatus,
+    text: String,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            now: "2026-11-18T02:00:00Z".parse().expect("a time"),
+            facts: Facts {
+                namespace: "default".to_owned(),
+                asking: Asking {
+                    name: "m-1".to_owned(),
+                    uid: "uid-1".to_owned(),
+                    ..Asking::default()
+                },
+                hosts: vec![Candidate {
+                    name: "box-1".to_owned(),
+                    is_ready: true,
+                    failure_domain: Some("north".to_owned()),
+                    addresses: vec!["192.0.2.7".to_owned()],
+                    ..Candidate::default()
+                }],
+                is_confirmed: true,
+                ..Facts::default()
+            },
+            status: EdgeMachineStatus::default(),
+            text: String::new(),
+        }
+    }
+
+    /// Plans, carries it out and says what the status says after it.
+    fn step(&mut self, what: &str) {
+        let planned = plan(&self.facts, self.now);
+        for action in planned.actions() {
+            match action {
+                Action::Choose { host } => self.facts.asking.chosen = Some(host.clone()),
+                Action::Drop { .. } => self.facts.asking.chosen = None,
+                Action::Take { .. } => {
+                    self.facts.hosts[0].claim = Some(Claim {
+                        name: "m-1".to_owned(),
+                        uid: "uid-1".to_owned(),
+                        released: false,
+                    });
+                }
+                Action::Return { .. } => {
+                    if let Some(claim) = &mut self.facts.hosts[0].claim {
+                        claim.released = true;
+                    }
+                }
+                Action::WriteProviderId { id } => {
+                    self.facts.provider_id = Some(id.to_string());
+                    self.facts.asking.is_bound = true;
+                }
+                Action::OrderBootstrap { .. } => self.facts.bootstrap = Bootstrap::Running,
+                Action::RecordBootstrap => self.facts.is_recorded = true,
+            }
+        }
+        self.status = status(&self.status, &self.facts, &planned, Some(1), self.now);
+        let told: Vec<String> = self
+            .status
+            .conditions
+            .iter()
+            .map(|condition| format!("{}={}({})", condition.type_, condition.status, condition.reason))
+            .collect();
+        let _ = writeln!(self.text, "# {what}\n{planned}{}\n", told.join(" "));
+    }
+}
+
+#[test]
+fn from_nothing_to_a_node_and_back() {
+    let mut world = World::new();
+    world.step("made");
+    world.facts.is_owned = true;
+    world.step("a Machine owns it");
+    world.facts.is_cluster_provisioned = true;
+    world.step("the Cluster's infrastructure is provisioned");
+    world.facts.bootstrap_secret = Some("m-1".to_owned());
+    world.step("there is bootstrap data");
+    world.step("chosen");
+    world.step("taken");
+    world.step("running");
+    world.facts.bootstrap = Bootstrap::Succeeded;
+    world.step("the host has run it");
+    assert_eq!(
+        world.facts.provider_id.as_deref(),
+        Some("edge://default/box-1/uid-1")
+    );
+    assert_eq!(world.status.initialization.provisioned, Some(true));
+    assert_eq!(world.status.failure_domain.as_deref(), Some("north"));
+    let addresses: Vec<&str> = world
+        .status
+        .addresses
+        .iter()
+        .map(|one| one.address.as_str())
+        .collect();
+    assert_eq!(addresses, ["box-1", "192.0.2.7"]);
+    world.facts.asking.is_deleting = true;
+    world.facts.deleted_at = Some(world.now);
+    world.step("deleted");
+    world.step("released");
+    world.facts.hosts[0].claim = None;
+    world.step("wiped");
+    golden("machine.golden", &world.text);
+}
+
+#[test]
+fn a_host_that_is_never_wiped_does_not_keep_the_machine_but_stays_unclaimable() {
+    let mut world = World::new();
+    world.facts.asking.is_deleting = true;
+    world.facts.deleted_at = Some(world.now);
+    world.facts.hosts[0].claim = Some(Claim {
+        name: "m-1".to_owned(),
+        uid: "uid-1".to_owned(),
+        released: true,
+    });
+    assert_eq!(
+        plan(&world.facts, world.now).to_string(),
+        "1. wait Wiping until 2026-11-18T02:10:00Z: host box-1 is being wiped\n"
+    );
+    let later = world.now + SignedDuration::from_mins(10);
+    assert_eq!(
+        plan(&world.facts, later).to_string(),
+        "1. release finalizer: host box-1 is being wiped for longer than 10 minutes; it cannot be claimed before it is\n"
+    );
+    // The next machine does not get it.
+    let mut next = World::new();
+    next.facts.asking.uid = "uid-2".to_owned();
+    next.facts.is_owned = true;
+    next.facts.is_cluster_provisioned = true;
+    next.facts.bootstrap_secret = Some("m-2".to_owned());
+    next.facts.hosts = world.facts.hosts;
+    assert_eq!(
+        plan(&next.facts, later).to_string(),
+        "1. wait NoHost: none of 1 hosts can be had: 1 × it is being wiped\n"
+    );
+}
+
+#[test]
+fn bootstrap_data_is_given_after_a_read_past_the_watch_and_run_once() {
+    let mut world = World::new();
+    world.facts.is_owned = true;
+    world.facts.is_cluster_provisioned = true;
+    world.facts.bootstrap_secret = Some("m-1".to_owned());
+    for what in ["chosen", "taken"] {
+        world.step(what);
+    }
+    world.facts.is_confirmed = false;
+    assert!(needs_confirmation(&world.facts));
+    world.facts.is_confirmed = true;
+    assert!(!needs_confirmation(&world.facts));
+    world.step("ordered");
+    world.facts.bootstrap = Bootstrap::Interrupted;
+    let planned = plan(&world.facts, world.now).to_string();
+    assert!(
+        planned.contains("give host box-1 the bootstrap data of Secret m-1: the agent was restarted"),
+        "{planned}"
+    );
+    world.facts.bootstrap = Bootstrap::Failed("install.sh: exit status 1".to_owned());
+    assert_eq!(
+        plan(&world.facts, world.now).to_string(),
+        "1. wait BootstrapFailed: the bootstrap data failed on host box-1: install.sh: exit status 1\n"
+    );
+    // A host that another machine has is not ours any more, and that is looked up before it is said.
+    world.facts.hosts[0].claim = Some(Claim {
+        name: "m-2".to_owned(),
+        uid: "uid-2".to_owned(),
+        released: false,
+    });
+    world.facts.is_confirmed = false;
+    assert!(needs_confirmation(&world.facts));
+    assert_eq!(
+        plan(&world.facts, world.now).to_string(),
+        "1. wait HostLost: host box-1 is lost: EdgeMachine m-2 has it\n"
+    );
+}
