@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Parser;
 
+use fleet::Form;
 use report::{Runs, Side};
 
 #[derive(Parser)]
@@ -28,6 +29,9 @@ pub struct Arguments {
     /// by default in production.
     #[arg(long, default_value_t = 60)]
     period: u64,
+    /// The API that the fleet is written in.
+    #[arg(long, value_enum, default_value = "classic")]
+    form: Form,
     /// Our manager.
     #[arg(long)]
     slipway: PathBuf,

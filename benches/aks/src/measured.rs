@@ -70,7 +70,7 @@ pub async fn slipway(
     let address = format!("https://{}/", azure.ports.https);
     let setup = Setup::new(cluster, &arguments.slipway, &folder, USER, Some("system:masters"))?
         .with([
-            "--providers=aks".to_owned(),
+            format!("--providers={}", arguments.form.provider()),
             format!("--sync-period={}s", arguments.period),
             // Half of it: then every round of resyncs reads once, whichever controller comes first.
             format!("--azure-max-read-age={}s", arguments.period.div_ceil(2)),

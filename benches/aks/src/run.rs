@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, api::ListParams};
 use slipway_azure_sim::{Ca, Options, Server, Settings, Simulator, Speed};
 use slipway_kit::manager::measure;
 use slipway_testbed::{Cluster, ManagementCluster, Upstream, WorkloadCluster, audit::Mark};
@@ -11,7 +13,7 @@ use tokio::time::Instant;
 use super::{
     Arguments, fleet,
     measured::{self, Measured},
-    report::{Counts, Rest, Sample, Side},
+    report::{Apiserver, Counts, Rest, Sample, Side},
     watch::Watch,
 };
 
@@ -19,6 +21,9 @@ use super::{
 const HANG_GUARD: Duration = Duration::from_hours(1);
 /// How long nothing may become ready before we say what the managers' logs are for.
 const STUCK: Duration = Duration::from_mins(10);
+
+/// How long kube-apiserver publishes what was installed.
+const APISERVER_SETTLES: Duration = Duration::from_secs(20);
 
 pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<Sample> {
     eprintln!(
@@ -61,10 +66,16 @@ pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<S
     let folder = tempfile::tempdir()?;
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, azure.ca.certificate_pem())?;
+    let mut apiserver = Apiserver {
+        before: settled_apiserver(&cluster).await?,
+        ..Apiserver::default()
+    };
     let mut processes = match side {
         Side::Slipway => measured::slipway(arguments, &cluster, &azure, &ca).await?,
         Side::Capz => measured::capz(arguments, &cluster, &azure, &ca).await?,
     };
+    apiserver.installed = settled_apiserver(&cluster).await?;
+    apiserver.kinds = custom_kinds(&cluster).await?;
     let measured = tokio::time::timeout(
         HANG_GUARD,
         measure(arguments, &cluster, &azure, &mut processes, clusters),
@@ -72,7 +83,10 @@ pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<S
     .await;
     processes.stop();
     let sample = match measured {
-        Ok(Ok(sample)) => sample,
+        Ok(Ok(sample)) => {
+            apiserver.at_rest = apiserver_memory(&cluster)?;
+            Sample { apiserver, ..sample }
+        }
         Ok(Err(error)) => {
             cluster.keep_logs();
             return Err(error.context(format!(
@@ -106,8 +120,8 @@ async fn measure(
     clusters: usize,
 ) -> Result<Sample> {
     let client = cluster.client();
-    let planes = Watch::start(fleet::api(&client, "AzureManagedControlPlane"));
-    let pools = Watch::start(fleet::api(&client, "AzureManagedMachinePool"));
+    let planes = Watch::start(fleet::api(&client, arguments.form.plane()));
+    let pools = Watch::start(fleet::api(&client, arguments.form.pool()));
     let mark = cluster.audit().mark()?;
     let cpu_before = cpu_seconds(measured)?;
     azure.simulator().azure().forget_requests();
@@ -117,7 +131,7 @@ async fn measure(
         planes.all_ready(clusters).await;
         pools.all_ready(desired).await;
     };
-    let created = fleet::create(&client, clusters, arguments.pools);
+    let created = fleet::create(&client, arguments.form, clusters, arguments.pools);
     tokio::select! {
         ended = async { created.await?; ready.await; Ok::<(), anyhow::Error>(()) } => ended?,
         ended = watched(measured, &planes, &pools, clusters) => ended?,
@@ -126,7 +140,7 @@ async fn measure(
     let cpu = cpu_seconds(measured)? - cpu_before;
     let users = measured.users();
     let kube_requests = by_verb(cluster, mark, &users)?;
-    let (arm_requests, ..) = arm(azure);
+    let arm_requests = arm(azure).by_method;
     let at_rest = rest(arguments, cluster, azure, measured).await?;
     let mut rss_mb = 0.0;
     for id in measured.ids() {
@@ -142,7 +156,25 @@ async fn measure(
         arm_requests,
         kube_requests,
         at_rest,
+        apiserver: Apiserver::default(),
     })
+}
+
+fn apiserver_memory(cluster: &Cluster) -> Result<f64> {
+    let process = cluster.process("kube-apiserver").context("kube-apiserver runs")?;
+    Ok(measure::memory(process.id())?.now)
+}
+
+/// What kube-apiserver holds once it has published what was installed: it does so in the background.
+async fn settled_apiserver(cluster: &Cluster) -> Result<f64> {
+    tokio::time::sleep(APISERVER_SETTLES).await;
+    apiserver_memory(cluster)
+}
+
+async fn custom_kinds(cluster: &Cluster) -> Result<usize> {
+    let api: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    let found = api.list_metadata(&ListParams::default()).await?;
+    Ok(found.items.len())
 }
 
 /// Says how far it is, and ends only if somebody has ended or nothing moves any more.
@@ -212,7 +244,7 @@ async fn rest(
     tokio::time::sleep(period).await;
     measured.check()?;
     let cpu = cpu_seconds(measured)? - cpu_before;
-    let (arm_by_method, arm_writes, arm_reads, arm_list_pages) = arm(azure);
+    let asked = arm(azure);
     let users = measured.users();
     let mut kube_writes = 0;
     for user in &users {
@@ -228,10 +260,11 @@ async fn rest(
     }
     Ok(Rest {
         seconds: arguments.period,
-        arm_writes,
-        arm_reads,
-        arm_list_pages,
-        arm_by_method,
+        arm_writes: asked.writes,
+        arm_reads: asked.reads,
+        arm_single_reads: asked.single_reads,
+        arm_list_pages: asked.pages,
+        arm_by_method: asked.by_method,
         kube_writes,
         kube_by_method: by_verb(cluster, mark, &users)?,
         cpu_seconds: cpu,
@@ -254,22 +287,43 @@ fn by_verb(cluster: &Cluster, mark: Mark, users: &[String]) -> Result<Counts> {
     Ok(counts)
 }
 
-/// What Azure was asked since it last forgot: by method; and writes, reads, and pages after the first of a list. Signing in
-/// is not counted.
-fn arm(azure: &Server) -> (Counts, usize, usize, usize) {
+/// What Azure was asked since it last forgot. Signing in is not counted.
+#[derive(Default)]
+struct Asked {
+    by_method: Counts,
+    writes: usize,
+    reads: usize,
+    /// Those of them that are of one resource.
+    single_reads: usize,
+    /// Pages after the first of a list.
+    pages: usize,
+}
+
+fn arm(azure: &Server) -> Asked {
     let azure = azure.simulator().azure();
-    let mut counts = Counts::new();
-    let (mut writes, mut reads, mut pages) = (0, 0, 0);
+    let mut asked = Asked::default();
     for request in azure
         .requests()
         .filter(|request| !request.path.contains("/oauth2/"))
     {
-        *counts.entry(request.method.clone()).or_default() += 1;
+        *asked.by_method.entry(request.method.clone()).or_default() += 1;
         match request.method.as_str() {
-            "GET" | "HEAD" if request.query.to_lowercase().contains("skiptoken") => pages += 1,
-            "GET" | "HEAD" => reads += 1,
-            _ => writes += 1,
+            "GET" | "HEAD" if request.query.to_lowercase().contains("skiptoken") => asked.pages += 1,
+            "GET" | "HEAD" => {
+                asked.reads += 1;
+                asked.single_reads += usize::from(!is_list(&request.path));
+            }
+            _ => asked.writes += 1,
         }
     }
-    (counts, writes, reads, pages)
+    asked
+}
+
+/// Whether a path ends with a type, and not with the name of a resource.
+fn is_list(path: &str) -> bool {
+    let path = path.to_lowercase();
+    match path.rsplit_once("/providers/") {
+        Some((_, below)) => below.trim_matches('/').split('/').count() % 2 == 0,
+        None => path.trim_matches('/').split('/').count() % 2 == 1,
+    }
 }

@@ -1,4 +1,4 @@
-//! AKS clusters by the hundred on the simulated Azure. What is measured and how is in `benches/aks`.
+//! AKS clusters by the hundred on the simulated Azure, in either API. What is measured and how is in `benches/aks`.
 
 use std::process::{Command, Stdio};
 
@@ -24,7 +24,8 @@ pub struct Arguments {
     against: String,
 }
 
-pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
+/// `form`: the API that the fleet is written in, by the driver's word.
+pub fn run(arguments: &Arguments, form: &str, as_json: bool) -> Result<()> {
     let builder = static_build::Builder::for_this_machine()?;
     let driver = builder.build("slipway-bench-aks", "aks-driver")?;
     let ours = builder.build("slipway", "slipway")?;
@@ -32,6 +33,7 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
     command
         .arg("--slipway")
         .arg(ours)
+        .args(["--form", form])
         .args(["--clusters", &arguments.clusters])
         .args(["--pools", &arguments.pools.to_string()])
         .args(["--period", &arguments.period.to_string()]);

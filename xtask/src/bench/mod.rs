@@ -24,6 +24,8 @@ pub struct Arguments {
 enum Bench {
     /// AKS clusters by the hundred: time until ready, processor, memory and requests, against Cluster API Provider Azure.
     Aks(aks::Arguments),
+    /// The same with resources inline, as Azure Service Operator would make them, and kube-apiserver's memory with and without its kinds.
+    Aso(aks::Arguments),
     /// An image for many hosts: time and bytes from upstream, with and without the hosts beside them, and an agent's memory.
     Cache(cache::Arguments),
     /// Many K3s clusters: time until all are ready, processor time, memory and requests, against cluster-api-k3s.
@@ -38,7 +40,8 @@ enum Bench {
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
     match &arguments.bench {
-        Bench::Aks(bench) => aks::run(bench, arguments.json)?,
+        Bench::Aks(bench) => aks::run(bench, "classic", arguments.json)?,
+        Bench::Aso(bench) => aks::run(bench, "inline", arguments.json)?,
         Bench::Cache(bench) => cache::run(bench, arguments.json)?,
         Bench::K3s(bench) => k3s::run(bench, arguments.json)?,
         Bench::Packing(bench) => packing::run(bench, arguments.json)?,
