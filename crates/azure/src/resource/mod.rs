@@ -5,6 +5,7 @@
 mod error;
 mod fit;
 mod from_arm;
+pub mod handed_out;
 mod object;
 mod rules;
 mod shape;

@@ -172,25 +172,31 @@ pub async fn list(
     api_version: &str,
     action: &'static str,
 ) -> Result<String, Error> {
+    let answer = ask(session, id, api_version, action).await?;
+    from_answer(&answer.unwrap_or_default(), action)
+}
+
+/// What an action of a resource answers with; `None`: there is no such resource.
+pub async fn ask(
+    session: &Session,
+    id: &str,
+    api_version: &str,
+    action: &str,
+) -> Result<Option<Value>, Error> {
     let parsed = ResourceId::parse(id).map_err(ArmError::from)?;
-    let answer = match session
-        .arm
-        .client()
-        .post(&parsed, action, api_version, None)
-        .await?
-    {
-        Answer::Done(answer) => answer,
+    let asked = session.arm.client().post(&parsed, action, api_version, None);
+    match asked.await? {
+        Answer::Done(answer) => Ok(Some(answer)),
+        Answer::NotFound => Ok(None),
         Answer::Throttled(after) | Answer::Busy { after, .. } | Answer::Accepted { after, .. } => {
-            return Err(ArmError::Budget {
+            Err(ArmError::Budget {
                 doing: "asking",
                 target: id.to_owned(),
                 after,
             }
-            .into());
+            .into())
         }
-        Answer::NotFound => return Err(Error::NoKubeconfig { action }),
-    };
-    from_answer(&answer, action)
+    }
 }
 
 /// A token that has its whole life before it.

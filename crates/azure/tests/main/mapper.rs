@@ -39,10 +39,10 @@ fn hollow(value: &Value) -> bool {
 }
 
 /// Resolves among the objects of one set of samples.
-struct Samples<'e> {
-    objects: Vec<AsoObject>,
-    group: String,
-    exchanges: &'e [Exchange],
+pub struct Samples<'e> {
+    pub objects: Vec<AsoObject>,
+    pub group: String,
+    pub exchanges: &'e [Exchange],
 }
 
 impl Samples<'_> {

@@ -8,7 +8,7 @@ use crate::{
     arm_id::ArmId,
     azure::Azure,
     error_response::ErrorResponse,
-    kinds::{self, polled, without_body},
+    kinds::{self, STORAGE_ACCOUNT, WORKSPACE, polled, without_body},
     wire::Response,
 };
 
@@ -39,6 +39,8 @@ pub fn act(
             | "listClusterUserCredential"
             | "listClusterMonitoringUserCredential",
         ) => credentials::list(azure, id, word, context),
+        (STORAGE_ACCOUNT, "listKeys") => Ok(kinds::account_keys(id)),
+        (WORKSPACE, "sharedKeys") => Ok(kinds::workspace_keys(id)),
         (CLUSTER, "start" | "stop") => power(azure, id, word, context),
         (CLUSTER, "rotateClusterCertificates" | "rotateServiceAccountSigningKeys") => {
             check_idle(azure, id, "write")?;

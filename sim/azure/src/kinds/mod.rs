@@ -14,7 +14,9 @@ mod vault;
 pub use identity::{FEDERATED, IDENTITY};
 use jiff::Timestamp;
 pub use network::{check_ranges, interfaces_of};
+pub use other::{WORKSPACE, workspace_keys};
 use serde_json::{Map, Value};
+pub use storage::{STORAGE_ACCOUNT, account_keys};
 use uuid::Uuid;
 
 use crate::{

@@ -1,18 +1,32 @@
 //! Storage accounts: made in a while, polled by Location alone, shown in full once they stand.
 
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use super::{Draft, Kind, PLAIN, States, View, at_once, polled, without_body};
 use crate::{
     aks::since,
+    arm_id::ArmId,
     azure::Azure,
     error_response::ErrorResponse,
     operation::Style,
     store::{Resource, object_mut},
+    wire::Response,
 };
 
+pub const STORAGE_ACCOUNT: &str = "Microsoft.Storage/storageAccounts";
+
+/// What an account answers `listKeys` with.
+pub fn account_keys(id: &ArmId) -> Response {
+    let key = |name: &str| {
+        let value = Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("{id}/{name}").as_bytes());
+        json!({"keyName": name, "value": value.to_string(), "permissions": "FULL"})
+    };
+    Response::json(200, &json!({"keys": [key("key1"), key("key2")]}))
+}
+
 pub const KINDS: &[Kind] = &[Kind {
-    path: "Microsoft.Storage/storageAccounts",
+    path: STORAGE_ACCOUNT,
     style: Style::Storage,
     create: polled(202, false, true, Some(17)),
     update: at_once(200),
