@@ -1,17 +1,16 @@
 //! What a manager holds and asks for when nothing happens: nothing of clusters that are gone, and nothing of Kubernetes.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
-use slipway_apiserver_sim::Apiserver;
 use slipway_azure::workload::nodes::Nodes;
 use slipway_kit::{
     clusterctl::take_away,
     held::{Held, until_nothing_beyond},
+    workload::Workload,
 };
-use slipway_runtime::Clock;
 
 use super::world::{CLIENT_SECRET, NAMESPACE, World, apply, create, holds, manifests, merge, quick};
 
@@ -21,8 +20,7 @@ const CLUSTERS: usize = 50;
 
 /// Workload clusters that all are this one.
 fn reachable() -> Nodes {
-    let workload = Apiserver::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
-    Nodes::connecting_by(Arc::new(move |_, _| Ok(workload.client())))
+    Nodes::connecting_by(Workload::default().connector())
 }
 
 /// The manifests of a cluster under another name: one of its own resource group and identity.

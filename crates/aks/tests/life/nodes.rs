@@ -1,47 +1,22 @@
 //! Provider ids from the nodes of a workload cluster that can be reached.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use http::{Method, Request, Response};
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-    client::{Body, Client},
-};
+use http::Method;
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use slipway_apiserver_sim::Apiserver;
 use slipway_azure::workload::nodes::Nodes;
-use slipway_runtime::Clock;
+use slipway_kit::workload::Workload;
 
 use super::world::{World, apply, manifests, merge, quick};
 
-fn node(name: &str, pool: &str) -> Node {
-    serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {"kubernetes.azure.com/agentpool": pool}},
-        "spec": {"providerID": format!("azure:///{name}")},
-    }))
-    .expect("a node")
-}
-
 #[tokio::test(start_paused = true)]
 async fn nodes_that_can_be_watched_are_told_as_they_come_and_go() {
-    let workload = Apiserver::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
-    let reached = workload.clone();
-    let nodes = Nodes::connecting_by(Arc::new(move |_, _| Ok(reached.client())));
-    let api: Api<Node> = Api::all(workload.client());
+    let workload = Workload::default();
     for (name, pool) in [("b", "work"), ("a", "work"), ("c", "system")] {
-        api.create(&PostParams::default(), &node(name, pool))
-            .await
-            .expect("created");
+        workload.join(name, pool).await;
     }
-    let world = World::with(quick(), nodes);
+    let world = World::with(quick(), Nodes::connecting_by(workload.connector()));
     apply(
         &world.server,
         &manifests(&json!({}), &[("system", "System", 1), ("work", "User", 2)]),
@@ -65,10 +40,8 @@ async fn nodes_that_can_be_watched_are_told_as_they_come_and_go() {
         "Azure is not asked"
     );
     world.assert_rests().await;
-    api.delete("a", &DeleteParams::default()).await.expect("deleted");
-    api.create(&PostParams::default(), &node("d", "work"))
-        .await
-        .expect("created");
+    workload.leave("a").await;
+    workload.join("d", "work").await;
     world
         .until("told", |world| {
             told(world, "work") == json!(["azure:///b", "azure:///d"])
@@ -78,10 +51,8 @@ async fn nodes_that_can_be_watched_are_told_as_they_come_and_go() {
 
 #[tokio::test(start_paused = true)]
 async fn what_joining_nodes_need_is_there() {
-    let workload = Apiserver::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
-    let reached = workload.clone();
-    let nodes = Nodes::connecting_by(Arc::new(move |_, _| Ok(reached.client())));
-    let world = World::with(quick(), nodes);
+    let workload = Workload::default();
+    let world = World::with(quick(), Nodes::connecting_by(workload.connector()));
     apply(&world.server, &manifests(&json!({}), &[("system", "System", 1)])).await;
     world.until_ready(&["system"]).await;
     let text = |name: &str, key: &str| {
@@ -105,10 +76,10 @@ async fn what_joining_nodes_need_is_there() {
         "fleet"
     );
     let published = || {
-        let found = workload
-            .objects()
-            .into_iter()
-            .find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == "cluster-info")?;
+        let found =
+            workload.server.objects().into_iter().find(|object| {
+                object["kind"] == "ConfigMap" && object["metadata"]["name"] == "cluster-info"
+            })?;
         let found: ConfigMap = serde_json::from_value(found).ok()?;
         found.data?.remove("kubeconfig")
     };
@@ -125,34 +96,10 @@ async fn what_joining_nodes_need_is_there() {
     world.assert_rests().await;
 }
 
-/// A client of a cluster that lets nobody create ConfigMaps, and how often it was asked to.
-fn refusing(workload: &Apiserver) -> (Client, Arc<AtomicUsize>) {
-    let (inner, asked) = (workload.client(), Arc::new(AtomicUsize::new(0)));
-    let count = Arc::clone(&asked);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (inner, count) = (inner.clone(), Arc::clone(&count));
-        async move {
-            if request.method() != Method::POST || !request.uri().path().ends_with("/configmaps") {
-                return inner.send(request).await;
-            }
-            count.fetch_add(1, Ordering::Relaxed);
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
-                "message": "configmaps is forbidden", "code": 403});
-            let answer = Response::builder().status(403);
-            Ok(answer
-                .body(Body::from(status.to_string().into_bytes()))
-                .expect("an answer"))
-        }
-    });
-    (Client::new(service, "default"), asked)
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_refuses_cluster_info_is_told_of_once_and_stays_ready() {
-    let workload = Apiserver::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
-    let (client, asked) = refusing(&workload);
-    let nodes = Nodes::connecting_by(Arc::new(move |_, _| Ok(client.clone())));
-    let world = World::with(quick(), nodes);
+    let (connector, forbidden) = Workload::default().forbidding(&Method::POST, "/configmaps");
+    let world = World::with(quick(), Nodes::connecting_by(connector));
     let pools = [("system", "System", 1), ("work", "User", 1)];
     apply(&world.server, &manifests(&json!({}), &pools)).await;
     world.until_ready(&["system", "work"]).await;
@@ -165,7 +112,7 @@ async fn a_cluster_that_refuses_cluster_info_is_told_of_once_and_stays_ready() {
     };
     world.until("warned", |world| warnings(world) == 1).await;
     tokio::time::sleep(Duration::from_hours(3)).await;
-    assert_eq!((warnings(&world), asked.load(Ordering::Relaxed)), (1, 1));
+    assert_eq!((warnings(&world), forbidden.asked()), (1, 1));
     world.until_ready(&["system", "work"]).await;
 }
 

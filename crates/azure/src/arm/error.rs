@@ -77,6 +77,7 @@ const CHANGE: &[&str] = &[
 
 /// Codes that pass once somebody granted a role, a quota, capacity or removed a lock: no event tells us when.
 const GRANT: &[&str] = &[
+    "AllocationFailed",
     "AuthorizationFailed",
     "AuthenticationFailed",
     "CustomKubeletIdentityMissingPermissionError",
@@ -84,17 +85,19 @@ const GRANT: &[&str] = &[
     "InsufficientVCPUQuota",
     "InvalidAuthenticationTokenTenant",
     "LinkedAuthorizationFailed",
+    "OverconstrainedAllocationRequest",
+    "OverconstrainedZonalAllocationRequest",
     "QuotaExceeded",
     "RequestDisallowedByPolicy",
     "ResourceQuotaExceeded",
     "ScopeLocked",
     "SkuNotAvailable",
     "SubscriptionNotFound",
+    "ZonalAllocationFailed",
 ];
 
-/// Codes that pass by themselves: replication, registration, capacity of the moment, parents still on their way.
+/// Codes that pass by themselves: replication, registration, parents still on their way.
 const RETRY: &[&str] = &[
-    "AllocationFailed",
     "Conflict",
     "ExpiredAuthenticationToken",
     "FailedIdentityOperation",

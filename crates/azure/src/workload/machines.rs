@@ -29,6 +29,11 @@ use crate::{
 /// another that came leave no trace in the pool.
 const RELIST_SCALED: Duration = Duration::from_hours(1);
 
+/// The reason of a workload cluster that does not let us list its nodes.
+pub const NODES_FORBIDDEN: &str = "NodesForbidden";
+/// The role that reads nodes where AKS leaves authorization to Azure.
+const CLUSTER_ADMIN: &str = "Azure Kubernetes Service RBAC Cluster Admin";
+
 /// A node pool whose machines are asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool<'a> {
@@ -72,6 +77,15 @@ impl Machines {
         match listed(pool, nodes, context).await? {
             NodeListing::Nodes(ids) => return Ok(Some(ids)),
             NodeListing::Pending => return Ok(None),
+            NodeListing::Denied => {
+                return Err(Error::SignIn {
+                    code: NODES_FORBIDDEN,
+                    message: format!(
+                        "the workload cluster does not let its kubeconfig list nodes: assign the role {CLUSTER_ADMIN} on the AKS \
+                         cluster to the identity that signs in"
+                    ),
+                });
+            }
             NodeListing::Unreachable => {}
         }
         let (Some(arm), Some(group)) = (arm, pool.group) else {

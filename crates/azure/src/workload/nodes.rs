@@ -22,6 +22,8 @@ use crate::{Arm, ArmError, Priority, ResourceId, reconcile::Error};
 
 /// Names a node's pool in AKS.
 const POOL: &str = "kubernetes.azure.com/agentpool";
+/// Says that node auto-provisioning made a node, which belongs to no pool of AKS then, whatever its other labels say.
+const AUTO_PROVISIONED: &str = "karpenter.sh/nodepool";
 /// Names the resource group of a node's cluster, as far as a label can hold it.
 const CLUSTER: &str = "kubernetes.azure.com/cluster";
 const LABEL_LENGTH: usize = 63;
@@ -38,6 +40,8 @@ pub enum NodeListing {
     /// The provider ids of the pool's nodes, sorted.
     Nodes(Vec<String>),
     Unreachable,
+    /// It answers, and does not let us list its nodes.
+    Denied,
 }
 
 /// Which object stands for which pool, by the pool's name in AKS.
@@ -84,6 +88,7 @@ impl Watched {
                 ids.sort();
                 NodeListing::Nodes(ids)
             }
+            Reachable::Yes if *self.nodes.denied().borrow() => NodeListing::Denied,
             Reachable::Yes | Reachable::Unknown => NodeListing::Pending,
         }
     }
@@ -116,7 +121,7 @@ fn prune(node: &mut Node) {
     node.status = None;
     node.metadata.annotations = None;
     if let Some(labels) = &mut node.metadata.labels {
-        labels.retain(|name, _| name == POOL || name == CLUSTER);
+        labels.retain(|name, _| [POOL, CLUSTER, AUTO_PROVISIONED].contains(&name.as_str()));
     }
     node.spec = node.spec.take().map(|spec| NodeSpec {
         provider_id: spec.provider_id,
@@ -130,7 +135,9 @@ const PRUNING: Pruning<Node> = Pruning {
 };
 
 fn pool_of(node: &Node) -> Option<&str> {
-    node.labels().get(POOL).map(String::as_str)
+    let labels = node.labels();
+    let is_of_pool = !labels.contains_key(AUTO_PROVISIONED);
+    is_of_pool.then(|| labels.get(POOL).map(String::as_str)).flatten()
 }
 
 /// Whether a node is of another cluster that shares the API server.
@@ -294,6 +301,7 @@ async fn requeue(
         }
     };
     let mut changes = nodes.subscribe();
+    let mut denied = nodes.denied();
     let mut known = None;
     let mut listed = false;
     loop {
@@ -308,6 +316,13 @@ async fn requeue(
                     cluster_info.ask_again();
                     all(&interest);
                 }
+            }
+            changed = denied.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                denied.borrow_and_update();
+                all(&interest);
             }
             () = nodes.synced(), if !listed => {
                 listed = true;
@@ -417,5 +432,9 @@ mod tests {
         assert_eq!(json!(node)["spec"], json!({"providerID": "azure:///n"}));
         assert_eq!(pool_of(&node), Some("a"));
         assert_eq!(node.labels().len(), 1);
+        node.labels_mut()
+            .insert(AUTO_PROVISIONED.into(), "default".into());
+        prune(&mut node);
+        assert_eq!(pool_of(&node), None, "AKS's pools did not make it");
     }
 }

@@ -74,6 +74,10 @@ fn table() -> Vec<Row> {
         (400, "ErrCode_InsufficientVCPUQuota"),
         (409, "SkuNotAvailable"),
         (404, "SubscriptionNotFound"),
+        (409, "AllocationFailed"),
+        (409, "OverconstrainedAllocationRequest"),
+        (409, "OverconstrainedZonalAllocationRequest"),
+        (409, "ZonalAllocationFailed"),
     ] {
         rows.push(of(status, code, GRANT));
     }
@@ -85,7 +89,6 @@ fn table() -> Vec<Row> {
         (404, "ResourceGroupNotFound"),
         (404, "ParentResourceNotFound"),
         (409, "Conflict"),
-        (409, "AllocationFailed"),
         (409, "MissingSubscriptionRegistration"),
     ] {
         rows.push(of(status, code, SOON));

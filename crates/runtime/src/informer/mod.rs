@@ -315,6 +315,7 @@ impl Informers {
             scope,
             store: RwLock::new(Store::new(encoding)),
             synced: channel::Sender::new(false),
+            denied: channel::Sender::new(false),
             metrics: set.metrics.clone(),
             prune: pruning.map(|pruning| pruning.prune),
         });

@@ -6,6 +6,7 @@ use std::{
 };
 
 use kube::api::ApiResource;
+use tokio::sync::watch as channel;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -104,6 +105,11 @@ impl<K: Object> Informer<K> {
         let mut synced = self.handle.shared.synced.subscribe();
         // The sender lives as long as the handle that is borrowed here.
         let _ = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// Whether the server last answered that these objects may not be read. The receiver lives as long as the informer.
+    pub fn denied(&self) -> channel::Receiver<bool> {
+        self.handle.shared.denied.subscribe()
     }
 
     pub fn resource(&self) -> &ApiResource {

@@ -46,6 +46,8 @@ pub(super) struct Shared<K: Object> {
     pub selector: Option<Selector>,
     pub store: RwLock<Store<K>>,
     pub synced: channel::Sender<bool>,
+    /// Whether the server last answered that it may not be read.
+    pub denied: channel::Sender<bool>,
     pub metrics: Metrics,
     pub prune: Option<fn(&mut K)>,
 }

@@ -47,11 +47,13 @@ pub(super) async fn run<K: Object>(
                     // `Init` is told before the list is asked for, so it proves nothing yet.
                     if !matches!(event, watcher::Event::Init) {
                         failures = 0;
+                        note_denied(&shared, false);
                     }
                     take_in(&shared, event);
                 }
                 Some(Err(error)) => {
                     report(&shared, &error, failures);
+                    note_denied(&shared, is_denied(&error));
                     let wait = random.jitter(retry_after(failures), 0.2);
                     failures = failures.saturating_add(1);
                     tokio::select! {
@@ -116,6 +118,23 @@ fn report<K: Object>(shared: &Shared<K>, error: &watcher::Error, failures: u32) 
     } else {
         tracing::debug!(kind = shared.resource.kind, %error, failures, "Watch was interrupted, retrying");
     }
+}
+
+/// Whether the server answered that it may not be read.
+fn is_denied(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error)
+    | watcher::Error::WatchStartFailed(error)
+    | watcher::Error::WatchFailed(error)) = error
+    else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+fn note_denied<K: Object>(shared: &Shared<K>, denied: bool) {
+    shared
+        .denied
+        .send_if_modified(|known| std::mem::replace(known, denied) != denied);
 }
 
 fn retry_after(failures: u32) -> Duration {
