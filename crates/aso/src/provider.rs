@@ -9,7 +9,7 @@ use slipway_azure::{
     workload::nodes::Nodes,
 };
 use slipway_runtime::{
-    Context, Package, PackageKind, Provider, Rule,
+    Context, Package, PackageKind, Provider, RoleGrant, Rule,
     controller::Registration,
     provider::{Gate, Stage},
 };
@@ -74,6 +74,13 @@ const RBAC: &[Rule] = &[
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
+/// kubeadm's bootstrap provider asks a cluster's control plane for its version, for nodes that are not AKS's own.
+const KUBEADM: RoleGrant = RoleGrant {
+    name: "kubeadm-bootstrap-aso",
+    namespace: "capi-kubeadm-bootstrap-system",
+    rules: &[Rule::new(GROUP, &["azureasomanagedcontrolplanes"], Rule::READ)],
+};
+
 /// What `clusterctl generate cluster` offers. The class is there twice: as a flavor, and under the name by which clusterctl finds
 /// the class of a cluster.
 const TEMPLATES: &[(&str, &str)] = &[
@@ -134,6 +141,7 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     package.cluster_role = Some("slipway");
     package.crds = crds();
     package.rbac = RBAC.to_vec();
+    package.role_grants = vec![KUBEADM];
     package.conditions = conditions::described();
     package.controllers = controllers(access, nodes).into_iter().map(gated).collect();
     package.arguments = vec![format!("--feature-gates={GATE}=${{EXP_ASO_API:=true}}")];

@@ -1,7 +1,10 @@
 //! Where the API server answers and with which Secrets one signs in to it. Pure.
 
 use jiff::Timestamp;
-use slipway_azure::reconcile::ResourceState;
+use slipway_azure::{
+    reconcile::ResourceState,
+    workload::{joining, stored::Verdict},
+};
 use slipway_capi::secret::{Purpose, VALUE_KEY};
 
 use super::observe::Observed;
@@ -9,7 +12,7 @@ use crate::{
     api::Endpoint,
     inline::{Credential, Destination, Problem, Source, Store},
     mutators::{Access, MANAGED_CLUSTER, access},
-    resources::{Outgoing, Resource},
+    resources::{Ca, Outgoing, Resource, StoredExport},
 };
 
 /// Where every AKS API server answers.
@@ -100,6 +103,23 @@ impl Observed {
             .iter()
             .filter_map(|(how, to)| self.held.outgoing_kubeconfig(resource, *how, to, &server, now))
             .collect()
+    }
+
+    /// What is to be done about the Secret with the cluster's CA, which nodes that are not AKS's own join by.
+    pub fn ca(&self) -> Option<(Ca, &'static str)> {
+        let known = self.known_secret();
+        let kubeconfig = self.held.stored.get(&(known.store, known.name))?;
+        let pem = kubeconfig.kubeconfig(&known.key).ca?;
+        let name = Purpose::ClusterCa.secret_name(&self.cluster_name);
+        let stored = self.held.stored.get(&(Store::Secret, name.clone()));
+        let found = stored.map(StoredExport::ca);
+        let (why, replace) =
+            match joining::judge(found.as_ref(), &self.held.metadata, &self.cluster_name, &pem) {
+                Verdict::Write(why) => (why, false),
+                Verdict::Replace(why) => (why, true),
+                Verdict::Good(_) | Verdict::Foreign => return None,
+            };
+        Some((Ca { name, pem, replace }, why))
     }
 
     /// Whether the Secret that Cluster API reads holds a kubeconfig of ours.

@@ -82,7 +82,9 @@ pub async fn observe(
         ready: status.ready,
         conditions: &status.conditions,
         lines: &status.resources,
-        secrets: vec![Purpose::Kubeconfig.secret_name(&cluster_name)],
+        secrets: [Purpose::Kubeconfig, Purpose::ClusterCa]
+            .map(|purpose| purpose.secret_name(&cluster_name))
+            .into(),
     };
     let deleting = subject.is_deleting();
     let unobserved = unobserved_machine_pools(&shared.caches, &context.informers, &key);

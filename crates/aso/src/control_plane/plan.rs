@@ -70,6 +70,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
     for outgoing in observed.kubeconfigs(now) {
         push_outgoing(&mut plan, outgoing, now);
     }
+    if let Some((ca, why)) = observed.ca() {
+        plan.regardless(resources::Action::WriteCa(ca).into(), why);
+    }
     plan
 }
 

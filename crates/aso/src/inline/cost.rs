@@ -6,11 +6,12 @@ use serde_json::Value;
 /// How many bytes of text that are put together count as a step.
 const BYTES_A_STEP: u64 = 64;
 
-/// How many steps an expression takes at most over an object, which it calls `self`.
-pub(super) fn steps(expression: &IdedExpr, object: &Value) -> u64 {
+/// How many steps an expression takes at most over these variables.
+pub(super) fn steps<'a>(expression: &'a IdedExpr, variables: &[(&'a str, &Value)]) -> u64 {
+    let bounded = variables.iter().map(|(name, value)| (*name, Bound::of(value)));
     let mut estimate = Estimate {
         steps: 0,
-        variables: vec![("self", Bound::of(object))],
+        variables: bounded.collect(),
     };
     let found = estimate.visit(expression);
     estimate.steps.saturating_add(found.weight)

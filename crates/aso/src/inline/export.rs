@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde_json::Value;
+use slipway_azure::resource::handed_out::{self, HandedOut, Listed};
 
 use super::{
     expression::{self, Expression},
@@ -63,14 +64,38 @@ pub enum Source {
     Body(&'static str),
     /// The address of the first network interface of a private endpoint, which is a resource of its own.
     PrimaryAddress,
+    /// A key or the like, asked for by an action of its own.
+    Listed(Listed),
 }
 
 impl Source {
     /// The value as the resource's body shows it; `None` where Azure has none yet or the body does not show it.
     pub fn in_body(self, body: &Value) -> Option<String> {
         let Self::Body(pointer) = self else { return None };
-        let found = body.pointer(pointer)?.as_str()?;
-        (!found.is_empty()).then(|| found.to_owned())
+        let found = match body.pointer(pointer)? {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            _ => return None,
+        };
+        (!found.is_empty()).then_some(found)
+    }
+
+    /// The action that Azure has to be asked by.
+    pub fn action(self) -> Option<&'static str> {
+        match self {
+            Self::Kubeconfig(credential) => Some(credential.action()),
+            Self::Listed(listed) => Some(listed.action),
+            Self::Body(_) | Self::PrimaryAddress => None,
+        }
+    }
+}
+
+impl From<HandedOut> for Source {
+    fn from(found: HandedOut) -> Self {
+        match found {
+            HandedOut::Shown(pointer) => Self::Body(pointer),
+            HandedOut::Listed(listed) => Self::Listed(listed),
+        }
     }
 }
 
@@ -226,6 +251,9 @@ pub fn exports(inline: &Inline) -> Result<Vec<Export>, Problem> {
 /// Everything a resource is to hand to Kubernetes by expressions.
 pub fn expressions(inline: &Inline) -> Result<Vec<Expression>, Problem> {
     let operator = inline.object.spec.get("operatorSpec");
+    let known: BTreeMap<String, Source> = known(inline, Store::Secret)
+        .map(|(name, source)| (name.to_owned(), source))
+        .collect();
     let mut found: Vec<Expression> = Vec::new();
     for (store, member) in [
         (Store::Secret, "secretExpressions"),
@@ -234,7 +262,7 @@ pub fn expressions(inline: &Inline) -> Result<Vec<Expression>, Problem> {
         let value = operator.and_then(|spec| spec.get(member));
         if let Some(value) = value.filter(|value| !is_empty(value)) {
             let path = format!("{}.spec.operatorSpec.{member}", inline.path());
-            found.extend(expression::expressions(store, value, &path)?);
+            found.extend(expression::expressions(store, value, &path, &known)?);
         }
     }
     let mut taken: BTreeMap<Destination, String> = exports(inline)?
@@ -251,6 +279,20 @@ pub fn expressions(inline: &Inline) -> Result<Vec<Expression>, Problem> {
         }
     }
     Ok(found)
+}
+
+/// What a resource has for a store, by name.
+fn known(inline: &Inline, store: Store) -> impl Iterator<Item = (&'static str, Source)> {
+    let (group, kind) = (&inline.object.mapping.group, inline.object.mapping.kind.as_str());
+    let others = match store {
+        Store::Secret => handed_out::secrets(group, kind),
+        Store::ConfigMap => handed_out::config(group, kind),
+    };
+    KNOWN
+        .iter()
+        .filter(move |(known, its_store, _, _)| *known == kind && *its_store == store)
+        .map(|(_, _, name, source)| (*name, *source))
+        .chain(others.iter().map(|(name, found)| (*name, Source::from(*found))))
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -270,15 +312,12 @@ fn of_store(inline: &Inline, store: Store, value: &Value, path: &str) -> Result<
         });
     };
     let kind = inline.object.mapping.kind.as_str();
-    let known: Vec<_> = KNOWN
-        .iter()
-        .filter(|(known, its_store, _, _)| *known == kind && *its_store == store)
-        .collect();
+    let known: Vec<_> = known(inline, store).collect();
     let mut found = Vec::new();
     for (name, destination) in members.iter().filter(|(_, value)| !value.is_null()) {
         let here = format!("{path}.{name}");
-        let Some((_, _, _, source)) = known.iter().find(|(_, _, known, _)| known == name) else {
-            let names: Vec<&str> = known.iter().map(|(_, _, name, _)| *name).collect();
+        let Some((_, source)) = known.iter().find(|(known, _)| known == name) else {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
             return Err(Problem::UnknownExport {
                 path: here,
                 kind: kind.to_owned(),

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::{
     cost,
-    export::{Destination, Store},
+    export::{Destination, Export, Source, Store},
     problem::Problem,
+    secrets::{self, SECRET},
 };
 
 /// The longest text of an expression, the deepest nesting of brackets in it, and how many operators it may have: what parses and
@@ -33,6 +34,9 @@ fn on_a_stack_of_its_own<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> 
     })
 }
 
+/// Credentials that Azure hands out, by name.
+pub type Secrets = BTreeMap<String, String>;
+
 /// What an expression gives, by key; or why there is nothing.
 pub type Texts = Result<BTreeMap<String, String>, String>;
 
@@ -46,6 +50,8 @@ pub struct Expression {
     pub name: String,
     /// The key that a text goes to; `None`: the expression gives a map of keys and texts.
     pub key: Option<String>,
+    /// The credentials that it refers to as `secret.NAME`, by name.
+    pub secrets: BTreeMap<String, Source>,
     source: String,
     program: Arc<Program>,
 }
@@ -56,8 +62,13 @@ impl fmt::Debug for Expression {
     }
 }
 
-/// Reads the expressions of a store.
-pub fn expressions(store: Store, value: &Value, path: &str) -> Result<Vec<Expression>, Problem> {
+/// Reads the expressions of a store. `known` are the credentials that the kind of resource hands out.
+pub fn expressions(
+    store: Store,
+    value: &Value,
+    path: &str,
+    known: &BTreeMap<String, Source>,
+) -> Result<Vec<Expression>, Problem> {
     let Some(items) = value.as_array() else {
         return Err(Problem::Malformed {
             path: path.to_owned(),
@@ -73,12 +84,15 @@ pub fn expressions(store: Store, value: &Value, path: &str) -> Result<Vec<Expres
                 expected: "must be an object with name and value",
             });
         };
-        let program = compile(source).map_err(|text| Problem::Expression {
+        let wrong = |text: String| Problem::Expression {
             path: format!("{path}.value"),
             text,
-        })?;
+        };
+        let program = compile(source).map_err(wrong)?;
+        let secrets = secrets_of(&program, store, known).map_err(wrong)?;
         Ok(Expression {
             store,
+            secrets,
             name: name.to_owned(),
             key: text("key").map(str::to_owned),
             source: source.to_owned(),
@@ -87,6 +101,37 @@ pub fn expressions(store: Store, value: &Value, path: &str) -> Result<Vec<Expres
         })
     };
     items.iter().enumerate().map(read).collect()
+}
+
+/// The credentials that an expression refers to, each of them known.
+fn secrets_of(
+    program: &Program,
+    store: Store,
+    known: &BTreeMap<String, Source>,
+) -> Result<BTreeMap<String, Source>, String> {
+    let names: Vec<&str> = known.keys().map(String::as_str).collect();
+    let names = if names.is_empty() {
+        "nothing".to_owned()
+    } else {
+        names.join(", ")
+    };
+    let Some(found) = secrets::named(program.expression()) else {
+        return Err(format!(
+            "must name what it takes of {SECRET}: use {SECRET}.NAME with one of {names}"
+        ));
+    };
+    if store == Store::ConfigMap && !found.is_empty() {
+        return Err(format!(
+            "refers to {SECRET}, which goes to Secrets alone: use secretExpressions"
+        ));
+    }
+    let known = |name: String| match known.get(&name) {
+        Some(source) => Ok((name, *source)),
+        None => Err(format!(
+            "refers to {SECRET}.{name}, which this kind has not: use one of {names}"
+        )),
+    };
+    found.into_iter().map(known).collect()
 }
 
 /// How deep brackets and signs are nested at most, strings included: more than there are, never fewer.
@@ -138,20 +183,48 @@ impl Expression {
         })
     }
 
-    /// The texts that it gives for an object, by key; or why there are none. Never tells a value of the object.
-    pub fn evaluate(&self, object: &Value) -> Texts {
-        let found = on_a_stack_of_its_own(|| self.evaluate_here(object));
+    /// The expression that gives a credential as it is.
+    pub fn of_credential(export: &Export, path: String) -> Option<Self> {
+        let source = format!("{SECRET}.{}", export.name);
+        Some(Self {
+            path,
+            store: export.to.store,
+            name: export.to.name.clone(),
+            key: Some(export.to.key.clone()),
+            secrets: [(export.name.clone(), export.source)].into(),
+            program: Arc::new(compile(&source).ok()?),
+            source,
+        })
+    }
+
+    /// The text of it.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether it looks at the object at all.
+    pub fn refers_to_object(&self) -> bool {
+        self.program.references().has_variable("self")
+    }
+
+    /// The texts that it gives for an object and its credentials, by key; or why there are none. Never tells a value of either.
+    pub fn evaluate(&self, object: &Value, secrets: &Secrets) -> Texts {
+        let found = on_a_stack_of_its_own(|| self.evaluate_here(object, secrets));
         found.unwrap_or_else(|| Err("cannot be evaluated over what Azure shows".to_owned()))
     }
 
-    fn evaluate_here(&self, object: &Value) -> Texts {
-        if cost::steps(self.program.expression(), object) > DEAREST {
+    fn evaluate_here(&self, object: &Value, secrets: &Secrets) -> Texts {
+        let secrets = serde_json::json!(secrets);
+        let variables = [("self", object), (SECRET, &secrets)];
+        if cost::steps(self.program.expression(), &variables) > DEAREST {
             return Err("would take too long over this object: make it simpler".to_owned());
         }
         let mut context = Context::default();
-        context
-            .add_variable("self", object)
-            .map_err(|_| "cannot be evaluated over this object".to_owned())?;
+        for (name, value) in variables {
+            context
+                .add_variable(name, value)
+                .map_err(|_| "cannot be evaluated over this object".to_owned())?;
+        }
         let found = self
             .program
             .execute(&context)
@@ -202,8 +275,40 @@ mod tests {
 
     fn of(source: &str, key: Option<&str>, object: &Value) -> Result<BTreeMap<String, String>, String> {
         let listed = json!([{"name": "n", "key": key, "value": source}]);
-        let found = expressions(Store::ConfigMap, &listed, "at").map_err(|problem| problem.to_string())?;
-        found[0].evaluate(object)
+        let found =
+            expressions(Store::Secret, &listed, "at", &known()).map_err(|problem| problem.to_string())?;
+        let secrets = [("credentials".to_owned(), "hunter2: \"x\"".to_owned())].into();
+        found[0].evaluate(object, &secrets)
+    }
+
+    fn known() -> BTreeMap<String, Source> {
+        [("credentials".to_owned(), Source::Body("/c"))].into()
+    }
+
+    #[test]
+    fn credentials_are_taken_by_name_and_go_to_secrets_alone() {
+        let text = |source: &str| of(source, Some("k"), &cluster()).map(|found| found["k"].clone());
+        assert_eq!(text("secret.credentials").unwrap(), "hunter2: \"x\"");
+        assert_eq!(
+            text("self.status.fqdn + '=' + secret['credentials']").unwrap(),
+            "fleet.example=hunter2: \"x\""
+        );
+        assert_eq!(
+            text("secret.other").unwrap_err(),
+            "at[0].value: refers to secret.other, which this kind has not: use one of credentials"
+        );
+        assert_eq!(
+            text("string(secret)").unwrap_err(),
+            "at[0].value: must name what it takes of secret: use secret.NAME with one of credentials"
+        );
+        let listed = json!([{"name": "n", "key": "k", "value": "secret.credentials"}]);
+        let shown = expressions(Store::ConfigMap, &listed, "at", &known()).unwrap_err();
+        assert_eq!(
+            shown.to_string(),
+            "at[0].value: refers to secret, which goes to Secrets alone: use secretExpressions"
+        );
+        let told = text("secret.credentials - 1").unwrap_err();
+        assert!(!told.contains("hunter2"), "{told}");
     }
 
     fn cluster() -> Value {
@@ -255,9 +360,9 @@ mod tests {
                 "finds no missing in what Azure shows",
             ),
             (
-                "secret.key",
+                "key.secret",
                 Some("k"),
-                "refers to secret, which is not known: the object is self",
+                "refers to key, which is not known: the object is self",
             ),
             (
                 "self.status.count",
@@ -295,7 +400,7 @@ mod tests {
             error.starts_with("at[0].value: is no expression of CEL: "),
             "{error}"
         );
-        let nothing = expressions(Store::Secret, &json!([{"name": "n"}]), "at").unwrap_err();
+        let nothing = expressions(Store::Secret, &json!([{"name": "n"}]), "at", &known()).unwrap_err();
         assert_eq!(
             nothing.to_string(),
             "at[0]: must be an object with name and value"

@@ -10,13 +10,14 @@ mod order;
 mod parse;
 mod policy;
 mod problem;
+mod secrets;
 
 pub(crate) use self::parse::spec_member;
 pub use self::{
     catalog::{Catalog, Lookup},
     deletion::{Fate, Leaving, fates},
     export::{Credential, Destination, Export, Source, Store, exports, expressions},
-    expression::{Expression, Texts},
+    expression::{Expression, Secrets, Texts},
     order::order,
     parse::{CREDENTIAL_FROM, Inline, Inventory, PROTECTION},
     policy::{Policy, RECONCILE_POLICY},

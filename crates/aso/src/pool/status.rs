@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use slipway_azure::{
     reconcile::{Error, StepStatus, planning::LAST_SYSTEM_POOL},
-    workload::machines::count,
+    workload::machines::{NODES_FORBIDDEN, count},
 };
 use slipway_capi::{
     condition::{self, Report, Status},
@@ -35,16 +35,30 @@ pub fn after(
     }
 }
 
+/// The nodes that are known: as they are shown now, or as they were written before.
+fn nodes(observed: &Observed) -> &[String] {
+    let shown = observed.provider_ids.as_ref();
+    shown.unwrap_or(&observed.pool.spec.provider_id_list)
+}
+
 /// How many nodes there are: as the workload cluster shows them, or as AKS counts them.
 fn replicas(observed: &Observed) -> Option<i32> {
-    let shown = observed.provider_ids.as_ref();
-    shown
-        .and_then(|ids| i32::try_from(ids.len()).ok())
-        .or_else(|| {
-            let written = &observed.pool.spec.provider_id_list;
-            i32::try_from(written.len()).ok().filter(|count| *count > 0)
-        })
+    let known = i32::try_from(nodes(observed).len()).ok();
+    let is_shown = observed.provider_ids.is_some();
+    known
+        .filter(|count| is_shown || *count > 0)
         .or_else(|| count(observed.state()))
+}
+
+/// Reason and message while nodes are missing.
+fn waiting(there: Option<i32>, asked: Option<i32>) -> (String, String) {
+    match (there, asked) {
+        (Some(there), Some(asked)) if there != asked => (
+            "WaitingForNodes".to_owned(),
+            format!("{there} of {asked} nodes are in the cluster"),
+        ),
+        _ => (reason::READY.to_owned(), String::new()),
+    }
 }
 
 pub fn status(observed: &Observed, summary: &Summary, now: Timestamp) -> AzureASOManagedMachinePoolStatus {
@@ -54,12 +68,11 @@ pub fn status(observed: &Observed, summary: &Summary, now: Timestamp) -> AzureAS
     summary.report(&mut status.conditions, generation, now);
     let there = replicas(observed);
     let (told, message) = if summary.is_done() && !deleting {
-        match (there, count(observed.state())) {
-            (Some(there), Some(asked)) if there != asked => (
-                "WaitingForNodes".to_owned(),
-                format!("{there} of {asked} nodes are in the cluster"),
-            ),
-            _ => (reason::READY.to_owned(), String::new()),
+        // What passes by itself does not make a pool unready.
+        let problem = observed.nodes_problem.as_ref();
+        match problem.filter(|problem| problem.code == NODES_FORBIDDEN) {
+            Some(problem) => (problem.code.clone(), problem.message.clone()),
+            None => waiting(there, count(observed.state())),
         }
     } else {
         summary.words()
@@ -71,8 +84,10 @@ pub fn status(observed: &Observed, summary: &Summary, now: Timestamp) -> AzureAS
         .initialization
         .as_ref()
         .and_then(|before| before.provisioned);
+    // Cluster API looks at no node of a pool before that, so a pool whose machines are not all to be had shows those it has.
+    let shows_nodes = !deleting && observed.state().body().is_some() && !nodes(observed).is_empty();
     status.initialization = Some(InfrastructureInitialization {
-        provisioned: (before == Some(true) || ready).then_some(true),
+        provisioned: (before == Some(true) || ready || shows_nodes).then_some(true),
     });
     status.ready = Some(ready);
     if let Some(there) = there {

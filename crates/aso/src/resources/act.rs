@@ -20,16 +20,19 @@ use slipway_azure::{
         step,
     },
     session::Session,
-    workload::kubeconfig::{self, SecretEntry},
+    workload::{
+        joining,
+        kubeconfig::{self, SecretEntry},
+    },
 };
 use slipway_capi::owner;
 use slipway_runtime::{Context, Outcome, controller::Writable};
 
 use super::{
-    Action, Desired, Held, StoredExport,
-    export::{Kubeconfig, Values},
+    Action, Desired, Fetch, Held, StoredExport,
+    export::{Ca, Kubeconfig, Values},
 };
-use crate::inline::{Credential, Store};
+use crate::inline::{Credential, Secrets, Source, Store};
 
 /// What a reconcile asks Azure with.
 #[derive(Default)]
@@ -93,6 +96,8 @@ pub async fn act<K: Writable>(
         Action::WriteKubeconfig(kubeconfig) => {
             write_kubeconfig(kubeconfig, object, held, engine, context).await?;
         }
+        Action::WriteFetched(fetch) => write_fetched(fetch, object, held, engine, context).await?,
+        Action::WriteCa(ca) => write_ca(ca, object, held, context).await?,
     }
     Ok(Outcome::Done)
 }
@@ -237,15 +242,97 @@ async fn write_kubeconfig<K: Writable>(
     let made = made.ok_or(Error::NoKubeconfig {
         action: desired.credential.action(),
     })?;
-    let key = (Store::Secret, desired.name.clone());
-    if desired.replace
-        && let Some(found) = held.stored.get(&key)
-    {
-        remove(found, place.namespace, context).await?;
-    }
-    let is_new = desired.is_new || desired.replace;
     let patch = kubeconfig::patch(&made, &held.cluster_name);
-    let stored = write::<Secret>(json!(made), &patch, is_new, context).await?;
+    store_secret(&made, &patch, desired.replace, held, context).await
+}
+
+/// Asks Azure for the credentials that an expression refers to, and writes what it gives, with the print of what it was made from.
+async fn write_fetched<K: Writable>(
+    fetch: &Fetch,
+    object: &K,
+    held: &mut Held,
+    engine: &Engine,
+    context: &Context,
+) -> Result<(), Error> {
+    let Some(session) = engine.session(&fetch.id) else {
+        return Ok(());
+    };
+    let values = fetch
+        .evaluate(asked(fetch, session).await?)
+        .map_err(|text| Error::InvalidSpec(format!("{} {text}", fetch.expression.path)))?;
+    let name = &fetch.expression.name;
+    let keys: Vec<String> = values.keys().cloned().collect();
+    let stored = held.stored.get(&(Store::Secret, name.clone()));
+    let after = stored.cloned().unwrap_or_default().with(&values);
+    let data: BTreeMap<String, ByteString> = values
+        .into_iter()
+        .map(|(key, text)| (key, ByteString(text.into_bytes())))
+        .collect();
+    let annotations = json!({(fetch.annotation()): fetch.print(&after, &keys)});
+    let patch = json!({"metadata": {"annotations": annotations}, "data": data});
+    let mut made = patch.clone();
+    made["metadata"]["name"] = json!(name);
+    made["metadata"]["namespace"] = json!(object.namespace());
+    made["metadata"]["ownerReferences"] = json!(owner::controller_reference(object).as_slice());
+    let written = write::<Secret>(made, &patch, stored.is_none(), context).await?;
+    let key = (Store::Secret, name.clone());
+    held.stored.insert(key, StoredExport::of_secret(&written));
+    Ok(())
+}
+
+/// The credentials of an expression, each action asked once.
+async fn asked(fetch: &Fetch, session: &Session) -> Result<Secrets, Error> {
+    let (id, version) = (fetch.id.as_str(), fetch.api_version.as_str());
+    let (mut found, mut answers) = (Secrets::new(), BTreeMap::new());
+    for (name, source) in &fetch.credentials {
+        match source {
+            Source::Kubeconfig(credential) => {
+                let text = kubeconfig::list(session, id, version, credential.action()).await?;
+                found.insert(name.clone(), text);
+            }
+            Source::Listed(listed) => {
+                if !answers.contains_key(listed.action) {
+                    let answer = kubeconfig::ask(session, id, version, listed.action).await?;
+                    answers.insert(listed.action, answer.unwrap_or_default());
+                }
+                let answer = answers.get(listed.action);
+                found.extend(
+                    answer
+                        .and_then(|one| listed.of(one))
+                        .map(|text| (name.clone(), text)),
+                );
+            }
+            Source::Body(_) | Source::PrimaryAddress => {}
+        }
+    }
+    Ok(found)
+}
+
+async fn write_ca<K: Writable>(ca: &Ca, object: &K, held: &mut Held, context: &Context) -> Result<(), Error> {
+    let Some(controller) = owner::controller_reference(object) else {
+        return Ok(());
+    };
+    let namespace = object.namespace().unwrap_or_default();
+    let made = joining::make(&namespace, &held.cluster_name, controller, &ca.pem);
+    let patch = joining::patch(&made, &held.cluster_name);
+    store_secret(&made, &patch, ca.replace, held, context).await
+}
+
+/// Creates a Secret, patches the one that is there, or replaces it where a patch does not do.
+async fn store_secret(
+    made: &Secret,
+    patch: &Value,
+    replace: bool,
+    held: &mut Held,
+    context: &Context,
+) -> Result<(), Error> {
+    let key = (Store::Secret, made.name_any());
+    let found = held.stored.get(&key);
+    if let Some(found) = found.filter(|_| replace) {
+        remove(found, &made.namespace().unwrap_or_default(), context).await?;
+    }
+    let is_new = found.is_none() || replace;
+    let stored = write::<Secret>(json!(made), patch, is_new, context).await?;
     held.stored.insert(key, StoredExport::of_secret(&stored));
     Ok(())
 }

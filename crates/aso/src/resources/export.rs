@@ -22,7 +22,10 @@ use slipway_azure::{
 };
 use slipway_capi::{frame::Plan, owner};
 
-use super::{Action, Held, Resource};
+use super::{
+    Action, Held, Resource,
+    fetched::{Fetch, credentials, is_key},
+};
 use crate::inline::{Credential, Destination, Expression, Source, Store, Texts};
 
 /// The reason of Azure Service Operator for values that cannot be written.
@@ -35,6 +38,8 @@ pub struct StoredExport {
     digests: BTreeMap<String, [u8; 32]>,
     /// The kubeconfigs in it, by key.
     kubeconfigs: BTreeMap<String, StoredSecret>,
+    /// As a Secret with a CA.
+    ca: StoredSecret,
 }
 
 fn digest(value: &[u8]) -> [u8; 32] {
@@ -60,6 +65,7 @@ impl StoredExport {
             kubeconfigs: data
                 .map(|(key, _)| (key.clone(), StoredSecret::kubeconfig_under(secret, key)))
                 .collect(),
+            ca: StoredSecret::ca(secret),
         }
     }
 
@@ -70,12 +76,32 @@ impl StoredExport {
             digests: data
                 .map(|(key, value)| (key.clone(), digest(value.as_bytes())))
                 .collect(),
-            kubeconfigs: BTreeMap::new(),
+            ..Self::default()
         }
+    }
+
+    /// As a Secret with a CA.
+    pub fn ca(&self) -> StoredSecret {
+        self.ca.clone()
     }
 
     fn has(&self, key: &str, value: &str) -> bool {
         self.digests.get(key) == Some(&digest(value.as_bytes()))
+    }
+
+    /// The digest of what a key holds.
+    pub fn digest(&self, key: &str) -> Option<&[u8; 32]> {
+        self.digests.get(key)
+    }
+
+    /// The same with other values under these keys.
+    pub fn with(&self, values: &BTreeMap<String, String>) -> Self {
+        let mut changed = self.clone();
+        let digests = values
+            .iter()
+            .map(|(key, value)| (key.clone(), digest(value.as_bytes())));
+        changed.digests.extend(digests);
+        changed
     }
 
     /// The kubeconfig under a key; a key that is not there holds none that can be read.
@@ -88,6 +114,22 @@ impl StoredExport {
                 type_: self.kubeconfigs.values().next().and_then(|one| one.type_.clone()),
                 ..StoredSecret::default()
             })
+    }
+}
+
+/// The CA of an AKS cluster, for its Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ca {
+    pub name: String,
+    pub pem: Vec<u8>,
+    /// What is stored cannot be changed: it is deleted and created.
+    pub replace: bool,
+}
+
+impl fmt::Display for Ca {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.replace { "replace" } else { "write" };
+        write!(formatter, "{verb} the CA in Secret {}", self.name)
     }
 }
 
@@ -130,8 +172,6 @@ pub struct Kubeconfig {
     pub key: String,
     /// What is stored cannot be changed: it is deleted and created.
     pub replace: bool,
-    /// Whether there is none yet.
-    pub is_new: bool,
 }
 
 impl Kubeconfig {
@@ -160,6 +200,8 @@ impl fmt::Display for Kubeconfig {
 pub enum Outgoing {
     Values(Values, String),
     Kubeconfig(Kubeconfig, &'static str),
+    /// Azure has to be asked for what an expression gives.
+    Fetch(Box<Fetch>, &'static str),
     /// The token in it is renewed then.
     Renews(Timestamp),
     /// Another controls it.
@@ -170,7 +212,7 @@ pub enum Outgoing {
 }
 
 impl Held {
-    fn is_controlled(&self, stored: &StoredExport) -> bool {
+    pub(super) fn is_controlled(&self, stored: &StoredExport) -> bool {
         owner::is_controlled_by(&stored.metadata, &self.metadata)
     }
 
@@ -185,17 +227,32 @@ impl Held {
         }))
     }
 
-    /// What the expressions of resources that Azure has come to, each with whose it is.
-    fn expressed(&self) -> Vec<(&Resource, &Expression, Texts)> {
+    /// The resources that Azure has whose expressions are ours to evaluate, each as they see it.
+    pub(super) fn expressing(&self) -> Vec<(&Resource, Value)> {
         let mut all = Vec::new();
         for resource in self.resources.iter().filter(|one| one.operated_by.is_none()) {
             let body = resource.id.as_ref().and_then(|id| self.state(id).body());
             let object = body
-                .filter(|_| !resource.expressions.is_empty())
+                .filter(|_| !resource.expressions.is_empty() || resource.exports.iter().any(is_key))
                 .and_then(|body| self.object_of(resource, body));
-            let Some(object) = object else { continue };
-            let evaluated = resource.expressions.iter();
-            all.extend(evaluated.map(|one| (resource, one, one.evaluate(&object))));
+            all.extend(object.map(|object| (resource, object)));
+        }
+        all
+    }
+
+    /// What expressions come to for which Azure need not be asked, each with whose it is. One that refers to a credential which
+    /// its resource does not show yet waits for it.
+    fn expressed(&self) -> Vec<(&Resource, &Expression, Texts)> {
+        let mut all = Vec::new();
+        for (resource, object) in self.expressing() {
+            let body = resource.id.as_ref().and_then(|id| self.state(id).body());
+            let Some(body) = body else { continue };
+            for one in &resource.expressions {
+                let (shown, asked) = credentials(one, body);
+                if asked.is_empty() && shown.len() == one.secrets.len() {
+                    all.push((resource, one, one.evaluate(&object, &shown)));
+                }
+            }
         }
         all
     }
@@ -305,7 +362,6 @@ impl Held {
             name: to.name.clone(),
             key: to.key.clone(),
             replace,
-            is_new: stored.is_none(),
         };
         Some(Outgoing::Kubeconfig(kubeconfig, why))
     }
@@ -332,6 +388,7 @@ impl Held {
     pub fn outgoing(&self, now: Timestamp) -> Vec<Outgoing> {
         let mut all = self.outgoing_values();
         all.extend(self.outgoing_of_fleets(now));
+        all.extend(self.outgoing_fetched());
         all
     }
 }
@@ -368,6 +425,9 @@ pub fn push<A: From<Action>>(plan: &mut Plan<A>, outgoing: Outgoing, now: Timest
         }
         Outgoing::Kubeconfig(kubeconfig, why) => {
             plan.regardless(Action::WriteKubeconfig(kubeconfig).into(), why);
+        }
+        Outgoing::Fetch(fetch, why) => {
+            plan.regardless(Action::WriteFetched(fetch).into(), why);
         }
         // Nobody tells when half the life of a token is over.
         Outgoing::Renews(renew) => {

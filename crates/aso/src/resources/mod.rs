@@ -1,10 +1,11 @@
 //! What all three kinds do with their inline resources: observe them, plan what is made, changed, exported and deleted, carry it
-//! out, and say how each stands. `held`, `verdict`, `plan`, `delete`, `export` and `status` are pure; `observe` reads, `act`
+//! out, and say how each stands. `held`, `verdict`, `plan`, `delete`, `export`, `fetched` and `status` are pure; `observe` reads, `act`
 //! writes.
 
 mod act;
 mod delete;
 mod export;
+mod fetched;
 mod held;
 mod observe;
 mod plan;
@@ -14,7 +15,8 @@ mod verdict;
 pub use self::{
     act::{Engine, act, store},
     delete::delete,
-    export::{NOT_WRITTEN, Outgoing, StoredExport, foreign, push as push_outgoing},
+    export::{Ca, NOT_WRITTEN, Outgoing, StoredExport, foreign, push as push_outgoing},
+    fetched::Fetch,
     held::{Held, Resource},
     observe::{Facts, Mutation, SecretData, Sources, Standing, observe, user},
     plan::{Action, Desired, Recording, Wraps, follow_up, plan},

@@ -16,7 +16,8 @@ use slipway_capi::frame::{Entry, Plan, Progress};
 use super::{
     Held, Resource, Verdict,
     delete::delete_leftovers,
-    export::{Kubeconfig, Values, plan_exports},
+    export::{Ca, Kubeconfig, Values, plan_exports},
+    fetched::Fetch,
     verdict::Waiting,
 };
 
@@ -56,6 +57,10 @@ pub enum Action {
     Export(Values),
     /// Fetch a kubeconfig and write it to a Secret.
     WriteKubeconfig(Kubeconfig),
+    /// Ask Azure for credentials, and write what an expression makes of them to a Secret.
+    WriteFetched(Box<Fetch>),
+    /// Write the CA of an AKS cluster to a Secret.
+    WriteCa(Ca),
     /// Note on the object what was applied.
     StoreRecords,
 }
@@ -73,6 +78,8 @@ impl fmt::Display for Action {
             Self::LetGo { kind, id } => write!(formatter, "let go of {kind} {id}"),
             Self::Export(values) => values.fmt(formatter),
             Self::WriteKubeconfig(kubeconfig) => kubeconfig.fmt(formatter),
+            Self::WriteFetched(fetch) => fetch.fmt(formatter),
+            Self::WriteCa(ca) => ca.fmt(formatter),
             Self::StoreRecords => formatter.write_str("store what was applied"),
         }
     }

@@ -162,7 +162,9 @@ pub fn sum_up<A: Wraps>(
         );
         let exports = matches!(
             action.resource_action(),
-            Some(Action::Export(_) | Action::WriteKubeconfig(_))
+            Some(
+                Action::Export(_) | Action::WriteKubeconfig(_) | Action::WriteFetched(_) | Action::WriteCa(_)
+            )
         );
         match (failed(attempt), records) {
             // Nothing is made that could not be recorded.

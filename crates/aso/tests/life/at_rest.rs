@@ -1,18 +1,15 @@
 //! What a manager holds and asks for when nothing happens: nothing of clusters that are gone, and no more of Azure for many
 //! clusters than for one.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
-use slipway_apiserver_sim::Apiserver;
 use slipway_azure::workload::nodes::Nodes;
 use slipway_kit::{
     clusterctl::take_away,
     held::{Held, until_nothing_beyond},
+    workload::Workload,
 };
-use slipway_runtime::Clock;
 
 use super::world::{
     World, apply, cluster, create, credential, group, is_settled, managed_cluster, merge, network,
@@ -21,18 +18,9 @@ use super::world::{
 
 /// Workload clusters that all are this one, with a node of the pool `system`.
 async fn reachable() -> Nodes {
-    let workload = Apiserver::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
-    let node: Node = serde_json::from_value(json!({
-        "metadata": {"name": "one", "labels": {"kubernetes.azure.com/agentpool": "system"}},
-        "spec": {"providerID": "azure:///one"},
-    }))
-    .expect("a node");
-    let nodes: Api<Node> = Api::all(workload.client());
-    nodes
-        .create(&PostParams::default(), &node)
-        .await
-        .expect("created");
-    Nodes::connecting_by(Arc::new(move |_, _| Ok(workload.client())))
+    let workload = Workload::default();
+    workload.join("one", "system").await;
+    Nodes::connecting_by(workload.connector())
 }
 
 /// The manifests of a cluster with a network and a pool under another name, without the credential that all share.

@@ -190,3 +190,115 @@ async fn expressions_give_values_over_what_azure_shows() {
     );
     world.assert_rests().await;
 }
+
+fn secret_text(world: &World, name: &str, key: &str) -> Option<String> {
+    let secret = world.object("Secret", name)?;
+    let bytes = STANDARD.decode(secret["data"][key].as_str()?).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+/// Azure is asked for credentials when an expression over them has to be evaluated, and not again while all stays as it is.
+#[tokio::test(start_paused = true)]
+async fn expressions_over_credentials_ask_azure_only_for_what_changed() {
+    let mut world = World::new();
+    let with = |first: &str| {
+        managed_cluster(&json!({"operatorSpec": {"secretExpressions": [
+            {"name": "people", "key": "config", "value": first},
+            {"name": "people", "value": "{'server': self.status.fqdn, 'admin': secret.adminCredentials}"}]}}))
+    };
+    let mut all = cluster(&[group()], &[with("secret.userCredentials")]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    world.until_ready(&["system"]).await;
+    let text = |world: &World, key: &str| secret_text(world, "people", key).unwrap_or_default();
+    assert!(
+        text(&world, "config").contains("kind: Config"),
+        "{}",
+        text(&world, "config")
+    );
+    assert!(text(&world, "admin").contains("client-certificate-data"));
+    assert!(text(&world, "server").ends_with(".azmk8s.io"));
+    world.assert_rests().await;
+    let asked = |world: &World| {
+        (
+            world.count("POST", "listClusterUserCredential"),
+            world.count("POST", "listClusterAdminCredential"),
+        )
+    };
+    let before = asked(&world);
+    world.kill().await;
+    world.start();
+    world.until_ready(&["system"]).await;
+    tokio::time::sleep(std::time::Duration::from_mins(30)).await;
+    assert_eq!(asked(&world), before, "a restart asks for nothing");
+
+    let meddled = json!({"data": {"admin": STANDARD.encode("meddled")}});
+    merge(&world.server, "Secret", "people", meddled).await;
+    world
+        .until("put back", |world| {
+            text(world, "admin").contains("client-certificate-data")
+        })
+        .await;
+    assert_eq!(asked(&world), (before.0, before.1 + 1), "only what was changed");
+
+    world
+        .replace_resources(
+            "AzureASOManagedControlPlane",
+            "fleet",
+            &[with("'# ' + secret.userCredentials")],
+        )
+        .await;
+    world
+        .until("another", |world| text(world, "config").starts_with("# "))
+        .await;
+    world
+        .replace_resources("AzureASOManagedControlPlane", "fleet", &[with("secret.password")])
+        .await;
+    world
+        .until("told", |world| {
+            let plane = world.plane();
+            let message = condition(&plane, "Ready")["message"].as_str().unwrap_or_default();
+            message.contains("secretExpressions[0].value: refers to secret.password")
+                && message.contains("use one of adminCredentials, userCredentials")
+        })
+        .await;
+}
+
+/// Keys of kinds that have nothing to do with clusters, by name and by expression.
+#[tokio::test(start_paused = true)]
+async fn keys_of_other_kinds_are_exported() {
+    let world = World::new();
+    let account = resource(
+        "storage.azure.com/v1api20230101",
+        "StorageAccount",
+        "fleetaccount",
+        &json!({
+            "owner": {"name": "fleet"}, "location": "westus3", "kind": "StorageV2", "accessTier": "Hot",
+            "sku": {"name": "Standard_LRS"},
+            "operatorSpec": {
+                "secrets": {"key1": {"name": "account", "key": "first"}},
+                "configMaps": {"blobEndpoint": {"name": "account", "key": "blob"}},
+                "secretExpressions": [{"name": "account", "key": "line", "value": "'AccountKey=' + secret.key2"}],
+            },
+        }),
+    );
+    let mut all = cluster(&[group(), account], &[managed_cluster(&json!({}))]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    world.until_ready(&["system"]).await;
+    world
+        .until("exported", |world| {
+            let line = secret_text(world, "account", "line");
+            line.is_some_and(|text| text.starts_with("AccountKey="))
+                && secret_text(world, "account", "first").is_some()
+        })
+        .await;
+    let map = world.object("ConfigMap", "account").expect("a ConfigMap");
+    assert!(
+        map["data"]["blob"]
+            .as_str()
+            .is_some_and(|url| url.starts_with("https://fleetaccount.blob."))
+    );
+    assert_eq!(world.count("POST", "/listKeys"), 2, "once for each of them");
+    world.assert_rests().await;
+}

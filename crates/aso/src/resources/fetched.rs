@@ -1,0 +1,184 @@
+//! Expressions over credentials that Azure hands out for the asking. What they give is not known before Azure was asked, so each
+//! Secret that one is written to carries a print of what it was made from: Azure is asked again only where that is another. Pure.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use slipway_azure::ResourceId;
+
+use super::{Held, Outgoing, Resource, export::StoredExport};
+use crate::inline::{Export, Expression, Secrets, Source, Store};
+
+/// Begins the annotation of each expression on its Secret.
+const ANNOTATION: &str = "slipway.dev/expression-";
+
+/// An expression for whose value Azure has to be asked.
+#[derive(Clone)]
+pub struct Fetch {
+    /// The resource that hands the credentials out.
+    pub id: ResourceId,
+    pub api_version: String,
+    pub expression: Expression,
+    /// Those that Azure is asked for, by name.
+    pub credentials: BTreeMap<String, Source>,
+    /// Those that the resource shows by itself.
+    shown: Secrets,
+    /// The resource as the expression sees it.
+    object: Value,
+}
+
+impl fmt::Debug for Fetch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl fmt::Display for Fetch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Expression { path, name, .. } = &self.expression;
+        write!(formatter, "write what {path} gives to Secret {name}")
+    }
+}
+
+/// What an expression was made from, and the keys it was written to.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Print {
+    keys: Vec<String>,
+    sha256: String,
+}
+
+impl Fetch {
+    /// The annotation of this expression on its Secret.
+    pub fn annotation(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in [self.id.key(), self.expression.source()] {
+            hash.update(part);
+            hash.update([0]);
+        }
+        hash.update(self.expression.key.as_deref().unwrap_or_default());
+        format!("{ANNOTATION}{}", hex(&hash.finalize()[..8]))
+    }
+
+    /// What stands in the annotation once these keys are stored so. A value is in it with all the rest, never alone.
+    pub fn print(&self, stored: &StoredExport, keys: &[String]) -> Option<String> {
+        let mut hash = Sha256::new();
+        // An API server that moved has other credentials.
+        for pointer in ["/status/fqdn", "/status/privateFQDN"] {
+            let found = self.object.pointer(pointer).and_then(Value::as_str);
+            hash.update(found.unwrap_or_default());
+            hash.update([0]);
+        }
+        if self.expression.refers_to_object() {
+            hash.update(self.object.to_string());
+        }
+        for (name, value) in &self.shown {
+            hash.update(name);
+            hash.update(value);
+        }
+        for key in keys {
+            hash.update(stored.digest(key)?);
+        }
+        let sha256 = hex(&hash.finalize());
+        let keys = keys.to_vec();
+        serde_json::to_string(&Print { keys, sha256 }).ok()
+    }
+
+    /// Whether what is stored was made from what is there now, and is as it was written.
+    fn is_written(&self, stored: &StoredExport) -> bool {
+        let annotations = stored.metadata.annotations.as_ref();
+        let found = annotations.and_then(|all| all.get(&self.annotation()));
+        let read = found.and_then(|text| serde_json::from_str::<Print>(text).ok());
+        read.is_some_and(|print| !print.keys.is_empty() && self.print(stored, &print.keys).as_ref() == found)
+    }
+
+    /// What the expression gives with the credentials that Azure answered with.
+    pub fn evaluate(&self, answered: Secrets) -> Result<BTreeMap<String, String>, String> {
+        let mut all = self.shown.clone();
+        all.extend(answered);
+        self.expression.evaluate(&self.object, &all)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
+    let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
+    bytes.iter().flat_map(digits).collect()
+}
+
+/// The credentials that a resource shows by itself, and those that Azure has to be asked for.
+pub(super) fn credentials(expression: &Expression, body: &Value) -> (Secrets, BTreeMap<String, Source>) {
+    let (mut shown, mut asked) = (Secrets::new(), BTreeMap::new());
+    for (name, source) in &expression.secrets {
+        if source.action().is_some() {
+            asked.insert(name.clone(), *source);
+        } else {
+            shown.extend(source.in_body(body).map(|value| (name.clone(), value)));
+        }
+    }
+    (shown, asked)
+}
+
+/// Whether a value is a key that Azure has to be asked for. Kubeconfigs have a way of their own.
+pub(super) fn is_key(export: &Export) -> bool {
+    matches!(export.source, Source::Listed(_))
+}
+
+/// The expression of a key that is exported as it is.
+fn of_key(export: &Export) -> Option<Expression> {
+    let path = format!("operatorSpec.secrets.{}", export.name);
+    is_key(export)
+        .then(|| Expression::of_credential(export, path))
+        .flatten()
+}
+
+impl Held {
+    /// The expression of a resource that Azure has to be asked for, where it has made the resource.
+    pub(super) fn fetch(
+        &self,
+        resource: &Resource,
+        expression: &Expression,
+        object: &Value,
+    ) -> Option<Fetch> {
+        let id = resource.id.clone()?;
+        let (shown, credentials) = credentials(expression, self.state(&id).body()?);
+        (self.is_there(resource) && !credentials.is_empty()).then(|| Fetch {
+            id,
+            api_version: resource.api_version().to_owned(),
+            expression: expression.clone(),
+            credentials,
+            shown,
+            object: object.clone(),
+        })
+    }
+
+    /// What is to be done about expressions for which Azure has to be asked.
+    pub(super) fn outgoing_fetched(&self) -> Vec<Outgoing> {
+        let mut found = Vec::new();
+        for (resource, object) in self.expressing() {
+            let keys = resource.exports.iter().filter_map(of_key);
+            for expression in resource.expressions.iter().cloned().chain(keys) {
+                let Some(fetch) = self.fetch(resource, &expression, &object) else {
+                    continue;
+                };
+                let name = expression.name.clone();
+                match self.stored.get(&(Store::Secret, name.clone())) {
+                    Some(stored) if !self.is_controlled(stored) => {
+                        let store = Store::Secret;
+                        found.push(Outgoing::Foreign { store, name });
+                    }
+                    Some(stored) if fetch.is_written(stored) => {}
+                    stored => {
+                        let why = match stored {
+                            Some(_) => "what it is made from, or what was written, is another now",
+                            None => "there is none yet",
+                        };
+                        found.push(Outgoing::Fetch(Box::new(fetch), why));
+                    }
+                }
+            }
+        }
+        found
+    }
+}
