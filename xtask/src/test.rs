@@ -274,11 +274,14 @@ fn run_program(
         HANG_GUARD
     };
     let output = match run_with_guard(&mut command, guard) {
-        Ok(Some(output)) => output,
-        Ok(None) => {
+        Ok(Guarded { output, hung: false }) => output,
+        Ok(Guarded { output, hung: true }) => {
             let minutes = guard.as_secs() / 60;
-            let reason = format!("killed: still running after the hang guard's {minutes} minutes");
-            return failed(program, &reason);
+            let reason = format!("killed: nothing was printed for {minutes} minutes; until then:");
+            let (count, mut shown) = failed(program, &reason);
+            shown.push_str(&String::from_utf8_lossy(&output.stdout));
+            shown.push_str(&String::from_utf8_lossy(&output.stderr));
+            return (count, shown);
         }
         Err(error) => return failed(program, &format!("cannot start: {error}")),
     };
@@ -317,26 +320,34 @@ fn run_program(
 /// Cases of each property in full; 256 in every run.
 const LONG_FUZZING: &str = "10000";
 
-/// No program takes this long, unless it hangs.
+/// No test takes this long, unless it hangs. A program may: it prints a line whenever one of its tests ends.
 const HANG_GUARD: Duration = Duration::from_mins(20);
 /// In full, machines are started by the hundred.
 const FULL_HANG_GUARD: Duration = Duration::from_hours(12);
 
-/// The output of a program, or nothing if it had to be killed.
-fn run_with_guard(command: &mut Command, longest: Duration) -> std::io::Result<Option<Output>> {
+/// What a program printed, and whether it had to be killed.
+struct Guarded {
+    output: Output,
+    hung: bool,
+}
+
+/// Runs a program to its end, or until it has printed nothing for as long as that.
+fn run_with_guard(command: &mut Command, longest: Duration) -> std::io::Result<Guarded> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let id = child.id();
-    let (ended, guard) = std::sync::mpsc::channel::<()>();
+    let (printed, guard) = std::sync::mpsc::channel::<()>();
     let watcher = std::thread::spawn(move || {
-        let hangs = matches!(
-            guard.recv_timeout(longest),
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout)
-        );
-        if hangs {
-            // The child cannot be killed through its handle while another thread waits for its output.
-            let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+        loop {
+            match guard.recv_timeout(longest) {
+                Ok(()) => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return false,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                    // The child cannot be killed through its handle while another thread waits for its output.
+                    let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+                    return true;
+                }
+            }
         }
-        hangs
     });
     let mut errors = child.stderr.take();
     let reader = std::thread::spawn(move || {
@@ -348,17 +359,29 @@ fn run_with_guard(command: &mut Command, longest: Duration) -> std::io::Result<O
     });
     let mut stdout = Vec::new();
     if let Some(mut output) = child.stdout.take() {
-        output.read_to_end(&mut stdout)?;
+        let mut chunk = [0; 8192];
+        loop {
+            let length = output.read(&mut chunk)?;
+            if length == 0 {
+                break;
+            }
+            stdout.extend_from_slice(&chunk[..length]);
+            // A watcher that has ended has killed the program.
+            let _ = printed.send(());
+        }
     }
     let status = child.wait()?;
-    drop(ended);
+    drop(printed);
     let stderr = reader.join().unwrap_or_default();
-    let killed = watcher.join().unwrap_or(false);
-    Ok((!killed).then_some(Output {
-        status,
-        stdout,
-        stderr,
-    }))
+    let hung = watcher.join().unwrap_or(false);
+    Ok(Guarded {
+        output: Output {
+            status,
+            stdout,
+            stderr,
+        },
+        hung,
+    })
 }
 
 /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and `report: skipped: …`.
@@ -395,6 +418,23 @@ fn count(output: &str) -> Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What it printed until then is shown, so that one sees which test it was.
+    #[test]
+    fn only_a_program_that_prints_nothing_is_killed() {
+        let run = |script: &str, longest| {
+            run_with_guard(Command::new("sh").args(["-c", script]), longest).expect("it starts")
+        };
+        let hung = run("echo begun; exec sleep 1000", Duration::from_millis(50));
+        assert!(hung.hung);
+        assert_eq!(hung.output.stdout, b"begun\n", "what it printed is kept");
+        let slow = run(
+            "for i in 1 2 3; do echo $i; sleep 0.1; done",
+            Duration::from_mins(1),
+        );
+        assert!(!slow.hung && slow.output.status.success());
+        assert_eq!(slow.output.stdout, b"1\n2\n3\n");
+    }
 
     #[test]
     fn libtest_results_are_added_up() {
