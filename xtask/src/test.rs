@@ -325,6 +325,9 @@ const HANG_GUARD: Duration = Duration::from_mins(20);
 /// In full, machines are started by the hundred.
 const FULL_HANG_GUARD: Duration = Duration::from_hours(12);
 
+/// How long the last of a program's output may take.
+const AFTER_ITS_END: Duration = Duration::from_secs(5);
+
 /// What a program printed, and whether it had to be killed.
 struct Guarded {
     output: Output,
@@ -349,13 +352,15 @@ fn run_with_guard(command: &mut Command, longest: Duration) -> std::io::Result<G
             }
         }
     });
-    let mut errors = child.stderr.take();
-    let reader = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        if let Some(errors) = &mut errors {
-            let _ = errors.read_to_end(&mut text);
+    let errors = child.stderr.take();
+    let (text, stderr) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut chunk = [0; 8192];
+        if let Some(mut errors) = errors {
+            while let Ok(length @ 1..) = errors.read(&mut chunk) {
+                let _ = text.send(chunk[..length].to_vec());
+            }
         }
-        text
     });
     let mut stdout = Vec::new();
     if let Some(mut output) = child.stdout.take() {
@@ -372,13 +377,17 @@ fn run_with_guard(command: &mut Command, longest: Duration) -> std::io::Result<G
     }
     let status = child.wait()?;
     drop(printed);
-    let stderr = reader.join().unwrap_or_default();
+    // Something that it started and that outlives it may hold the other end, and nobody waits for that.
+    let mut errors = Vec::new();
+    while let Ok(chunk) = stderr.recv_timeout(AFTER_ITS_END) {
+        errors.extend(chunk);
+    }
     let hung = watcher.join().unwrap_or(false);
     Ok(Guarded {
         output: Output {
             status,
             stdout,
-            stderr,
+            stderr: errors,
         },
         hung,
     })
@@ -434,6 +443,18 @@ mod tests {
         );
         assert!(!slow.hung && slow.output.status.success());
         assert_eq!(slow.output.stdout, b"1\n2\n3\n");
+        let outlived = run(
+            "echo lost >&2; sleep 1000 > /dev/null & echo $!",
+            Duration::from_mins(1),
+        );
+        assert!(!outlived.hung);
+        assert_eq!(
+            outlived.output.stderr, b"lost\n",
+            "nobody waits for what it left behind"
+        );
+        let left = String::from_utf8_lossy(&outlived.output.stdout).into_owned();
+        let ended = Command::new("kill").arg(left.trim()).status();
+        assert!(ended.is_ok_and(|status| status.success()));
     }
 
     #[test]
