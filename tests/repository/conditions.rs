@@ -26,6 +26,7 @@ const REASONS: &[&str] = &[
     "NodeClassNotReady",
     "NodeNotReady",
     "Owned",
+    "Running",
     "UpToDate",
 ];
 
@@ -35,6 +36,7 @@ fn providers() -> Vec<Provider> {
         slipway_aso::provider::provider(),
         slipway_k3s::provider(),
         slipway_autoscaler::provider(),
+        slipway_edge::provider(),
     ]
 }
 
@@ -109,7 +111,7 @@ fn every_condition_in_the_sources_is_described() {
     let providers = providers();
     let described: BTreeSet<&str> = described(&providers).into_iter().map(|(_, name)| name).collect();
     let mut missing = BTreeSet::new();
-    for provider in ["aks", "aso", "k3s", "autoscaler"] {
+    for provider in ["aks", "aso", "k3s", "autoscaler", "edge"] {
         for path in sources(&crates.join(provider).join("src")) {
             let text = fs::read_to_string(&path).expect("a source file");
             // What a file's own tests quote is not set by it.

@@ -1,5 +1,5 @@
 //! Edge hosts in Cluster API: which host a Machine gets, which images hosts keep, how hosts are upgraded in place, and what
-//! Cluster API is answered about that. The infrastructure provider stands, and the binary does not list it yet (docs/edge/operator.md says
+//! Cluster API is answered about that. The infrastructure provider runs where it is named (docs/edge/operator.md says
 //! what stands). Decisions are pure: facts in, a decision with its reason out.
 
 pub mod api;

@@ -15,7 +15,13 @@ fn providers() -> Vec<Provider> {
     let mut aso = slipway_aso::provider::with(&aso, &Nodes::default());
     // The examples of both run on the simulated Azure that the first one names.
     aks.examples.append(&mut aso.examples);
-    vec![aks, aso, slipway_k3s::provider(), slipway_autoscaler::provider()]
+    vec![
+        aks,
+        aso,
+        slipway_k3s::provider(),
+        slipway_autoscaler::provider(),
+        slipway_edge::provider(),
+    ]
 }
 
 fn main() -> ExitCode {
