@@ -202,7 +202,7 @@ fn what_needs_no_cluster_works_without_one() {
     );
     assert_eq!(
         version["providers"],
-        serde_json::json!(["aks", "aso", "k3s", "autoscaler"])
+        serde_json::json!(["aks", "aso", "k3s", "autoscaler", "edge"])
     );
     let ended = slipway(&["completions", "bash"]);
     assert_eq!(ended.code, Some(0));

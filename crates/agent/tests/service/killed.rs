@@ -24,7 +24,7 @@ use slipway_agent_api::{
 use slipway_hosts_sim::{FLEET, Fleet, NodeImage, Options, SimulatedHost};
 use tempfile::TempDir;
 
-use super::{arm, fleet, import, order, pin, prepare, succeeded};
+use super::{arm, fleet, give_up, import, order, pin, prepare, succeeded};
 use crate::cache::{TestImage, layer};
 
 /// Copies a host's disk at every step while it is on.
@@ -149,7 +149,7 @@ async fn rests_in(client: &HostClient, host: &SimulatedHost, expected: &Facts, w
 }
 
 const ON_IMAGES: [&str; 6] = ["ensure", "evict", "export", "import", "pin", "unpin"];
-const OF_UPGRADES: [&str; 4] = ["arm", "confirm", "prepare", "rollback"];
+const OF_UPGRADES: [&str; 5] = ["arm", "confirm", "give_up", "prepare", "rollback"];
 const ON_THE_MACHINE: [&str; 7] = [
     "hold_address",
     "kubernetes_step",
@@ -467,6 +467,10 @@ async fn killed_at_every_step_of_an_upgrade_it_comes_to_the_same_end() {
         peers: beside(&seed),
     });
     tally.add(world.killed_everywhere(elsewhere, None).await);
+
+    let world = prepared("box-give-up").await;
+    world.do_first("prepare", prepare("up-1", &image)).await;
+    tally.add(world.killed_everywhere(give_up("up-1"), None).await);
 
     let world = prepared("box-arm").await;
     world.do_first("prepare", prepare("up-1", &image)).await;

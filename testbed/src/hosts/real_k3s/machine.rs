@@ -428,12 +428,14 @@ impl Attendant {
 
     /// What drop-ins of the unit run when k3s says that it is up.
     async fn run_after_start(&self) {
-        let Ok(chroot) = program("chroot") else {
+        let Ok(nsenter) = program("nsenter") else {
             return;
         };
         let commands =
             "sed -n 's/^ExecStartPost=-*//p' /etc/systemd/system/k3s.service.d/*.conf 2> /dev/null | sh";
-        let ran = tokio::process::Command::new(chroot)
+        // What is mounted on its disk is seen by nobody else.
+        let ran = tokio::process::Command::new(nsenter)
+            .args(["--target", &self.process.to_string(), "--mount", "chroot"])
             .arg(&self.machine.root)
             .args(["/bin/sh", "-c", commands])
             .status()
