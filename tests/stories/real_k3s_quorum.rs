@@ -192,6 +192,9 @@ async fn told(fleet: &Fleet) -> Result<String> {
     Ok(plane.data["status"].to_string())
 }
 
+/// What our drop-in writes when k3s says that it is up.
+const WAS_VOTER: &str = "/var/lib/rancher/k3s/server/was-voter";
+
 /// A (S-1, S-7): a Machine is deleted while its member is a learner, which k3s promotes by itself seconds later, and its host takes
 /// half a minute to go.
 #[tokio::test]
@@ -199,7 +202,7 @@ async fn a_learner_that_is_deleted_takes_no_quorum_along() -> Result<()> {
     let Some(RealFleet {
         fleet,
         versions,
-        hosts: _hosts,
+        hosts,
         _alone,
     }) = real("real-k3s-learner", 1).await?
     else {
@@ -211,17 +214,25 @@ async fn a_learner_that_is_deleted_takes_no_quorum_along() -> Result<()> {
     fleet.hosts.delay(HostPhase::Delete, Duration::from_secs(30));
     let first = fleet.server_names().await?;
     fleet.patch_plane(json!({"replicas": 3})).await?;
+    let key = fleet.key();
+    let was_up = |host: &String| hosts.read(&key, host, WAS_VOTER).is_ok();
     let learner = async {
         loop {
+            // Read before its member is seen: what is a learner later was none that votes then.
+            let were_up: Vec<String> = hosts.hosts(&key).into_iter().filter(was_up).collect();
             if let Ok(members) = fleet.members().await
                 && let Some(learner) = members.iter().find(|member| member.learner)
             {
-                return learner.name.clone();
+                return (learner.name.clone(), were_up);
             }
             tokio::time::sleep(SAMPLE / 5).await;
         }
     };
-    let learner = tokio::time::timeout(fleet.tier.deadline(), learner).await?;
+    let (learner, were_up) = tokio::time::timeout(fleet.tier.deadline(), learner).await?;
+    ensure!(
+        were_up == first,
+        "k3s says that it is up before its member votes: {were_up:?}"
+    );
     let servers = fleet.server_names().await?;
     let second = servers
         .iter()
@@ -236,6 +247,10 @@ async fn a_learner_that_is_deleted_takes_no_quorum_along() -> Result<()> {
     fleet.until_gone(second).await?;
     nobody_is_left_behind(&fleet)?;
     fleet.until_settled(3, version).await?;
+    ensure!(
+        hosts.hosts(&key).iter().all(was_up),
+        "a server that votes has a file that says so"
+    );
     nobody_is_left_behind(&fleet)?;
     ensure!(
         fleet.server_names().await?.contains(&first[0]),
