@@ -46,7 +46,7 @@ pub(super) struct Source {
 
 type Start = Box<dyn Fn(&Context, Queue) -> Feed + Send + Sync>;
 
-/// Runs until the informers stop; `synced` resolves when the first list is in.
+/// Feeds until the informers stop, and holds what it reads from until it is dropped; `synced` resolves when the first list is in.
 pub(super) struct Feed {
     pub task: BoxFuture<'static, ()>,
     pub synced: BoxFuture<'static, ()>,
@@ -80,6 +80,8 @@ pub(super) fn feed<K: Object>(
                     queue.add(&key, priority);
                 }
             }
+            // The subscription goes on holding the informer.
+            std::future::pending().await
         }),
     }
 }
@@ -91,6 +93,7 @@ fn feed_own<K: Object>(informer: &Informer<K>, queue: Queue) -> BoxFuture<'stati
         while let Some(change) = subscription.next().await {
             queue.add(&change.key, own_priority(&change));
         }
+        std::future::pending().await
     })
 }
 
@@ -195,8 +198,12 @@ pub(super) async fn run<R: Reconciler>(
         context.metrics.clone(),
     );
     let stopped = context.shutdown.child_token();
+    // Feeds hold the informers that reconciles read, so they outlast the last reconcile: one that is in work at shutdown would
+    // find nothing in an informer made anew, and take that for an empty cluster.
+    let fed = CancellationToken::new();
+    let _ends_with_this_run = fed.clone().drop_guard();
     let feeds = TaskTracker::new();
-    context.watches = Some(DynamicWatches::new(queue.clone(), feeds.clone(), stopped.clone()));
+    context.watches = Some(DynamicWatches::new(queue.clone(), feeds.clone(), fed.clone()));
     let informer: Informer<R::Object> = context.informers.get(Scope::of_work(&context.settings));
     let mut synced: Vec<BoxFuture<'static, ()>> = Vec::new();
     let mut tasks = vec![feed_own(&informer, queue.clone())];
@@ -207,10 +214,10 @@ pub(super) async fn run<R: Reconciler>(
     }
     tasks.push(Box::pin(resync(informer.clone(), queue.clone(), context.clone())));
     for task in tasks {
-        let stopped = stopped.clone();
+        let fed = fed.clone();
         feeds.spawn(async move {
             tokio::select! {
-                () = stopped.cancelled() => {}
+                () = fed.cancelled() => {}
                 () = task => {}
             }
         });
@@ -242,7 +249,7 @@ pub(super) async fn run<R: Reconciler>(
     for trigger in triggers {
         trigger.detach();
     }
-    stopped.cancel();
+    fed.cancel();
     feeds.close();
     feeds.wait().await;
 }

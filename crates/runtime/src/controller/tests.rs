@@ -564,3 +564,39 @@ async fn shutdown_lets_work_end_and_leaves_nothing_running() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(fixture.context.informers.tasks(), 0);
 }
+
+/// What is in work at shutdown still decides by what it read, so it has to find it.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_shutdown_overtakes_reads_what_it_read_before() {
+    let read = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&read);
+    let learnt = kube::api::ApiResource::erase::<ConfigMap>(&());
+    let mut fixture = Fixture::new(move |_, context: Context| {
+        let (noted, learnt) = (Arc::clone(&noted), learnt.clone());
+        async move {
+            context.watch::<kube::api::DynamicObject>(&learnt, Scope::all(), |_| Vec::new());
+            let learnt_at_run_time = context.informers.get_dynamic(&learnt, Scope::all());
+            learnt_at_run_time.synced().await;
+            drop(learnt_at_run_time);
+            for _ in 0..2 {
+                let maps: Informer<ConfigMap> = context.informers.get(Scope::all());
+                let learnt = context.informers.get_dynamic(&learnt, Scope::all());
+                noted.lock().push((maps.len(), learnt.len()));
+                drop((maps, learnt));
+                sleep(Duration::from_secs(5)).await;
+            }
+            Ok(Next::OnChange)
+        }
+    });
+    fixture.put("a", 1);
+    let map = json!({"metadata": {"name": "m", "namespace": "default"}});
+    fixture.server.put(MAPS, map);
+    fixture.start(|controller| controller.watches::<ConfigMap>(|_, _| Vec::new()));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(*read.lock(), [(1, 1)]);
+    fixture.context.shutdown.cancel();
+    fixture.running.take().unwrap().await.unwrap().unwrap();
+    assert_eq!(*read.lock(), [(1, 1), (1, 1)]);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(fixture.context.informers.tasks(), 0);
+}
