@@ -10,7 +10,10 @@ use slipway_azure::{
     resource::{AsoObject, Mapping, Reference, Resolver, Table, from_arm, id_of, needs, to_arm},
 };
 
-use crate::recordings::{self, Exchange};
+use crate::{
+    recordings::{self, Exchange},
+    samples,
+};
 
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 
@@ -196,16 +199,11 @@ fn put_bodies_equal_the_recorded_ones() {
     let mut kinds = BTreeSet::new();
     let mut wrong = Vec::new();
     let mut absent = Vec::new();
-    let mut versions: Vec<(String, String)> = Table::get()
-        .all()
-        .map(|mapping| (mapping.group.replace(".azure.com", ""), mapping.version))
-        .collect();
-    versions.sort();
-    versions.dedup();
-    for (group, version) in versions {
-        let Some(exchanges) = recordings::of_samples(&group, &version) else {
+    for set in recordings::sets() {
+        let Some(exchanges) = set.exchanges() else {
             continue;
         };
+        let folder = &set.name;
         let Some(resource_group) = exchanges.iter().find_map(|exchange| {
             ResourceId::parse(&exchange.path)
                 .ok()?
@@ -214,16 +212,18 @@ fn put_bodies_equal_the_recorded_ones() {
         }) else {
             continue;
         };
-        let objects: Vec<AsoObject> = recordings::samples(&group, &version)
-            .into_iter()
-            .filter_map(|mut manifest| {
+        let objects: Vec<AsoObject> = set
+            .manifests
+            .iter()
+            .filter_map(|manifest| {
+                let mut manifest = samples::mended(manifest);
                 localise(&mut manifest, &resource_group);
                 let parsed = AsoObject::parse(&manifest);
                 if let Err(error) = &parsed
                     && manifest["kind"] != "Secret"
                     && manifest["kind"] != "ConfigMap"
                 {
-                    absent.push(format!("{group}/{version}: {error}"));
+                    absent.push(format!("{folder}: {error}"));
                 }
                 parsed.ok()
             })
@@ -239,23 +239,26 @@ fn put_bodies_equal_the_recorded_ones() {
             let put = match to_arm(object, &samples) {
                 Ok(put) => put,
                 Err(error) => {
-                    absent.push(format!("{group}/{version} {}: {error}", object.display()));
+                    absent.push(format!("{folder} {}: {error}", object.display()));
                     continue;
                 }
             };
             assert!(needs(object).is_ok());
-            let Some(position) = exchanges.iter().position(|exchange| {
+            let is_put = |exchange: &Exchange| {
                 exchange.method == "PUT" && exchange.path.eq_ignore_ascii_case(put.id.as_str())
-            }) else {
-                absent.push(format!(
-                    "{group}/{version} {}: not in the recording",
-                    object.display()
-                ));
+            };
+            // One folder may have a resource in two versions.
+            let found = exchanges
+                .iter()
+                .position(|exchange| is_put(exchange) && exchange.api_version == put.mapping.api_version);
+            let Some(position) = found else {
+                let other = exchanges.iter().find(|exchange| is_put(exchange));
+                assert!(other.is_none(), "{}: {other:?}", object.display());
+                absent.push(format!("{folder} {}: not in the recording", object.display()));
                 continue;
             };
             let recorded = &exchanges[position];
             compared += 1;
-            assert_eq!(recorded.api_version, put.mapping.api_version);
             let mut ours = put.body.clone();
             let mut theirs = recorded.sent.clone();
             for pointer in &put.secrets {
@@ -303,7 +306,7 @@ fn put_bodies_equal_the_recorded_ones() {
                 ));
             } else {
                 wrong.push(format!(
-                    "{group}/{version} {}\n  ours   {ours}\n  theirs {theirs}",
+                    "{folder} {}\n  ours   {ours}\n  theirs {theirs}",
                     object.display()
                 ));
             }

@@ -1,6 +1,7 @@
 //! Reads the recordings and samples of the pinned module from Go's module cache. Nothing of them is kept here.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
     sync::LazyLock,
@@ -90,14 +91,6 @@ fn parse(path: &Path) -> Vec<Exchange> {
         .collect()
 }
 
-/// The recording of the samples of one group and version.
-pub fn of_samples(group: &str, version: &str) -> Option<Vec<Exchange>> {
-    let group = group[..1].to_uppercase() + &group[1..];
-    let folder = MODULE.join("internal/controllers/recordings/Test_Samples_CreationAndDeletion");
-    let path = folder.join(format!("Test_{group}_{version}_CreationAndDeletion.yaml"));
-    path.exists().then(|| parse(&path))
-}
-
 /// Every recording whose name has one of these words in it, by name.
 pub fn named(words: &[&str]) -> Vec<(String, Vec<Exchange>)> {
     let folder = MODULE.join("internal/controllers/recordings");
@@ -122,12 +115,31 @@ pub fn named(words: &[&str]) -> Vec<(String, Vec<Exchange>)> {
         .collect()
 }
 
-/// The sample manifests of one group and version, references included.
-pub fn samples(group: &str, version: &str) -> Vec<Value> {
-    fn read(folder: &Path, found: &mut Vec<Value>) {
-        let Ok(entries) = std::fs::read_dir(folder) else {
-            return;
-        };
+/// One folder of samples.
+pub struct Set {
+    /// The folder below `samples`.
+    pub name: String,
+    /// The sample manifests, references included.
+    pub manifests: Vec<Value>,
+}
+
+impl Set {
+    /// What was recorded while the samples were made and deleted. The recording is called by the last two folders.
+    pub fn exchanges(&self) -> Option<Vec<Exchange>> {
+        let mut folders = self.name.rsplit('/');
+        let (version, group) = (folders.next()?, folders.next()?);
+        let title = |word: &str| word[..1].to_uppercase() + &word[1..];
+        let group: String = group.split('.').map(title).collect();
+        let folder = MODULE.join("internal/controllers/recordings/Test_Samples_CreationAndDeletion");
+        let path = folder.join(format!("Test_{group}_{version}_CreationAndDeletion.yaml"));
+        path.exists().then(|| parse(&path))
+    }
+}
+
+/// Every folder of samples, by name: most are of a group and version, some of a group, and some are below others.
+pub fn sets() -> Vec<Set> {
+    fn read(folder: &Path, found: &mut BTreeMap<PathBuf, Vec<Value>>) {
+        let entries = std::fs::read_dir(folder).expect("the samples are there");
         let mut paths: Vec<PathBuf> = entries
             .map(|entry| entry.expect("a readable entry").path())
             .collect();
@@ -137,14 +149,27 @@ pub fn samples(group: &str, version: &str) -> Vec<Value> {
                 read(&path, found);
             } else if path.extension().is_some_and(|extension| extension == "yaml") {
                 let text = std::fs::read_to_string(&path).expect("a sample is readable");
-                found.push(
-                    serde_saphyr::from_str(&text)
-                        .unwrap_or_else(|error| panic!("{}: {error}", path.display())),
-                );
+                let manifest = serde_saphyr::from_str(&text)
+                    .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                let is_reference = folder.ends_with("refs");
+                let set = if is_reference {
+                    folder.parent().unwrap()
+                } else {
+                    folder
+                };
+                found.entry(set.to_owned()).or_default().push(manifest);
             }
         }
     }
-    let mut found = Vec::new();
-    read(&MODULE.join("samples").join(group).join(version), &mut found);
+    let samples = MODULE.join("samples");
+    let mut found = BTreeMap::new();
+    read(&samples, &mut found);
+    let name = |path: &Path| path.strip_prefix(&samples).unwrap().display().to_string();
     found
+        .into_iter()
+        .map(|(path, manifests)| Set {
+            name: name(&path),
+            manifests,
+        })
+        .collect()
 }
