@@ -6,7 +6,7 @@ use slipway_runtime::{Metrics, ObjectKey, SecretFacts};
 use crate::{
     access::Access,
     caches::{Caches, Holder},
-    resources::{SecretData, Sources, StoredExport, user},
+    resources::{Asked, SecretData, Sources, StoredExport, user},
 };
 
 /// Clients and what was read of Secrets. Clones share it.
@@ -17,6 +17,7 @@ pub struct Shared {
     takeover: Takeover,
     data: SecretFacts<SecretData>,
     stored: SecretFacts<StoredExport>,
+    asked: Asked,
 }
 
 impl Shared {
@@ -34,13 +35,16 @@ impl Shared {
             takeover: &self.takeover,
             data: &self.data,
             stored: &self.stored,
+            asked: &self.asked,
         }
     }
 
     /// Counts what is held in memory for the objects of a kind.
     pub fn count_held(&self, kind: &str, metrics: &Metrics) {
-        let (data, stored) = (self.data.clone(), self.stored.clone());
-        metrics.count_held(&format!("{kind}_secrets"), move || data.len() + stored.len());
+        let (data, stored, asked) = (self.data.clone(), self.stored.clone(), self.asked.clone());
+        metrics.count_held(&format!("{kind}_secrets"), move || {
+            data.len() + stored.len() + asked.len()
+        });
     }
 
     /// The object is gone: what is held for it ends.
@@ -49,5 +53,6 @@ impl Shared {
         self.access.forget(&user);
         self.data.forget(&user);
         self.stored.forget(&user);
+        self.asked.forget(&user);
     }
 }

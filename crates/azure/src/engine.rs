@@ -119,9 +119,17 @@ impl Azure {
     ) -> Result<Arm, SetupError> {
         let identity = format!("{}/{}", principal.tenant_id, principal.client_id);
         let credential = principal.fingerprint(self.cloud.authority_host().as_str());
+        let host = self.cloud.authority_host();
+        let scope = self.cloud.scope();
+        let mut credentials = vec![credential];
+        let mut auxiliary = Vec::new();
+        for other in principal.elsewhere() {
+            credentials.push(other.fingerprint(host.as_str()));
+            auxiliary.push(self.credentials.tokens(permission, other, &self.cloud, &scope)?);
+        }
         let tokens = self
             .credentials
-            .tokens(permission, principal, &self.cloud, &self.cloud.scope())?;
+            .tokens(permission, principal, &self.cloud, &scope)?;
         let client = Client::new(
             self.cloud.clone(),
             self.transport.clone(),
@@ -131,6 +139,7 @@ impl Azure {
             cluster,
             self.tuning.user_agent_suffix.as_deref(),
         )?
+        .with_auxiliary(auxiliary)
         .with_budget_timeout(self.tuning.budget_timeout)
         .counted_in(self.metrics.clone());
         Ok(Arm {
@@ -139,6 +148,7 @@ impl Azure {
             azure: self.clone(),
             subscription: subscription.to_owned(),
             credential,
+            credentials,
             asked: Asked::default(),
             urgency: Urgency::default(),
         })
@@ -212,6 +222,8 @@ pub struct Arm {
     subscription: String,
     /// Tells one credential from another; a write that was refused is tried again with the next.
     credential: [u8; 32],
+    /// The same with those in additional tenants.
+    credentials: Vec<[u8; 32]>,
     asked: Asked,
     urgency: Urgency,
 }
@@ -287,7 +299,9 @@ impl Arm {
     }
 
     pub(crate) fn forget_credential(&self) {
-        self.azure.credentials.forget(&self.credential);
+        for credential in &self.credentials {
+            self.azure.credentials.forget(credential);
+        }
     }
 
     fn note(&self, id: &ResourceId) {
@@ -295,6 +309,11 @@ impl Arm {
         if !asked.contains(id) {
             asked.insert(id.clone());
         }
+    }
+
+    /// How old the read of what no list shows may be.
+    pub fn child_read_age(&self) -> Duration {
+        self.azure.tuning.child_read_age
     }
 
     fn read_age(&self, id: &ResourceId, asked: Option<Duration>) -> Duration {

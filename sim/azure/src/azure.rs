@@ -46,6 +46,9 @@ pub struct RecordedRequest {
     pub query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_agent: Option<String>,
+    /// The tenants whose tokens were shown beside the caller's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub auxiliary_tenants: Vec<String>,
     /// The JSON body of a write to ARM; sign-in bodies carry secrets and are never kept.
     #[serde(skip)]
     pub body: Bytes,
@@ -217,6 +220,7 @@ impl Azure {
         while self.requests.len() >= self.settings.requests_kept {
             self.requests.pop_front();
         }
+        let auxiliary_tenants = self.auxiliary_tenants(request, now);
         self.requests.push_back(RecordedRequest {
             at: now,
             method: request.method.to_string(),
@@ -224,6 +228,7 @@ impl Azure {
             path: request.path.clone(),
             query: request.query.clone(),
             user_agent: request.header_text("user-agent").map(str::to_owned),
+            auxiliary_tenants,
             body: if keeps_body {
                 request.body.clone()
             } else {
@@ -260,6 +265,20 @@ impl Azure {
             .iter()
             .filter(|request| request.method == method && request.path.to_ascii_lowercase().contains(&part))
             .count()
+    }
+
+    /// Those of the tokens that this directory has issued.
+    fn auxiliary_tenants(&self, request: &Request, now: Timestamp) -> Vec<String> {
+        let header = request.header_text("x-ms-authorization-auxiliary");
+        header
+            .unwrap_or_default()
+            .split(", ")
+            .filter_map(|one| {
+                let token = one.strip_prefix("Bearer ")?;
+                let claims = self.state.directory.read_token(token, now).ok()?;
+                Some(claims.tenant)
+            })
+            .collect()
     }
 
     pub fn forget_requests(&mut self) {

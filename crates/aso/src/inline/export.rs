@@ -4,10 +4,14 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde_json::Value;
-use slipway_azure::resource::handed_out::{self, HandedOut, Listed};
+use slipway_azure::{
+    ResourceId,
+    resource::handed_out::{self, HandedOut, Listed},
+};
 
 use super::{
     expression::{self, Expression},
+    labelling::{self, Labelling, Member},
     parse::Inline,
     problem::Problem,
 };
@@ -62,6 +66,8 @@ pub enum Source {
     Kubeconfig(Credential),
     /// A member of the resource's body, by JSON pointer.
     Body(&'static str),
+    /// The subscription that the resource is in.
+    Subscription,
     /// The address of the first network interface of a private endpoint, which is a resource of its own.
     PrimaryAddress,
     /// A key or the like, asked for by an action of its own.
@@ -71,11 +77,17 @@ pub enum Source {
 impl Source {
     /// The value as the resource's body shows it; `None` where Azure has none yet or the body does not show it.
     pub fn in_body(self, body: &Value) -> Option<String> {
-        let Self::Body(pointer) = self else { return None };
-        let found = match body.pointer(pointer)? {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-            _ => return None,
+        let found = match self {
+            Self::Body(pointer) => match body.pointer(pointer)? {
+                Value::String(text) => text.clone(),
+                Value::Number(number) => number.to_string(),
+                _ => return None,
+            },
+            Self::Subscription => {
+                let id = ResourceId::parse(body["id"].as_str()?).ok()?;
+                id.subscription()?.to_owned()
+            }
+            Self::Kubeconfig(_) | Self::PrimaryAddress | Self::Listed(_) => return None,
         };
         (!found.is_empty()).then_some(found)
     }
@@ -85,7 +97,7 @@ impl Source {
         match self {
             Self::Kubeconfig(credential) => Some(credential.action()),
             Self::Listed(listed) => Some(listed.action),
-            Self::Body(_) | Self::PrimaryAddress => None,
+            Self::Body(_) | Self::Subscription | Self::PrimaryAddress => None,
         }
     }
 }
@@ -106,6 +118,8 @@ pub struct Export {
     pub name: String,
     pub source: Source,
     pub to: Destination,
+    /// What its Secret or ConfigMap is labelled with.
+    pub labelling: Labelling,
 }
 
 /// What each kind has to export: kind, store, name, source.
@@ -175,6 +189,12 @@ const KNOWN: &[(&str, Store, &str, Source)] = &[
         Store::Secret,
         "tenantId",
         Source::Body("/properties/tenantId"),
+    ),
+    (
+        "UserAssignedIdentity",
+        Store::Secret,
+        "subscriptionId",
+        Source::Subscription,
     ),
     (
         "Extension",
@@ -265,7 +285,9 @@ pub fn expressions(inline: &Inline) -> Result<Vec<Expression>, Problem> {
             found.extend(expression::expressions(store, value, &path, &known)?);
         }
     }
-    let mut taken: BTreeMap<Destination, String> = exports(inline)?
+    let exports = exports(inline)?;
+    one_label_each(&format!("{}.spec.operatorSpec", inline.path()), &exports, &found)?;
+    let mut taken: BTreeMap<Destination, String> = exports
         .into_iter()
         .map(|export| (export.to, export.name))
         .collect();
@@ -279,6 +301,31 @@ pub fn expressions(inline: &Inline) -> Result<Vec<Expression>, Problem> {
         }
     }
     Ok(found)
+}
+
+/// No two of a resource's values label one Secret or ConfigMap by the same name. `here` is where its exports are written.
+fn one_label_each(here: &str, exports: &[Export], expressions: &[Expression]) -> Result<(), Problem> {
+    let exported = exports.iter().flat_map(|one| {
+        let place = (one.to.store, one.to.name.as_str());
+        let keys = one.labelling.keys();
+        keys.map(move |key| (place, key, format!("{here}: {}", one.name)))
+    });
+    let expressed = expressions.iter().flat_map(|one| {
+        let place = (one.store, one.name.as_str());
+        one.labels().map(move |key| (place, key, one.path.clone()))
+    });
+    let mut first: BTreeMap<((Store, &str), &(Member, String)), String> = BTreeMap::new();
+    for (place, key, path) in exported.chain(expressed) {
+        if let Some(other) = first.insert((place, key), path.clone()) {
+            return Err(Problem::SameLabel {
+                path,
+                other,
+                member: key.0,
+                key: key.1.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// What a resource has for a store, by name.
@@ -344,6 +391,7 @@ fn of_store(inline: &Inline, store: Store, value: &Value, path: &str) -> Result<
                 name: secret.to_owned(),
                 key: key.to_owned(),
             },
+            labelling: labelling::written(destination, &here)?,
         });
     }
     Ok(found)
@@ -453,6 +501,13 @@ mod tests {
         assert!(
             told.starts_with("spec.resources[2].spec.operatorSpec.configMapExpressions[1]: "),
             "{told}"
+        );
+        let labelled = |key: &str| json!({"name": "n", "key": key, "labels": {"team": "a"}});
+        let same = json!({"secrets": {"adminCredentials": labelled("a"), "userCredentials": labelled("u")}});
+        assert_eq!(
+            of(&same).unwrap_err().to_string(),
+            "spec.resources[2].spec.operatorSpec: userCredentials: spec.resources[2].spec.operatorSpec: adminCredentials sets label \"team\" \
+             of the same object: leave it to one of them"
         );
         let both =
             json!({"configMaps": {"principalId": {"name": "n", "key": "k"}}, "configMapExpressions": [fqdn]});

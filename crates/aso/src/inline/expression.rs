@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{
     cost,
     export::{Destination, Export, Source, Store},
+    labelling::{self, Labelling, Member},
     problem::Problem,
     secrets::{self, SECRET},
 };
@@ -54,6 +55,8 @@ pub struct Expression {
     pub secrets: BTreeMap<String, Source>,
     source: String,
     program: Arc<Program>,
+    /// What gives the labels and annotations of its Secret or ConfigMap, each with its text.
+    labelling: BTreeMap<(Member, String), (String, Arc<Program>)>,
 }
 
 impl fmt::Debug for Expression {
@@ -90,6 +93,16 @@ pub fn expressions(
         };
         let program = compile(source).map_err(wrong)?;
         let secrets = secrets_of(&program, store, known).map_err(wrong)?;
+        let labelling = labelling::written(item, &path)?
+            .into_iter()
+            .map(|((member, name), source)| {
+                let program = compile_label(&source).map_err(|text| Problem::Expression {
+                    path: format!("{path}: {member} {name:?}"),
+                    text,
+                })?;
+                Ok(((member, name), (source, Arc::new(program))))
+            })
+            .collect::<Result<_, Problem>>()?;
         Ok(Expression {
             store,
             secrets,
@@ -97,10 +110,22 @@ pub fn expressions(
             key: text("key").map(str::to_owned),
             source: source.to_owned(),
             program: Arc::new(program),
+            labelling,
             path,
         })
     };
     items.iter().enumerate().map(read).collect()
+}
+
+/// The expression of a label or an annotation.
+fn compile_label(source: &str) -> Result<Program, String> {
+    let program = compile(source)?;
+    if secrets::named(program.expression()).is_none_or(|names| !names.is_empty()) {
+        return Err(format!(
+            "refers to {SECRET}, and labels and annotations hide nothing: use self"
+        ));
+    }
+    Ok(program)
 }
 
 /// The credentials that an expression refers to, each of them known.
@@ -194,6 +219,8 @@ impl Expression {
             secrets: [(export.name.clone(), export.source)].into(),
             program: Arc::new(compile(&source).ok()?),
             source,
+            // They are known without asking for it.
+            labelling: BTreeMap::new(),
         })
     }
 
@@ -213,22 +240,36 @@ impl Expression {
         found.unwrap_or_else(|| Err("cannot be evaluated over what Azure shows".to_owned()))
     }
 
+    /// The names of the labels and annotations that it gives.
+    pub fn labels(&self) -> impl Iterator<Item = &(Member, String)> {
+        self.labelling.keys()
+    }
+
+    /// The labels and annotations that it gives for an object, or why there are none.
+    pub fn labelling(&self, object: &Value) -> Result<Labelling, String> {
+        if self.labelling.is_empty() {
+            return Ok(Labelling::new());
+        }
+        let found = on_a_stack_of_its_own(|| {
+            let mut all = Labelling::new();
+            for ((member, name), (source, program)) in &self.labelling {
+                let wrong = |text: &str| format!("{member} {name:?} {text}");
+                let found =
+                    run(program, &[("self", object)]).map_err(|failure| wrong(&words(&failure, source)))?;
+                let CelValue::String(text) = found else {
+                    return Err(wrong("must give a text: use string()"));
+                };
+                all.insert((*member, name.clone()), text.as_str().to_owned());
+            }
+            Ok(all)
+        });
+        found.unwrap_or_else(|| Err("cannot be evaluated over what Azure shows".to_owned()))
+    }
+
     fn evaluate_here(&self, object: &Value, secrets: &Secrets) -> Texts {
         let secrets = serde_json::json!(secrets);
-        let variables = [("self", object), (SECRET, &secrets)];
-        if cost::steps(self.program.expression(), &variables) > DEAREST {
-            return Err("would take too long over this object: make it simpler".to_owned());
-        }
-        let mut context = Context::default();
-        for (name, value) in variables {
-            context
-                .add_variable(name, value)
-                .map_err(|_| "cannot be evaluated over this object".to_owned())?;
-        }
-        let found = self
-            .program
-            .execute(&context)
-            .map_err(|error| self.words(&error))?;
+        let found = run(&self.program, &[("self", object), (SECRET, &secrets)])
+            .map_err(|error| words(&error, &self.source))?;
         match (found, &self.key) {
             (CelValue::String(text), Some(key)) => Ok([(key.clone(), text.as_str().to_owned())].into()),
             (CelValue::Map(map), None) => texts(map.map.as_ref()),
@@ -239,18 +280,39 @@ impl Expression {
             _ => Err("must give a text, or a map of texts: use string()".to_owned()),
         }
     }
+}
 
-    /// What went wrong, without what was evaluated: it may be a secret.
-    fn words(&self, error: &ExecutionError) -> String {
-        match error {
-            ExecutionError::NoSuchKey(name) if self.source.contains(name.as_str()) => {
-                format!("finds no {name} in what Azure shows")
-            }
-            ExecutionError::UndeclaredReference(name) if self.source.contains(name.as_str()) => {
-                format!("refers to {name}, which is not known: the object is self")
-            }
-            _ => "cannot be evaluated over what Azure shows".to_owned(),
+/// Why a program gives nothing.
+enum Failure {
+    TooDear,
+    NotEvaluated(ExecutionError),
+}
+
+fn run(program: &Program, variables: &[(&str, &Value)]) -> Result<CelValue, Failure> {
+    if cost::steps(program.expression(), variables) > DEAREST {
+        return Err(Failure::TooDear);
+    }
+    let mut context = Context::default();
+    for (name, value) in variables {
+        context
+            .add_variable(*name, value)
+            .map_err(|_| Failure::NotEvaluated(ExecutionError::function_error(name, "cannot be read")))?;
+    }
+    program.execute(&context).map_err(Failure::NotEvaluated)
+}
+
+/// What went wrong, without what was evaluated: it may be a secret. A name is told that stands in the expression's own text.
+fn words(failure: &Failure, source: &str) -> String {
+    let is_written = |name: &str| source.contains(name);
+    match failure {
+        Failure::TooDear => "would take too long over this object: make it simpler".to_owned(),
+        Failure::NotEvaluated(ExecutionError::NoSuchKey(name)) if is_written(name) => {
+            format!("finds no {name} in what Azure shows")
         }
+        Failure::NotEvaluated(ExecutionError::UndeclaredReference(name)) if is_written(name) => {
+            format!("refers to {name}, which is not known: the object is self")
+        }
+        Failure::NotEvaluated(_) => "cannot be evaluated over what Azure shows".to_owned(),
     }
 }
 
@@ -309,6 +371,35 @@ mod tests {
         );
         let told = text("secret.credentials - 1").unwrap_err();
         assert!(!told.contains("hunter2"), "{told}");
+    }
+
+    #[test]
+    fn labels_and_annotations_are_expressions_over_the_object_alone() {
+        let of = |labels: &Value| {
+            let listed = json!([{"name": "n", "key": "k", "value": "self.status.fqdn", "labels": labels,
+                "annotations": {"at": "self.spec.location"}}]);
+            let found = expressions(Store::Secret, &listed, "at", &known());
+            found.map(|found| found[0].labelling(&cluster()))
+        };
+        let label = |name: &str, text: &str| ((Member::Label, name.to_owned()), text.to_owned());
+        let at = ((Member::Annotation, "at".to_owned()), "westus3".to_owned());
+        assert_eq!(
+            of(&json!({"team": "self.status.tags.team"})).unwrap().unwrap(),
+            [label("team", "a"), at].into()
+        );
+        for (source, told) in [
+            (
+                "self.status.nothing",
+                "label \"x\" finds no nothing in what Azure shows",
+            ),
+            ("self.status.count", "label \"x\" must give a text: use string()"),
+        ] {
+            assert_eq!(of(&json!({"x": source})).unwrap().unwrap_err(), told);
+        }
+        assert_eq!(
+            of(&json!({"x": "secret.credentials"})).unwrap_err().to_string(),
+            "at[0]: label \"x\": refers to secret, and labels and annotations hide nothing: use self"
+        );
     }
 
     fn cluster() -> Value {

@@ -6,6 +6,7 @@ mod cost;
 mod deletion;
 mod export;
 mod expression;
+mod labelling;
 mod order;
 mod parse;
 mod policy;
@@ -18,6 +19,7 @@ pub use self::{
     deletion::{Fate, Leaving, fates},
     export::{Credential, Destination, Export, Source, Store, exports, expressions},
     expression::{Expression, Secrets, Texts},
+    labelling::{Labelling, Member},
     order::order,
     parse::{CREDENTIAL_FROM, Inline, Inventory, PROTECTION},
     policy::{Policy, RECONCILE_POLICY},

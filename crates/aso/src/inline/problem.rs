@@ -4,6 +4,8 @@ use serde_json::Value;
 use slipway_azure::resource::ResourceError;
 use slipway_runtime::{Class, Classified};
 
+use super::labelling::Member;
+
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 pub enum Problem {
     /// What the mapping to Azure says.
@@ -57,6 +59,13 @@ pub enum Problem {
     },
     #[error("{path}: {other} is written to the same key: choose another name or key")]
     SameDestination { path: String, other: String },
+    #[error("{path}: {other} sets {member} {key:?} of the same object: leave it to one of them")]
+    SameLabel {
+        path: String,
+        other: String,
+        member: Member,
+        key: String,
+    },
     #[error("{path}: {text}")]
     Expression { path: String, text: String },
     #[error("{path}: {text}")]
@@ -71,6 +80,7 @@ impl Problem {
             Self::Malformed { .. }
             | Self::UnknownExport { .. }
             | Self::SameDestination { .. }
+            | Self::SameLabel { .. }
             | Self::Expression { .. } => "InvalidResource",
             Self::Duplicate { .. } | Self::SameId { .. } => "DuplicateResource",
             Self::Cycle { .. } => "CyclicReferences",

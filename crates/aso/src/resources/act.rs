@@ -1,6 +1,6 @@
 //! The actions for inline resources: each is one idempotent call, or none where nothing differs.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     ByteString,
@@ -10,6 +10,7 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use slipway_azure::{
@@ -31,6 +32,7 @@ use slipway_runtime::{Context, Outcome, controller::Writable};
 use super::{
     Action, Desired, Fetch, Held, StoredExport,
     export::{Ca, Kubeconfig, Values},
+    fetched::Times,
 };
 use crate::inline::{Credential, Secrets, Source, Store};
 
@@ -45,6 +47,10 @@ pub struct Engine {
     /// How the steps in Azure went in this reconcile, by id in lower case.
     pub steps: BTreeMap<String, StepStatus>,
     pub max_age: Option<Duration>,
+    /// When Azure was last asked for keys.
+    pub asked: Arc<Mutex<Times>>,
+    /// What Azure answered in this reconcile when it was asked for keys, by id in lower case and action.
+    pub answers: BTreeMap<(String, &'static str), Value>,
 }
 
 impl Engine {
@@ -163,19 +169,35 @@ async fn export<K: Writable>(
         "metadata": {"name": values.name, "namespace": object.namespace()},
     });
     made["metadata"]["ownerReferences"] = json!(owner::controller_reference(object).as_slice());
+    let mut patch = json!({});
+    if let Some(metadata) = &values.metadata {
+        for member in ["labels", "annotations"] {
+            made["metadata"][member] = metadata[member].clone();
+        }
+        patch["metadata"] = metadata.clone();
+    }
+    let plain = values.plain();
+    if !plain.is_empty() {
+        patch["data"] = match values.store {
+            Store::Secret => {
+                let encoded = |text: &String| ByteString(text.clone().into_bytes());
+                json!(
+                    plain
+                        .iter()
+                        .map(|(key, text)| (key, encoded(text)))
+                        .collect::<BTreeMap<_, _>>()
+                )
+            }
+            Store::ConfigMap => json!(plain),
+        };
+        made["data"] = patch["data"].clone();
+    }
     let key = (values.store, values.name.clone());
     let stored = match values.store {
         Store::Secret => {
-            let encoded = |text: String| ByteString(text.into_bytes());
-            let plain = values.plain().into_iter();
-            let data: BTreeMap<String, ByteString> = plain.map(|(key, text)| (key, encoded(text))).collect();
-            made["data"] = json!(data);
-            let patch = json!({"data": data});
             StoredExport::of_secret(&write::<Secret>(made, &patch, values.is_new, context).await?)
         }
         Store::ConfigMap => {
-            made["data"] = json!(values.plain());
-            let patch = json!({"data": values.plain()});
             StoredExport::of_config_map(&write::<ConfigMap>(made, &patch, values.is_new, context).await?)
         }
     };
@@ -246,29 +268,38 @@ async fn write_kubeconfig<K: Writable>(
     store_secret(&made, &patch, desired.replace, held, context).await
 }
 
-/// Asks Azure for the credentials that an expression refers to, and writes what it gives, with the print of what it was made from.
+/// Asks Azure for the credentials that an expression refers to, and writes what it gives, with the print of what it was made from,
+/// unless that is what is stored.
 async fn write_fetched<K: Writable>(
     fetch: &Fetch,
     object: &K,
     held: &mut Held,
-    engine: &Engine,
+    engine: &mut Engine,
     context: &Context,
 ) -> Result<(), Error> {
+    let mut answers = std::mem::take(&mut engine.answers);
     let Some(session) = engine.session(&fetch.id) else {
         return Ok(());
     };
+    let now = context.clock.now();
+    let found = asked(fetch, session, &mut answers).await;
+    engine.answers = answers;
     let values = fetch
-        .evaluate(asked(fetch, session).await?)
+        .evaluate(found?)
         .map_err(|text| Error::InvalidSpec(format!("{} {text}", fetch.expression.path)))?;
     let name = &fetch.expression.name;
     let keys: Vec<String> = values.keys().cloned().collect();
     let stored = held.stored.get(&(Store::Secret, name.clone()));
+    if stored.is_some_and(|stored| fetch.is_stored(stored, &values)) {
+        engine.asked.lock().insert(fetch.time_key(), now);
+        return Ok(());
+    }
     let after = stored.cloned().unwrap_or_default().with(&values);
     let data: BTreeMap<String, ByteString> = values
         .into_iter()
         .map(|(key, text)| (key, ByteString(text.into_bytes())))
         .collect();
-    let annotations = json!({(fetch.annotation()): fetch.print(&after, &keys)});
+    let annotations = json!({(fetch.annotation()): fetch.print(&after, &keys, now)});
     let patch = json!({"metadata": {"annotations": annotations}, "data": data});
     let mut made = patch.clone();
     made["metadata"]["name"] = json!(name);
@@ -280,10 +311,14 @@ async fn write_fetched<K: Writable>(
     Ok(())
 }
 
-/// The credentials of an expression, each action asked once.
-async fn asked(fetch: &Fetch, session: &Session) -> Result<Secrets, Error> {
+/// The credentials of an expression. An action is asked once in a reconcile, whatever is made of its answer.
+async fn asked(
+    fetch: &Fetch,
+    session: &Session,
+    answers: &mut BTreeMap<(String, &'static str), Value>,
+) -> Result<Secrets, Error> {
     let (id, version) = (fetch.id.as_str(), fetch.api_version.as_str());
-    let (mut found, mut answers) = (Secrets::new(), BTreeMap::new());
+    let mut found = Secrets::new();
     for (name, source) in &fetch.credentials {
         match source {
             Source::Kubeconfig(credential) => {
@@ -291,18 +326,19 @@ async fn asked(fetch: &Fetch, session: &Session) -> Result<Secrets, Error> {
                 found.insert(name.clone(), text);
             }
             Source::Listed(listed) => {
-                if !answers.contains_key(listed.action) {
+                let key = (fetch.id.key().to_owned(), listed.action);
+                if !answers.contains_key(&key) {
                     let answer = kubeconfig::ask(session, id, version, listed.action).await?;
-                    answers.insert(listed.action, answer.unwrap_or_default());
+                    answers.insert(key.clone(), answer.unwrap_or_default());
                 }
-                let answer = answers.get(listed.action);
+                let answer = answers.get(&key);
                 found.extend(
                     answer
                         .and_then(|one| listed.of(one))
                         .map(|text| (name.clone(), text)),
                 );
             }
-            Source::Body(_) | Source::PrimaryAddress => {}
+            Source::Body(_) | Source::Subscription | Source::PrimaryAddress => {}
         }
     }
     Ok(found)

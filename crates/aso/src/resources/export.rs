@@ -25,8 +25,9 @@ use slipway_capi::{frame::Plan, owner};
 use super::{
     Action, Held, Resource,
     fetched::{Fetch, credentials, is_key},
+    labels::relabelled,
 };
-use crate::inline::{Credential, Destination, Expression, Source, Store, Texts};
+use crate::inline::{Credential, Destination, Expression, Labelling, Source, Store, Texts};
 
 /// The reason of Azure Service Operator for values that cannot be written.
 pub const NOT_WRITTEN: &str = "FailedWritingAdditionalKubernetesObjects";
@@ -85,7 +86,7 @@ impl StoredExport {
         self.ca.clone()
     }
 
-    fn has(&self, key: &str, value: &str) -> bool {
+    pub(super) fn has(&self, key: &str, value: &str) -> bool {
         self.digests.get(key) == Some(&digest(value.as_bytes()))
     }
 
@@ -139,8 +140,17 @@ pub struct Values {
     pub store: Store,
     pub name: String,
     pub values: BTreeMap<String, SecretString>,
+    /// What of its labels and annotations is another, as a patch of its metadata.
+    pub metadata: Option<Value>,
     /// Whether there is none yet.
     pub is_new: bool,
+}
+
+/// What is to be in one Secret or ConfigMap.
+#[derive(Default)]
+struct Contents {
+    values: BTreeMap<String, String>,
+    labelling: Labelling,
 }
 
 impl fmt::Debug for Values {
@@ -153,6 +163,9 @@ impl fmt::Display for Values {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys: Vec<&str> = self.values.keys().map(String::as_str).collect();
         let store = self.store.kind();
+        if keys.is_empty() {
+            return write!(formatter, "label {store} {}", self.name);
+        }
         write!(formatter, "write {} to {store} {}", keys.join(", "), self.name)
     }
 }
@@ -204,6 +217,8 @@ pub enum Outgoing {
     Fetch(Box<Fetch>, &'static str),
     /// The token in it is renewed then.
     Renews(Timestamp),
+    /// Azure is asked again then.
+    AsksAgain(Timestamp),
     /// Another controls it.
     Foreign {
         store: Store,
@@ -257,20 +272,34 @@ impl Held {
         all
     }
 
+    /// The labels and annotations that expressions come to, each with whose it is.
+    fn labelled(&self) -> Vec<(&Resource, &Expression, Result<Labelling, String>)> {
+        let mut all = Vec::new();
+        for (resource, object) in self.expressing() {
+            let found = resource.expressions.iter();
+            all.extend(found.map(|one| (resource, one, one.labelling(&object))));
+        }
+        all
+    }
+
     /// Expressions that give nothing to write: whose they are, and why.
     pub fn unexpressed(&self) -> Vec<(String, String)> {
-        self.expressed()
-            .into_iter()
-            .filter_map(|(resource, one, found)| {
-                let error = found.err()?;
-                Some((resource.display(), format!("{} {error}", one.path)))
+        let values = self.expressed().into_iter();
+        let values = values.map(|(resource, one, found)| (resource, one, found.err()));
+        let labels = self.labelled().into_iter();
+        let labels = labels.map(|(resource, one, found)| (resource, one, found.err()));
+        values
+            .chain(labels)
+            .filter_map(|(resource, one, error)| {
+                Some((resource.display(), format!("{} {}", one.path, error?)))
             })
             .collect()
     }
 
-    /// The values that resources show now, by where they go.
-    fn values(&self) -> BTreeMap<(Store, String), BTreeMap<String, String>> {
-        let mut all: BTreeMap<(Store, String), BTreeMap<String, String>> = BTreeMap::new();
+    /// The values that resources show now and the labels that go with them, by where they go. Those that Azure has to be asked
+    /// for are not among the values, and their labels are.
+    fn contents(&self) -> BTreeMap<(Store, String), Contents> {
+        let mut all: BTreeMap<(Store, String), Contents> = BTreeMap::new();
         for resource in self.resources.iter().filter(|one| one.operated_by.is_none()) {
             let Some(id) = &resource.id else { continue };
             let Some(body) = self.state(id).body() else {
@@ -284,47 +313,60 @@ impl Held {
                     }
                     source => source.in_body(body),
                 };
-                if let Some(value) = value {
-                    let place = (export.to.store, export.to.name.clone());
-                    all.entry(place).or_default().insert(export.to.key.clone(), value);
-                }
+                let place = (export.to.store, export.to.name.clone());
+                let contents = all.entry(place).or_default();
+                contents.labelling.extend(export.labelling.clone());
+                contents
+                    .values
+                    .extend(value.map(|value| (export.to.key.clone(), value)));
             }
         }
         for (_, one, found) in self.expressed() {
-            let place = (one.store, one.name.clone());
-            all.entry(place).or_default().extend(found.unwrap_or_default());
+            let contents = all.entry((one.store, one.name.clone())).or_default();
+            contents.values.extend(found.unwrap_or_default());
         }
-        all.retain(|_, values| !values.is_empty());
+        for (_, one, found) in self.labelled() {
+            let contents = all.entry((one.store, one.name.clone())).or_default();
+            contents.labelling.extend(found.unwrap_or_default());
+        }
         all
     }
 
     /// What is to be written to Secrets and ConfigMaps, kubeconfigs aside.
     pub fn outgoing_values(&self) -> Vec<Outgoing> {
         let mut found = Vec::new();
-        for ((store, name), values) in self.values() {
+        for ((store, name), contents) in self.contents() {
+            let Contents { values, labelling } = contents;
             let stored = self.stored.get(&(store, name.clone()));
-            match stored {
-                Some(stored) if !self.is_controlled(stored) => found.push(Outgoing::Foreign { store, name }),
-                Some(stored) if values.iter().all(|(key, value)| stored.has(key, value)) => {}
-                stored => {
-                    let changed = values
-                        .iter()
-                        .filter(|(key, value)| !stored.is_some_and(|stored| stored.has(key, value)));
-                    let why = match stored {
-                        Some(_) => "Azure shows other values",
-                        None => "there is none yet",
-                    };
-                    let values = Values {
-                        store,
-                        name,
-                        values: changed
-                            .map(|(key, value)| (key.clone(), SecretString::from(value.clone())))
-                            .collect(),
-                        is_new: stored.is_none(),
-                    };
-                    found.push(Outgoing::Values(values, why.to_owned()));
+            if stored.is_some_and(|stored| !self.is_controlled(stored)) {
+                // What Azure has to be asked for is told by itself.
+                if !values.is_empty() {
+                    found.push(Outgoing::Foreign { store, name });
                 }
+                continue;
             }
+            let metadata = relabelled(&labelling, stored.map(|stored| &stored.metadata));
+            let changed: BTreeMap<String, SecretString> = values
+                .into_iter()
+                .filter(|(key, value)| !stored.is_some_and(|stored| stored.has(key, value)))
+                .map(|(key, value)| (key, SecretString::from(value)))
+                .collect();
+            let why = match stored {
+                // Whoever asks Azure makes it.
+                None if changed.is_empty() => continue,
+                None => "there is none yet",
+                Some(_) if !changed.is_empty() => "Azure shows other values",
+                Some(_) if metadata.is_some() => "it is labelled otherwise",
+                Some(_) => continue,
+            };
+            let values = Values {
+                store,
+                name,
+                values: changed,
+                metadata,
+                is_new: stored.is_none(),
+            };
+            found.push(Outgoing::Values(values, why.to_owned()));
         }
         found
     }
@@ -388,7 +430,7 @@ impl Held {
     pub fn outgoing(&self, now: Timestamp) -> Vec<Outgoing> {
         let mut all = self.outgoing_values();
         all.extend(self.outgoing_of_fleets(now));
-        all.extend(self.outgoing_fetched());
+        all.extend(self.outgoing_fetched(now));
         all
     }
 }
@@ -434,6 +476,11 @@ pub fn push<A: From<Action>>(plan: &mut Plan<A>, outgoing: Outgoing, now: Timest
             let entry = plan.wait("TokenRenewal", "the token in the kubeconfig is renewed then");
             entry.until(renew).group = None;
         }
+        // Nobody tells when a key is rotated.
+        Outgoing::AsksAgain(then) => {
+            let entry = plan.wait("KeysReadAgain", "Azure is asked for keys again then");
+            entry.until(then).group = None;
+        }
         // It is not watched: it is not ours.
         Outgoing::Foreign { store, name } => {
             let entry = plan.wait(NOT_WRITTEN, foreign(store, &name));
@@ -470,6 +517,7 @@ mod tests {
             store: Store::Secret,
             name: "s".to_owned(),
             values: [("a".to_owned(), SecretString::from("hunter2".to_owned()))].into(),
+            metadata: None,
             is_new: true,
         };
         assert_eq!(format!("{values:?}"), "write a to Secret s");

@@ -1,15 +1,43 @@
 //! Expressions over credentials that Azure hands out for the asking. What they give is not known before Azure was asked, so each
-//! Secret that one is written to carries a print of what it was made from: Azure is asked again only where that is another. Pure.
+//! Secret that one is written to carries a print of what it was made from, and when: Azure is asked again where that is another, and
+//! after a while, because a key may have been rotated. Pure, but for the times in [`Asked`].
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use slipway_azure::ResourceId;
+use slipway_azure::{ResourceId, reconcile::planning::later};
+use slipway_runtime::ObjectKey;
 
 use super::{Held, Outgoing, Resource, export::StoredExport};
 use crate::inline::{Export, Expression, Secrets, Source, Store};
+
+/// When Azure was last asked for what is in a Secret, by the annotation of its expression.
+pub type Times = BTreeMap<(String, String), Timestamp>;
+
+/// When Azure was last asked and nothing had to be written, by the object that asks. A time that matters to the next process stands
+/// in the Secret, so that at rest nothing is written. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Asked(Arc<Mutex<BTreeMap<ObjectKey, Arc<Mutex<Times>>>>>);
+
+impl Asked {
+    /// The times of one object.
+    pub fn of(&self, user: &ObjectKey) -> Arc<Mutex<Times>> {
+        Arc::clone(self.0.lock().entry(user.clone()).or_default())
+    }
+
+    /// The object is gone.
+    pub fn forget(&self, user: &ObjectKey) {
+        self.0.lock().remove(user);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().values().map(|times| times.lock().len()).sum()
+    }
+}
 
 /// Begins the annotation of each expression on its Secret.
 const ANNOTATION: &str = "slipway.dev/expression-";
@@ -47,6 +75,9 @@ impl fmt::Display for Fetch {
 struct Print {
     keys: Vec<String>,
     sha256: String,
+    /// When Azure was asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<Timestamp>,
 }
 
 impl Fetch {
@@ -61,8 +92,23 @@ impl Fetch {
         format!("{ANNOTATION}{}", hex(&hash.finalize()[..8]))
     }
 
-    /// What stands in the annotation once these keys are stored so. A value is in it with all the rest, never alone.
-    pub fn print(&self, stored: &StoredExport, keys: &[String]) -> Option<String> {
+    /// By which the time is kept when Azure was asked for it.
+    pub fn time_key(&self) -> (String, String) {
+        (self.expression.name.clone(), self.annotation())
+    }
+
+    /// What stands in the annotation once these keys are stored so.
+    pub fn print(&self, stored: &StoredExport, keys: &[String], now: Timestamp) -> Option<String> {
+        let print = Print {
+            sha256: self.hash(stored, keys)?,
+            keys: keys.to_vec(),
+            asked: Some(now),
+        };
+        serde_json::to_string(&print).ok()
+    }
+
+    /// A hash of what it is made from and what is stored. A value is in it with all the rest, never alone.
+    fn hash(&self, stored: &StoredExport, keys: &[String]) -> Option<String> {
         let mut hash = Sha256::new();
         // An API server that moved has other credentials.
         for pointer in ["/status/fqdn", "/status/privateFQDN"] {
@@ -80,17 +126,23 @@ impl Fetch {
         for key in keys {
             hash.update(stored.digest(key)?);
         }
-        let sha256 = hex(&hash.finalize());
-        let keys = keys.to_vec();
-        serde_json::to_string(&Print { keys, sha256 }).ok()
+        Some(hex(&hash.finalize()))
     }
 
-    /// Whether what is stored was made from what is there now, and is as it was written.
-    fn is_written(&self, stored: &StoredExport) -> bool {
-        let annotations = stored.metadata.annotations.as_ref();
-        let found = annotations.and_then(|all| all.get(&self.annotation()));
-        let read = found.and_then(|text| serde_json::from_str::<Print>(text).ok());
-        read.is_some_and(|print| !print.keys.is_empty() && self.print(stored, &print.keys).as_ref() == found)
+    /// The print of what is stored, if that was made from what is there now, and is as it was written.
+    fn written(&self, stored: &StoredExport) -> Option<Print> {
+        let annotations = stored.metadata.annotations.as_ref()?;
+        let print: Print = serde_json::from_str(annotations.get(&self.annotation())?).ok()?;
+        let is_same = self.hash(stored, &print.keys).as_ref() == Some(&print.sha256);
+        (is_same && !print.keys.is_empty()).then_some(print)
+    }
+
+    /// Whether these values are what is stored already.
+    pub fn is_stored(&self, stored: &StoredExport, values: &BTreeMap<String, String>) -> bool {
+        let has_same = |print: Print| {
+            print.keys.iter().eq(values.keys()) && values.iter().all(|(key, value)| stored.has(key, value))
+        };
+        self.written(stored).is_some_and(has_same)
     }
 
     /// What the expression gives with the credentials that Azure answered with.
@@ -153,8 +205,14 @@ impl Held {
         })
     }
 
+    /// When Azure is asked again for what is stored as it was written.
+    fn asks_again(&self, fetch: &Fetch, print: &Print) -> Option<Timestamp> {
+        let last = self.asked.get(&fetch.time_key()).copied().max(print.asked)?;
+        Some(later(last, self.key_read_age))
+    }
+
     /// What is to be done about expressions for which Azure has to be asked.
-    pub(super) fn outgoing_fetched(&self) -> Vec<Outgoing> {
+    pub(super) fn outgoing_fetched(&self, now: Timestamp) -> Vec<Outgoing> {
         let mut found = Vec::new();
         for (resource, object) in self.expressing() {
             let keys = resource.exports.iter().filter_map(of_key);
@@ -168,14 +226,18 @@ impl Held {
                         let store = Store::Secret;
                         found.push(Outgoing::Foreign { store, name });
                     }
-                    Some(stored) if fetch.is_written(stored) => {}
-                    stored => {
-                        let why = match stored {
-                            Some(_) => "what it is made from, or what was written, is another now",
-                            None => "there is none yet",
+                    Some(stored) => {
+                        let why = match fetch.written(stored).map(|print| self.asks_again(&fetch, &print)) {
+                            Some(Some(then)) if then > now => {
+                                found.push(Outgoing::AsksAgain(then));
+                                continue;
+                            }
+                            Some(_) => "a key may have been rotated since Azure was asked",
+                            None => "what it is made from, or what was written, is another now",
                         };
                         found.push(Outgoing::Fetch(Box::new(fetch), why));
                     }
+                    None => found.push(Outgoing::Fetch(Box::new(fetch), "there is none yet")),
                 }
             }
         }

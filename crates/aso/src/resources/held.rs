@@ -1,6 +1,9 @@
 //! What is known of an object's inline resources, and what follows from it alone. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use slipway_azure::{
@@ -16,7 +19,7 @@ use slipway_azure::{
     resource::Put,
 };
 
-use super::export::StoredExport;
+use super::{export::StoredExport, fetched::Times};
 use crate::{
     api::{ResourceName, ResourceStatus},
     inline::{Export, Expression, Inline, Policy, Store},
@@ -170,6 +173,10 @@ pub struct Held {
     pub stored: BTreeMap<(Store, String), StoredExport>,
     /// Values that Azure shows elsewhere than in the resource's own body, by id in lower case and name of the export.
     pub values: BTreeMap<(String, String), String>,
+    /// When Azure was last asked for keys, where that is not in their Secret.
+    pub asked: Times,
+    /// How old keys may be before Azure is asked for them again.
+    pub key_read_age: Duration,
     /// The Secrets by which resources sign in as the manager, on trust.
     pub borrowing: BTreeSet<String>,
     /// What is wrong with the object as a whole.

@@ -1,5 +1,5 @@
 //! What all three kinds do with their inline resources: observe them, plan what is made, changed, exported and deleted, carry it
-//! out, and say how each stands. `held`, `verdict`, `plan`, `delete`, `export`, `fetched` and `status` are pure; `observe` reads, `act`
+//! out, and say how each stands. `held`, `verdict`, `plan`, `delete`, `export`, `labels`, `fetched` and `status` are pure; `observe` reads, `act`
 //! writes.
 
 mod act;
@@ -7,6 +7,7 @@ mod delete;
 mod export;
 mod fetched;
 mod held;
+mod labels;
 mod observe;
 mod plan;
 mod status;
@@ -16,7 +17,7 @@ pub use self::{
     act::{Engine, act, store},
     delete::delete,
     export::{Ca, NOT_WRITTEN, Outgoing, StoredExport, foreign, push as push_outgoing},
-    fetched::Fetch,
+    fetched::{Asked, Fetch},
     held::{Held, Resource},
     observe::{Facts, Mutation, SecretData, Sources, Standing, observe, user},
     plan::{Action, Desired, Recording, Wraps, follow_up, plan},

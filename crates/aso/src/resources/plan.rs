@@ -211,5 +211,11 @@ pub fn follow_up<A: Wraps, E>(held: &Held, progress: &Progress<A, E>) -> Plan<A>
     if has_changed {
         plan.revisit(SOON, "what waited for it is next");
     }
+    let has_asked = progress.actions().any(|(action, attempt)| {
+        matches!(action.resource_action(), Some(Action::WriteFetched(_))) && attempt.is_done()
+    });
+    if has_asked {
+        plan.revisit(held.key_read_age, "a key may be rotated by then");
+    }
     plan
 }

@@ -159,6 +159,12 @@ async fn what_others_change_is_put_back() {
     assert_eq!(team(&world), "b");
     world.until("put back", |world| team(world) == "a").await;
     world.until_ready(&["system"]).await;
+    let told = world.context().events.recorded();
+    let is_told = |note: &str| note.contains("tags.team: \"b\" -> \"a\"");
+    assert!(
+        told.iter().any(|event| is_told(&event.note)),
+        "what was changed is told"
+    );
     // A tag that is taken out of the manifest is taken away, and ours stays.
     world
         .replace_resources(
@@ -220,6 +226,10 @@ async fn a_cluster_that_vanished_is_made_again_only_when_that_is_asked_for() {
         })
         .await;
     assert_eq!(world.count("PUT", "/managedClusters/fleet"), 1);
+    let status = &world.plane()["status"];
+    assert_eq!(status["initialized"], true, "what was initialized stays so");
+    assert_eq!(status["initialization"]["controlPlaneInitialized"], true);
+    assert_eq!(status["ready"], false);
     let recreate = json!({"metadata": {"annotations": {"slipway.dev/recreate": "true"}}});
     merge(&world.server, "AzureASOManagedControlPlane", "fleet", recreate).await;
     world.until_ready(&["system"]).await;
@@ -443,4 +453,37 @@ async fn what_is_newer_than_the_table_is_sent_by_rule_with_a_warning() {
                 && condition(&object, "MappedByRule")["status"].is_null()
         })
         .await;
+}
+
+/// Networks of several clusters in one object, each in the version it is written in.
+#[tokio::test(start_paused = true)]
+async fn networks_in_several_versions_stand_side_by_side() {
+    const VERSIONS: [&str; 2] = ["2020-11-01", "2024-03-01"];
+    let world = World::new();
+    let mut beside = vec![group()];
+    let written = VERSIONS.iter().cycle().take(4).enumerate();
+    for (number, version) in written.clone() {
+        let mut one = network();
+        one["apiVersion"] = json!(format!("network.azure.com/v1api{}", version.replace('-', "")));
+        one["metadata"]["name"] = json!(format!("network-{number}"));
+        one["spec"]["addressSpace"]["addressPrefixes"] = json!([format!("10.{number}.0.0/16")]);
+        beside.push(one);
+    }
+    let mut all = cluster(&beside, &[managed_cluster(&json!({}))]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    world.until_ready(&["system"]).await;
+    for (number, version) in written {
+        let azure = world.simulator.azure();
+        let sent: Vec<&str> = azure
+            .requests()
+            .filter(|one| one.method == "PUT" && one.path.ends_with(&format!("/network-{number}")))
+            .map(|one| one.query.as_str())
+            .collect();
+        assert_eq!(sent, [format!("api-version={version}")]);
+    }
+    world.assert_rests().await;
+    remove(&world.server, "Cluster", "fleet").await;
+    world.until_gone().await;
+    assert_eq!(world.in_azure(), Vec::<String>::new());
 }

@@ -1,13 +1,18 @@
 //! Provider ids and replicas from the nodes of a workload cluster that can be reached.
 
+use std::collections::BTreeSet;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Method;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use slipway_azure::workload::nodes::Nodes;
 use slipway_azure_sim::Fault;
 use slipway_kit::workload::{AKS_POOL, Workload};
 
 use super::world::{
-    World, apply, cluster, condition, group, managed_cluster, manifests, merge, pool_manifests, quick, remove,
+    World, apply, cluster, condition, group, managed_cluster, manifests, merge, pool_manifests, quick,
+    remove, token_ends,
 };
 
 fn ids(world: &World, pool: &str) -> Value {
@@ -190,4 +195,105 @@ async fn self_managed_nodes_find_what_they_join_by_and_are_no_pools() {
             world.object("Secret", "fleet-ca").is_some()
         })
         .await;
+}
+
+/// AKS Automatic disables local accounts by itself: what cannot be used is told with the way out, the kubeconfig of Cluster API gets
+/// a token, and the role that lists nodes is named until it is assigned.
+#[tokio::test(start_paused = true)]
+async fn aks_automatic_is_reached_by_a_token_once_its_credentials_can_be_used() {
+    let workload = Workload::default();
+    workload.join("a", "system").await;
+    let (connector, forbidden) = workload.forbidding(&Method::GET, "/api/v1/nodes");
+    let world = World::with(quick(), Nodes::connecting_by(connector));
+    let automatic = |secrets: Value| {
+        let mut found = managed_cluster(&json!({
+            "sku": {"name": "Automatic", "tier": "Standard"}, "networkProfile": null,
+            "operatorSpec": {"secrets": secrets},
+        }));
+        found["apiVersion"] = json!("containerservice.azure.com/v1api20250801");
+        found
+    };
+    let mut all = cluster(&[group()], &[automatic(json!({}))]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    let named = |name: &str| json!({"name": name, "key": "value"});
+    for (secrets, way_out) in [
+        (
+            json!({}),
+            "ask for userCredentials instead, under another name than fleet-kubeconfig",
+        ),
+        (
+            json!({"adminCredentials": named("fleet-kubeconfig")}),
+            "ask for userCredentials instead, under another name than fleet-kubeconfig",
+        ),
+        (
+            json!({"userCredentials": named("fleet-kubeconfig")}),
+            "choose another name, e.g. fleet-user-kubeconfig",
+        ),
+    ] {
+        world
+            .replace_resources("AzureASOManagedControlPlane", "fleet", &[automatic(secrets)])
+            .await;
+        world
+            .until(way_out, |world| {
+                let plane = world.plane();
+                let told = condition(&plane, "KubeconfigReady");
+                told["reason"] == "CredentialsNotUsable"
+                    && told["message"]
+                        .as_str()
+                        .is_some_and(|text| text.contains(way_out))
+            })
+            .await;
+    }
+    let shown = world.document("/managedClusters/fleet")["properties"].clone();
+    assert_eq!(shown["disableLocalAccounts"], true, "nobody asked for it");
+    assert_eq!(shown["nodeProvisioningProfile"]["mode"], "Auto");
+    assert_eq!(
+        world.count("POST", "listCluster"),
+        0,
+        "nothing is asked for in vain"
+    );
+
+    let usable = automatic(json!({"userCredentials": named("fleet-user-kubeconfig")}));
+    world
+        .replace_resources("AzureASOManagedControlPlane", "fleet", &[usable])
+        .await;
+    world
+        .until("the role is named", |world| {
+            let pool = world.pool("system");
+            let ready = condition(&pool, "Ready");
+            let message = ready["message"].as_str().unwrap_or_default();
+            ready["reason"] == "NodesForbidden"
+                && message.contains("the role Azure Kubernetes Service RBAC Cluster Admin")
+        })
+        .await;
+    assert!(forbidden.asked() > 0);
+    forbidden.lift();
+    world.until_ready(&["system"]).await;
+    let text = |name: &str| {
+        let secret = world.object("Secret", name).expect(name);
+        let value = secret["data"]["value"].as_str().expect("a value").to_owned();
+        String::from_utf8(STANDARD.decode(value).expect("base64")).expect("text")
+    };
+    assert!(text("fleet-user-kubeconfig").contains("exec:"), "as AKS gives it");
+    // Whoever reads the Secret at any time finds a token that lives on.
+    let mut tokens = BTreeSet::new();
+    for _ in 0..36 {
+        assert!(!text("fleet-kubeconfig").contains("exec:"));
+        let ends = token_ends(&world.server.objects()).expect("a token");
+        let left = ends.duration_since(world.clock.now());
+        assert!(left > SignedDuration::from_mins(20), "{left:?} are left");
+        tokens.insert(ends);
+        tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+    }
+    assert!(
+        (5..=7).contains(&tokens.len()),
+        "{} tokens in three hours",
+        tokens.len()
+    );
+    assert_eq!(
+        world.count("PUT", "/managedClusters/fleet"),
+        1,
+        "nothing that AKS decides is sent"
+    );
 }

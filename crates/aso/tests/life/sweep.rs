@@ -3,10 +3,6 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use base64::{
-    Engine,
-    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
-};
 use futures::{FutureExt, future::BoxFuture};
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
@@ -22,7 +18,7 @@ use super::{
     surroundings::Life,
     world::{
         NEW, OLD, apply, cluster, create, find, group, holds, is_settled, managed_cluster, merge, network,
-        pool_manifests, remove,
+        pool_manifests, remove, token_ends,
     },
 };
 
@@ -203,17 +199,6 @@ fn creation_without_local_accounts<'a>(_: &'a Life, world: &'a World) -> BoxFutu
             .await;
     }
     .boxed()
-}
-
-/// When the token in the kubeconfig that Cluster API reads ends.
-fn token_ends(objects: &[Value]) -> Option<Timestamp> {
-    let secret = find(objects, "Secret", "fleet-kubeconfig")?;
-    let text = STANDARD.decode(secret["data"]["value"].as_str()?).ok()?;
-    let config: Value = serde_saphyr::from_str(&String::from_utf8(text).ok()?).ok()?;
-    let token = config["users"][0]["user"]["token"].as_str()?;
-    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-    let claims: Value = serde_json::from_slice(&claims).ok()?;
-    Timestamp::from_second(claims["exp"].as_i64()?).ok()
 }
 
 /// Three hours of somebody who reads the kubeconfig every minute: whoever meets a token that has ended leaves a note. After a clock

@@ -5,6 +5,11 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::Kinds;
@@ -160,6 +165,17 @@ pub fn pool_manifests(name: &str, mode: &str, replicas: i32, patch: &Value) -> V
 pub fn is_settled(object: &Value) -> bool {
     holds(object, "Ready")
         && condition(object, "Ready")["observedGeneration"] == object["metadata"]["generation"]
+}
+
+/// When the token in the kubeconfig that Cluster API reads ends.
+pub fn token_ends(objects: &[Value]) -> Option<Timestamp> {
+    let secret = find(objects, "Secret", "fleet-kubeconfig")?;
+    let text = STANDARD.decode(secret["data"]["value"].as_str()?).ok()?;
+    let config: Value = serde_saphyr::from_str(&String::from_utf8(text).ok()?).ok()?;
+    let token = config["users"][0]["user"]["token"].as_str()?;
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    Timestamp::from_second(claims["exp"].as_i64()?).ok()
 }
 
 pub struct World(azure::World);

@@ -131,6 +131,8 @@ pub struct Client {
     pipeline: Pipeline,
     cloud: Cloud,
     tokens: Arc<dyn Tokens>,
+    /// Tokens of other tenants, shown beside its own.
+    auxiliary: Vec<Arc<dyn Tokens>>,
     budget: Budget,
     clock: Clock,
     cluster: Arc<str>,
@@ -197,6 +199,7 @@ impl Client {
             pipeline,
             cloud,
             tokens,
+            auxiliary: Vec::new(),
             budget,
             clock,
             cluster: Arc::from(cluster),
@@ -204,6 +207,13 @@ impl Client {
             slot: Slot::default(),
             metrics: AzureMetrics::default(),
         })
+    }
+
+    /// Shows tokens of other tenants beside its own.
+    #[must_use]
+    pub fn with_auxiliary(mut self, tokens: Vec<Arc<dyn Tokens>>) -> Self {
+        self.auxiliary = tokens;
+        self
     }
 
     #[must_use]
@@ -520,6 +530,14 @@ impl Client {
             "authorization",
             HeaderValue::from(format!("Bearer {}", token.secret.expose_secret())),
         );
+        if !self.auxiliary.is_empty() {
+            let mut all = Vec::new();
+            for tokens in &self.auxiliary {
+                let token = tokens.token().await?;
+                all.push(format!("Bearer {}", token.secret.expose_secret()));
+            }
+            request.insert_header("x-ms-authorization-auxiliary", HeaderValue::from(all.join(", ")));
+        }
         if let Some(etag) = call.if_match {
             request.insert_header("if-match", HeaderValue::from(etag.to_owned()));
         }
@@ -570,7 +588,9 @@ impl Client {
             "Asked Azure Resource Manager"
         );
         if status == 401 {
-            self.tokens.refused();
+            for tokens in self.auxiliary.iter().chain([&self.tokens]) {
+                tokens.refused();
+            }
         }
         self.budget.learn(&permit, &reply);
         Ok(reply)

@@ -47,6 +47,12 @@ pub fn from_aso_secret(
     let subscription = need("AZURE_SUBSCRIPTION_ID")?;
     let tenant_id = need("AZURE_TENANT_ID")?;
     let client_id = need("AZURE_CLIENT_ID")?;
+    let additional_tenants = get("AZURE_ADDITIONAL_TENANTS")
+        .unwrap_or_default()
+        .split(',')
+        .map(|tenant| tenant.trim().to_owned())
+        .filter(|tenant| !tenant.is_empty() && *tenant != tenant_id)
+        .collect();
     let mut borrowed = false;
     let login = if let Some(secret) = get("AZURE_CLIENT_SECRET") {
         Login::Secret(SecretString::from(secret))
@@ -70,6 +76,7 @@ pub fn from_aso_secret(
             tenant_id,
             client_id,
             login,
+            additional_tenants,
         },
         subscription,
         borrowed,

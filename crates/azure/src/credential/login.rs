@@ -59,6 +59,8 @@ pub struct Principal {
     pub tenant_id: String,
     pub client_id: String,
     pub login: Login,
+    /// Tenants beside its own whose tokens it shows, for resources that refer to some of theirs.
+    pub additional_tenants: Vec<String>,
 }
 
 /// The key CAPZ keeps a client secret or certificate under.
@@ -152,6 +154,7 @@ impl Identity {
             tenant_id: self.tenant_id.clone(),
             client_id: self.client_id.clone(),
             login,
+            additional_tenants: Vec::new(),
         })
     }
 }
@@ -185,6 +188,19 @@ pub(super) fn read_file(
 }
 
 impl Principal {
+    /// The same in each of its additional tenants. An identity of the host is of one tenant alone.
+    pub(crate) fn elsewhere(&self) -> Vec<Self> {
+        let tenants = self.additional_tenants.iter();
+        tenants
+            .filter(|_| !matches!(self.login, Login::ManagedIdentity | Login::IdentityFile(_)))
+            .map(|tenant| Self {
+                tenant_id: tenant.clone(),
+                additional_tenants: Vec::new(),
+                ..self.clone()
+            })
+            .collect()
+    }
+
     /// Changes whenever anything changes that a token depends on; tells nothing about a secret.
     pub(crate) fn fingerprint(&self, authority_host: &str) -> [u8; 32] {
         let mut digest = Sha256::new();
@@ -194,6 +210,9 @@ impl Principal {
         };
         for part in [&self.identity, &self.tenant_id, &self.client_id] {
             add(part.as_bytes());
+        }
+        for tenant in &self.additional_tenants {
+            add(tenant.as_bytes());
         }
         add(authority_host.as_bytes());
         self.login.digest(&mut add);

@@ -592,3 +592,53 @@ fn no_secret_reaches_a_log() {
         assert!(found.is_none(), "{canary:?} in the log: {found:?}");
     }
 }
+
+/// A resource may refer to one of another tenant, such as a network that it is peered with: Azure then wants a token of that one, too.
+#[tokio::test]
+async fn tokens_of_additional_tenants_are_shown_beside_its_own() {
+    const OTHERS: [&str; 2] = [
+        "aaaaaaaa-0000-0000-0000-000000000001",
+        "aaaaaaaa-0000-0000-0000-000000000002",
+    ];
+    let world = World::new();
+    let name = SecretName {
+        namespace: "n".into(),
+        name: "aso-credential".into(),
+    };
+    let none: Arc<dyn ServiceAccountTokens> = Arc::new(Accounts(Err("none".into())));
+    let read = |tenants: &str| {
+        let data: BTreeMap<String, ByteString> = [
+            ("AZURE_SUBSCRIPTION_ID", SUBSCRIPTION),
+            ("AZURE_TENANT_ID", TENANT),
+            ("AZURE_CLIENT_ID", CLIENT),
+            ("AZURE_CLIENT_SECRET", CANARY),
+            ("AZURE_ADDITIONAL_TENANTS", tenants),
+        ]
+        .map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec())))
+        .into();
+        let found = from_aso_secret(&name, &data, &Tenancy::default(), &none);
+        found.unwrap().principal
+    };
+    let permission = Permission::for_secret(&name, "n", "slipway").unwrap();
+    for (tenants, shown) in [
+        (String::new(), Vec::new()),
+        (TENANT.to_owned(), Vec::new()),
+        (
+            format!("{}, {},", OTHERS[0], OTHERS[1]),
+            OTHERS.map(str::to_owned).to_vec(),
+        ),
+    ] {
+        world.simulator.azure().forget_requests();
+        log_in(&world, &permission, read(&tenants)).await.unwrap();
+        let azure = world.simulator.azure();
+        let asked: Vec<_> = azure
+            .requests()
+            .filter(|one| !one.path.contains("oauth2"))
+            .collect();
+        assert!(!asked.is_empty());
+        assert!(
+            asked.iter().all(|one| one.auxiliary_tenants == shown),
+            "{tenants}: {asked:?}"
+        );
+    }
+}

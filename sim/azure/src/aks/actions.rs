@@ -29,9 +29,9 @@ pub fn act(
             return Err(ErrorResponse::resource_group_not_found(group));
         }
     }
-    if azure.state().resources.get(id).is_none() {
+    let Some(resource) = azure.state.resources.get_mut(id) else {
         return Err(crate::arm::missing(kind, id));
-    }
+    };
     match (kind.path, word) {
         (
             CLUSTER,
@@ -39,7 +39,10 @@ pub fn act(
             | "listClusterUserCredential"
             | "listClusterMonitoringUserCredential",
         ) => credentials::list(azure, id, word, context),
-        (STORAGE_ACCOUNT, "listKeys") => Ok(kinds::account_keys(id)),
+        (STORAGE_ACCOUNT, "listKeys") => Ok(kinds::account_keys(id, resource)),
+        (STORAGE_ACCOUNT, "regenerateKey") => {
+            kinds::regenerate_key(id, resource, &Value::Object(read_body(context.request)?))
+        }
         (WORKSPACE, "sharedKeys") => Ok(kinds::workspace_keys(id)),
         (CLUSTER, "start" | "stop") => power(azure, id, word, context),
         (CLUSTER, "rotateClusterCertificates" | "rotateServiceAccountSigningKeys") => {

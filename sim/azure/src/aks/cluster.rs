@@ -43,6 +43,9 @@ pub fn complete(draft: &mut Draft<'_>) -> Result<(), ErrorResponse> {
     let profiles = take_profiles(draft)?;
     fill_identity(draft);
     fill_version(draft)?;
+    if is_automatic(draft) {
+        fill_automatic(draft.properties());
+    }
     network_profile::fill(draft)?;
     refused::check_ranges(draft)?;
     fill_names(draft);
@@ -273,6 +276,30 @@ fn fill_names(draft: &mut Draft<'_>) {
     });
     draft.own("resourceUID", || uid.into());
     draft.own("powerState", running);
+}
+
+fn is_automatic(draft: &Draft<'_>) -> bool {
+    let before = draft.old.and_then(|old| old.document.get("sku"));
+    let sku = draft.body.get("sku").or(before);
+    sku.is_some_and(|sku| sku["name"] == "Automatic")
+}
+
+/// What a cluster of the SKU Automatic has whether or not it is asked for: nobody signs in without Entra, and nodes are made for the
+/// pods that wait.
+fn fill_automatic(properties: &mut Map<String, Value>) {
+    properties.insert("disableLocalAccounts".to_owned(), true.into());
+    for (profile, key, value) in [
+        ("aadProfile", "managed", json!(true)),
+        ("aadProfile", "enableAzureRBAC", json!(true)),
+        ("nodeProvisioningProfile", "mode", json!("Auto")),
+        ("oidcIssuerProfile", "enabled", json!(true)),
+        ("autoUpgradeProfile", "upgradeChannel", json!("stable")),
+        ("networkProfile", "networkPlugin", json!("azure")),
+        ("networkProfile", "networkPluginMode", json!("overlay")),
+        ("networkProfile", "networkDataplane", json!("cilium")),
+    ] {
+        object_mut(properties, profile).entry(key).or_insert(value);
+    }
 }
 
 fn fill_features(draft: &mut Draft<'_>) {

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 pub use network::{check_ranges, interfaces_of};
 pub use other::{WORKSPACE, workspace_keys};
 use serde_json::{Map, Value};
-pub use storage::{STORAGE_ACCOUNT, account_keys};
+pub use storage::{STORAGE_ACCOUNT, account_keys, regenerate_key};
 use uuid::Uuid;
 
 use crate::{

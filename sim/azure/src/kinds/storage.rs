@@ -16,13 +16,39 @@ use crate::{
 
 pub const STORAGE_ACCOUNT: &str = "Microsoft.Storage/storageAccounts";
 
-/// What an account answers `listKeys` with.
-pub fn account_keys(id: &ArmId) -> Response {
+/// What an account answers `listKeys` with. A key that was made anew is another.
+pub fn account_keys(id: &ArmId, account: &Resource) -> Response {
     let key = |name: &str| {
-        let value = Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("{id}/{name}").as_bytes());
+        let made = regenerated(account, name);
+        let of = if made == 0 {
+            format!("{id}/{name}")
+        } else {
+            format!("{id}/{name}/{made}")
+        };
+        let value = Uuid::new_v5(&Uuid::NAMESPACE_URL, of.as_bytes());
         json!({"keyName": name, "value": value.to_string(), "permissions": "FULL"})
     };
     Response::json(200, &json!({"keys": [key("key1"), key("key2")]}))
+}
+
+/// How often a key was made anew.
+fn regenerated(account: &Resource, name: &str) -> u64 {
+    let times = account.hidden.get(name).and_then(Value::as_u64);
+    times.unwrap_or_default()
+}
+
+/// Makes a key anew, and answers with all of them.
+pub fn regenerate_key(id: &ArmId, account: &mut Resource, body: &Value) -> Result<Response, ErrorResponse> {
+    let Some(name @ ("key1" | "key2")) = body["keyName"].as_str() else {
+        return Err(ErrorResponse::new(
+            400,
+            "InvalidValuesForRequestParameters",
+            "Values for request parameters are invalid: keyName.",
+        ));
+    };
+    let next = regenerated(account, name) + 1;
+    account.hidden.insert(name.to_owned(), next.into());
+    Ok(account_keys(id, account))
 }
 
 pub const KINDS: &[Kind] = &[Kind {

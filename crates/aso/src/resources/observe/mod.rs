@@ -5,7 +5,10 @@ mod ask;
 mod describe;
 mod read;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use secrecy::SecretString;
 use serde_json::Value;
@@ -18,13 +21,16 @@ use slipway_azure::{
 use slipway_capi::condition;
 use slipway_runtime::{Classified, Context, ObjectKey, SecretFacts};
 
-use super::{Engine, Held, StoredExport};
+use super::{Asked, Engine, Held, StoredExport};
 use crate::{
     access::{Access, Choices, Chosen},
     api::ResourceStatus,
     caches::{self, Caches, Holder},
     inline::{self, Catalog, Inline, Inventory, Policy},
 };
+
+/// Keys are not asked for more often, however fresh an object asks to be.
+const SHORTEST_KEY_AGE: Duration = Duration::from_mins(1);
 
 /// The data of a Secret that a resource refers to.
 pub type SecretData = BTreeMap<String, SecretString>;
@@ -36,6 +42,7 @@ pub struct Sources<'a> {
     pub takeover: &'a Takeover,
     pub data: &'a SecretFacts<SecretData>,
     pub stored: &'a SecretFacts<StoredExport>,
+    pub asked: &'a Asked,
 }
 
 /// An object and what its status says.
@@ -119,16 +126,20 @@ pub async fn observe<K: Holder>(
 ) -> Result<(Held, Engine), Error> {
     let metadata = standing.object.meta();
     let key = ObjectKey::of(standing.object);
+    let user = user::<K>(&key);
+    let asked = sources.asked.of(&user);
+    let times = asked.lock().clone();
     let mut observer = Observer {
         standing,
         sources,
         context,
-        user: user::<K>(&key),
+        user,
         namespace: metadata.namespace.clone().unwrap_or_default(),
         choices: Choices::default(),
         default_policy: Policy::default(),
         engine: Engine {
             max_age: read_age(metadata),
+            asked,
             ..Engine::default()
         },
         held: Held {
@@ -137,6 +148,7 @@ pub async fn observe<K: Holder>(
             cluster_name: standing.cluster_name.to_owned(),
             records: Records::of(metadata),
             before: standing.lines.to_vec(),
+            asked: times,
             ..Held::default()
         },
         catalog: Catalog::default(),
@@ -183,6 +195,9 @@ impl<K: Holder> Observer<'_, K> {
         self.look_for_operator().await?;
         self.read_destinations().await?;
         self.read_addresses().await;
+        let ages = self.engine.sessions.values().map(|one| one.arm.child_read_age());
+        let age = self.engine.max_age.or(ages.min()).unwrap_or_default();
+        self.held.key_read_age = age.max(SHORTEST_KEY_AGE);
         Ok(())
     }
 
