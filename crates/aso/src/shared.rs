@@ -43,7 +43,7 @@ impl Shared {
     pub fn count_held(&self, kind: &str, metrics: &Metrics) {
         let (data, stored, asked) = (self.data.clone(), self.stored.clone(), self.asked.clone());
         metrics.count_held(&format!("{kind}_secrets"), move || {
-            data.len() + stored.len() + asked.len()
+            data.len() + stored.len() + asked.count()
         });
     }
 

@@ -303,6 +303,9 @@ pub fn expressions(inline: &Inline) -> Result<Vec<Expression>, Problem> {
     Ok(found)
 }
 
+/// A Secret or ConfigMap, and one of its labels or annotations.
+type Labelled<'a> = ((Store, &'a str), &'a (Member, String));
+
 /// No two of a resource's values label one Secret or ConfigMap by the same name. `here` is where its exports are written.
 fn one_label_each(here: &str, exports: &[Export], expressions: &[Expression]) -> Result<(), Problem> {
     let exported = exports.iter().flat_map(|one| {
@@ -314,7 +317,7 @@ fn one_label_each(here: &str, exports: &[Export], expressions: &[Expression]) ->
         let place = (one.store, one.name.as_str());
         one.labels().map(move |key| (place, key, one.path.clone()))
     });
-    let mut first: BTreeMap<((Store, &str), &(Member, String)), String> = BTreeMap::new();
+    let mut first: BTreeMap<Labelled<'_>, String> = BTreeMap::new();
     for (place, key, path) in exported.chain(expressed) {
         if let Some(other) = first.insert((place, key), path.clone()) {
             return Err(Problem::SameLabel {

@@ -34,7 +34,8 @@ impl Asked {
         self.0.lock().remove(user);
     }
 
-    pub fn len(&self) -> usize {
+    /// How many times are kept.
+    pub fn count(&self) -> usize {
         self.0.lock().values().map(|times| times.lock().len()).sum()
     }
 }
