@@ -50,6 +50,7 @@ pub struct Builder {
     parts: Option<Parts>,
     audited: Vec<String>,
     api_server_arguments: Vec<String>,
+    scheduler_arguments: Vec<String>,
 }
 
 impl Builder {
@@ -67,6 +68,7 @@ impl Builder {
             parts: None,
             audited: Vec::new(),
             api_server_arguments: Vec::new(),
+            scheduler_arguments: Vec::new(),
         }
     }
 
@@ -88,6 +90,12 @@ impl Builder {
     /// Adds an argument to kube-apiserver's own, such as an identity provider or an authorizer.
     pub fn api_server_argument(mut self, argument: impl Into<String>) -> Self {
         self.api_server_arguments.push(argument.into());
+        self
+    }
+
+    /// Adds an argument to kube-scheduler's own, such as how often it may ask.
+    pub fn scheduler_argument(mut self, argument: impl Into<String>) -> Self {
+        self.scheduler_arguments.push(argument.into());
         self
     }
 
@@ -263,7 +271,11 @@ impl Start {
         if desired.scheduler {
             let kubeconfig = self.component_kubeconfig("kube-scheduler")?;
             let port = self.port()?;
-            let index = self.spawn(self.layout().scheduler(&kubeconfig, port))?;
+            let mut program = self.layout().scheduler(&kubeconfig, port);
+            program
+                .arguments
+                .extend(desired.scheduler_arguments.iter().cloned());
+            let index = self.spawn(program)?;
             waits.push((index, self.serving_probe(port)));
         }
         if desired.kwok {

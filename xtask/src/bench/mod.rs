@@ -2,6 +2,7 @@
 //! one JSON object; progress goes to standard error.
 
 mod aks;
+mod autoscaler;
 mod cache;
 mod k3s;
 mod packing;
@@ -26,6 +27,9 @@ enum Bench {
     Aks(aks::Arguments),
     /// The same with resources inline, as Azure Service Operator would make them, and kube-apiserver's memory with and without its kinds.
     Aso(aks::Arguments),
+    /// Pods that wait by the thousand: time until claims are decided, nodes ready and pods running, processor, memory and requests,
+    /// against Karpenter's kwok provider.
+    Autoscaler(autoscaler::Arguments),
     /// An image for many hosts: time and bytes from upstream, with and without the hosts beside them, and an agent's memory.
     Cache(cache::Arguments),
     /// Many K3s clusters: time until all are ready, processor time, memory and requests, against cluster-api-k3s.
@@ -42,6 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     match &arguments.bench {
         Bench::Aks(bench) => aks::run(bench, "classic", arguments.json)?,
         Bench::Aso(bench) => aks::run(bench, "inline", arguments.json)?,
+        Bench::Autoscaler(bench) => autoscaler::run(bench, arguments.json)?,
         Bench::Cache(bench) => cache::run(bench, arguments.json)?,
         Bench::K3s(bench) => k3s::run(bench, arguments.json)?,
         Bench::Packing(bench) => packing::run(bench, arguments.json)?,

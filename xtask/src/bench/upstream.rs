@@ -16,11 +16,48 @@ pub fn root() -> &'static Path {
 
 /// Builds one of them with the Go toolchain its module asks for, which Go downloads where it is newer than what is here.
 pub fn build(name: &str) -> Result<PathBuf> {
+    build_package(name, ".")
+}
+
+/// The same for a program of somebody else's, which the module only names.
+pub fn build_package(name: &str, package: &str) -> Result<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| env::home_dir().map(|home| home.join(".cache")))
         .context("neither XDG_CACHE_HOME nor HOME says where the cache is")?;
     let program = cache.join("slipway/peers").join(name);
+    eprintln!("building {name} (minutes at first, seconds after)");
+    let status = go(name)?
+        .env("CGO_ENABLED", "0")
+        .args(["build", "-trimpath", "-o"])
+        .arg(&program)
+        .arg(package)
+        .status()
+        .context("running go; install Go 1.26 or newer")?;
+    if !status.success() {
+        bail!("{name} does not build; go's message is above");
+    }
+    Ok(program)
+}
+
+/// Where the sources of a module are that one of them is built from.
+pub fn module_directory(name: &str, module: &str) -> Result<PathBuf> {
+    let output = go(name)?
+        .args(["list", "-m", "-f", "{{.Dir}}", module])
+        .output()
+        .context("running go; install Go 1.26 or newer")?;
+    let directory = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if directory.is_empty() {
+        bail!(
+            "go does not say where {module} is: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(directory.into())
+}
+
+/// A Go command in one of their modules, with the toolchain that it asks for.
+fn go(name: &str) -> Result<Command> {
     let source = root().join("benches/peers").join(name);
     let module = std::fs::read_to_string(source.join("go.mod"))
         .with_context(|| format!("reading the module in {}", source.display()))?;
@@ -28,20 +65,11 @@ pub fn build(name: &str) -> Result<PathBuf> {
         .lines()
         .find_map(|line| line.strip_prefix("go "))
         .context("go.mod names no Go version")?;
-    eprintln!("building {name} (minutes at first, seconds after)");
-    let status = Command::new("go")
+    let mut command = Command::new("go");
+    command
         .current_dir(&source)
-        .env("CGO_ENABLED", "0")
-        .env("GOTOOLCHAIN", format!("go{}+auto", version.trim()))
-        .args(["build", "-trimpath", "-o"])
-        .arg(&program)
-        .arg(".")
-        .status()
-        .context("running go; install Go 1.26 or newer")?;
-    if !status.success() {
-        bail!("{name} does not build; go's message is above");
-    }
-    Ok(program)
+        .env("GOTOOLCHAIN", format!("go{}+auto", version.trim()));
+    Ok(command)
 }
 
 /// Builds a Rust program in release mode and says where it is.
