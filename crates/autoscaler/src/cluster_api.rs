@@ -395,6 +395,7 @@ impl<'a> Reader<'a> {
                 None => PriceList::default(),
             },
             learn_overhead: overhead.learn != Some(false),
+            startup_taints: options.startup_taints.clone(),
             overhead: Overhead {
                 kube_reserved: overhead.kube_reserved,
                 system_reserved: overhead.system_reserved,

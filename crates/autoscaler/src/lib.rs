@@ -25,6 +25,7 @@ pub mod provisioner;
 pub mod read;
 pub mod safety;
 pub mod snapshot;
+pub mod startup;
 
 pub use error::Error;
 pub use provider::provider;

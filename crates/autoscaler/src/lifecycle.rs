@@ -7,11 +7,17 @@ use jiff::{SignedDuration, Timestamp};
 use slipway_packing::{
     labels::{INITIALIZED, REGISTERED},
     model::{ResourceList, Taint},
-    taints::{is_ephemeral, is_same},
+    taints::is_same,
     time::duration_seconds,
 };
 
-use crate::api::{Deadlines, names::taint::UNREGISTERED};
+use crate::{
+    api::{
+        Deadlines,
+        names::{label::ACCELERATOR, taint::UNREGISTERED},
+    },
+    startup::StartupTaints,
+};
 
 /// What is known of a claim.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +27,11 @@ pub struct Facts {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub startup_taints: Vec<Taint>,
+    /// Those that others add while a node starts.
+    pub foreign_taints: StartupTaints,
     pub requests: ResourceList,
+    /// What its machine was said to have.
+    pub capacity: ResourceList,
     /// The Machine that stands for it, by name.
     pub machine: Option<String>,
     /// Why there is none yet.
@@ -201,17 +211,23 @@ fn initialized(facts: &Facts, node: &NodeFacts) -> Verdict {
     let ephemeral = node
         .taints
         .iter()
-        .find(|taint| is_ephemeral(taint) && taint.key != UNREGISTERED);
+        .find(|taint| facts.foreign_taints.covers(taint) && taint.key != UNREGISTERED);
     if let Some(taint) = ephemeral {
         return Verdict::no(
             "KnownEphemeralTaintsExist",
             format!("the taint {}:{} is still there", taint.key, taint.effect),
         );
     }
-    let missing = facts
-        .requests
+    // By this label Cluster Autoscaler knows that a node has devices: it is not ready before they are there, whoever asks for them.
+    let has_devices = facts.labels.contains_key(ACCELERATOR) || node.labels.contains_key(ACCELERATOR);
+    let devices = facts
+        .capacity
         .iter()
-        .find(|(name, asked)| !asked.is_zero() && node.allocatable.get(name).is_none_or(|has| has.is_zero()));
+        .filter(|(name, _)| has_devices && name.contains('/'));
+    let missing =
+        facts.requests.iter().chain(devices).find(|(name, asked)| {
+            !asked.is_zero() && node.allocatable.get(name).is_none_or(|has| has.is_zero())
+        });
     if let Some((name, _)) = missing {
         return Verdict::no(
             "ResourceNotRegistered",

@@ -10,7 +10,7 @@ use slipway_runtime::{
     manager::{duration_flag, switch},
 };
 
-use crate::{batch, instances::Scope};
+use crate::{batch, instances::Scope, startup::StartupTaints};
 
 const CLUSTER_NAME: &str = "cluster-name";
 const CLUSTER_NAMESPACE: &str = "cluster-namespace";
@@ -19,6 +19,7 @@ const BATCH_IDLE: &str = "batch-idle-duration";
 const BATCH_MOST: &str = "batch-max-duration";
 const PREFERENCES: &str = "preference-policy";
 const MIN_VALUES: &str = "min-values-policy";
+const STARTUP_TAINTS: &str = "startup-taints";
 pub(crate) const MANAGEMENT_KUBECONFIG: &str = "cluster-api-kubeconfig";
 pub(crate) const MANAGEMENT_URL: &str = "cluster-api-url";
 pub(crate) const MANAGEMENT_TOKEN: &str = "cluster-api-token";
@@ -34,6 +35,7 @@ pub struct Options {
     pub batch: batch::Limits,
     pub preferences: PreferencePolicy,
     pub min_values: MinValuesPolicy,
+    pub startup_taints: StartupTaints,
     /// `CAPI_GROUP`: the group of the annotations that follow it.
     pub group: String,
     /// `CAPI_SCALE_ZERO_DEFAULT_ARCH`.
@@ -88,6 +90,11 @@ pub fn flags() -> Vec<Arg> {
         .value_parser(["Strict", "BestEffort"])
         .default_value("Strict")
         .env("MIN_VALUES_POLICY"),
+        text(
+            STARTUP_TAINTS,
+            "KEY,…",
+            "Autoscaler: keys of taints that others add to nodes which start, and take away: pods need not tolerate them",
+        ),
     ];
     flags.extend(management_flags());
     flags
@@ -165,6 +172,7 @@ impl Options {
                 Some("BestEffort") => MinValuesPolicy::BestEffort,
                 _ => MinValuesPolicy::Strict,
             },
+            startup_taints: StartupTaints::named(flags.get(STARTUP_TAINTS).unwrap_or_default().split(',')),
             group: variable("CAPI_GROUP", slipway_capi::names::GROUP),
             default_architecture: variable("CAPI_SCALE_ZERO_DEFAULT_ARCH", "amd64"),
         }

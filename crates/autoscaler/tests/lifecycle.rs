@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use slipway_autoscaler::{
     api::Deadlines,
     lifecycle::{Facts, Limits, NodeFacts, Progress, inconsistency, progress},
+    startup::StartupTaints,
 };
 
 use crate::instances::{amounts, taint};
@@ -20,7 +21,9 @@ pub fn facts(machine: Option<&str>, nodes: &[NodeFacts]) -> Facts {
         labels: BTreeMap::from([("karpenter.sh/nodepool".to_owned(), "general".to_owned())]),
         taints: vec![taint("dedicated", "gpu", "NoSchedule")],
         startup_taints: vec![taint("network", "", "NoExecute")],
+        foreign_taints: StartupTaints::named(["node.cilium.io/agent-not-ready"]),
         requests: amounts(&[("cpu", "1"), ("nvidia.com/gpu", "1")]),
+        capacity: amounts(&[("cpu", "4"), ("memory", "16Gi"), ("example.com/nic", "2")]),
         machine: machine.map(str::to_owned),
         waits_for: "Cluster API has not made its Machine yet".to_owned(),
         nodes: nodes.to_vec(),
@@ -123,6 +126,65 @@ fn from_a_machine_to_an_initialized_node() {
             found.initialized.holds
         );
     }
+}
+
+/// Others add taints while a node starts: Cluster API, whoever marks them as Cluster Autoscaler's users do, and those that the flag
+/// names. The node is not initialized before they are gone.
+#[test]
+fn taints_that_others_take_away_are_waited_for() {
+    for (key, reason) in [
+        (
+            "startup-taint.cluster-autoscaler.kubernetes.io/network",
+            "KnownEphemeralTaintsExist",
+        ),
+        (
+            "ignore-taint.cluster-autoscaler.kubernetes.io/disk",
+            "KnownEphemeralTaintsExist",
+        ),
+        ("node.cluster.x-k8s.io/uninitialized", "KnownEphemeralTaintsExist"),
+        ("readiness.k8s.io/storage", "KnownEphemeralTaintsExist"),
+        ("node.cilium.io/agent-not-ready", "KnownEphemeralTaintsExist"),
+        ("node.cilium.io/agent-not-ready-at-all", "Initialized"),
+    ] {
+        let starting = NodeFacts {
+            taints: vec![taint(key, "", "NoSchedule")],
+            ..node()
+        };
+        let found = progress(&facts(Some("m"), &[starting]), at(60));
+        assert_eq!(found.initialized.reason, reason, "{key}");
+    }
+}
+
+/// Cluster Autoscaler's label says that a node has devices, so it is not ready before they are there.
+#[test]
+fn an_accelerator_is_waited_for() {
+    let with = |labels: &[(&str, &str)], devices: &str| {
+        let mut labelled = node();
+        labelled.labels = labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        labelled
+            .allocatable
+            .extend(amounts(&[("example.com/nic", devices)]));
+        progress(&facts(Some("m"), &[labelled]), at(60)).initialized
+    };
+    let label = [("cluster-api/accelerator", "nic")];
+    let waits = with(&label, "0");
+    assert_eq!(
+        (waits.reason, waits.message.as_str()),
+        ("ResourceNotRegistered", "Node n has no example.com/nic yet")
+    );
+    assert!(with(&label, "2").holds);
+    assert!(with(&[], "0").holds, "nobody asked for it");
+    let mut by_claim = facts(Some("m"), &[node()]);
+    by_claim
+        .labels
+        .insert("cluster-api/accelerator".to_owned(), "nic".to_owned());
+    assert_eq!(
+        progress(&by_claim, at(60)).initialized.reason,
+        "ResourceNotRegistered"
+    );
 }
 
 #[test]

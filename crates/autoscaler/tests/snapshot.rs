@@ -1,12 +1,9 @@
 //! The snapshot: objects as an apiserver returns them, planned with.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Instant,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::{
-    apps::v1::ReplicaSet,
+    apps::v1::{DaemonSet, ReplicaSet},
     core::v1::{Node, Pod, ReplicationController},
 };
 use serde_json::{Value, json};
@@ -14,16 +11,17 @@ use slipway_autoscaler::{
     api::{NodeClaim, NodePool},
     instances::{Catalog, catalog},
     snapshot::Store,
+    startup::StartupTaints,
 };
 use slipway_packing::schedule;
 
 use crate::instances::{shape, usual};
 
-fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+pub fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object")
 }
 
-fn pod(name: &str, cpu: &str, node: Option<&str>) -> Pod {
+pub fn pod(name: &str, cpu: &str, node: Option<&str>) -> Pod {
     let status = if node.is_some() {
         json!({"phase": "Running"})
     } else {
@@ -58,7 +56,7 @@ fn claim(name: &str, provider_id: Option<&str>) -> NodeClaim {
     }))
 }
 
-fn pool(name: &str, annotations: &Value) -> NodePool {
+pub fn pool(name: &str, annotations: &Value) -> NodePool {
     read(json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
         "metadata": {"name": name, "uid": name, "resourceVersion": "1", "annotations": annotations},
@@ -72,7 +70,7 @@ fn catalogs() -> BTreeMap<String, Catalog> {
     ["general", "frozen"].map(|name| (name.to_owned(), made())).into()
 }
 
-fn now() -> jiff::Timestamp {
+pub fn now() -> jiff::Timestamp {
     "2026-11-17T12:00:00Z".parse().expect("a moment")
 }
 
@@ -175,41 +173,75 @@ fn controllers_of_every_kind_have_a_selector() {
     assert_eq!(found, [("ReplicationController", "b"), ("ReplicaSet", "a")]);
 }
 
-/// Measured, not asserted: what a cluster of 5,000 nodes takes to convert at once, and to take a snapshot of.
-#[test]
-fn the_cost_of_five_thousand_nodes() {
-    let nodes = if std::env::var_os("SLIPWAY_TEST_FULL").is_some() {
-        5_000
-    } else {
-        100
-    };
-    let mut objects = Vec::new();
-    for number in 0..nodes {
-        let name = format!("n{number}");
-        let pods: Vec<Pod> = (0..10)
-            .map(|pod_number| pod(&format!("{name}-{pod_number}"), "100m", Some(&name)))
-            .collect();
-        objects.push((node(&name), claim(&name, Some(&format!("edge://{name}"))), pods));
+/// A store with a NodePool, a claim whose node starts or is initialized, with these taints, and a pod that waits.
+fn starting(is_initialized: bool, taints: &Value) -> Store {
+    let mut starts = node("n1");
+    if !is_initialized {
+        let labels = starts.metadata.labels.get_or_insert_default();
+        labels.remove("karpenter.sh/initialized");
     }
-    let start = Instant::now();
+    starts.spec.get_or_insert_default().taints = Some(read(taints.clone()));
     let mut store = Store::default();
-    for (node, claim, pods) in &objects {
-        store.put_node(node).expect("a node");
-        store.put_node_claim(claim).expect("a claim");
-        for pod in pods {
-            store.put_pod(pod).expect("a pod");
-        }
+    store.put_node_pool(&pool("general", &json!({}))).expect("a pool");
+    store.put_node(&starts).expect("a node");
+    let claim = claim("n1", Some("edge://n1"));
+    store.put_node_claim(&claim).expect("a claim");
+    store.put_pod(&pod("waits", "2", None)).expect("a pod");
+    store
+}
+
+/// While a node starts, taints that others will take away cost no second node. Once it has started they count, because nobody knows
+/// when they go; and so does every other taint.
+#[test]
+fn a_startup_taint_of_somebody_elses_makes_no_second_node() {
+    let known = StartupTaints::named(["node.cilium.io/agent-not-ready"]);
+    let claims = |is_initialized: bool, key: &str| {
+        let store = starting(is_initialized, &json!([{"key": key, "effect": "NoSchedule"}]));
+        let mut snapshot = store.snapshot(&catalogs(), now());
+        known.forget(&mut snapshot);
+        schedule(&snapshot, &store.waiting()).new_claims.len()
+    };
+    for key in [
+        "startup-taint.cluster-autoscaler.kubernetes.io/network",
+        "ignore-taint.cluster-autoscaler.kubernetes.io/disk",
+        "node.cluster.x-k8s.io/uninitialized",
+        "node.cilium.io/agent-not-ready",
+    ] {
+        assert_eq!((claims(false, key), claims(true, key)), (0, 1), "{key}");
     }
-    let converted = start.elapsed();
-    let start = Instant::now();
-    let snapshot = store.snapshot(&catalogs(), now());
-    println!(
-        "report: autoscaler snapshot: {nodes} nodes and {} pods: converted in {converted:?}, snapshot in {:?}",
-        snapshot.bound_pods.len(),
-        start.elapsed()
-    );
-    assert_eq!(
-        (snapshot.nodes.len(), snapshot.bound_pods.len()),
-        (nodes, nodes * 10)
-    );
+    assert_eq!((claims(false, "dedicated"), claims(true, "dedicated")), (1, 1));
+}
+
+fn daemon_set(version: &str, cpu: &str) -> DaemonSet {
+    read(
+        json!({"metadata": {"name": "agent", "namespace": "default", "uid": "agent", "resourceVersion": version},
+        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {"metadata": {"labels": {"app": "agent"}},
+            "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}}}),
+    )
+}
+
+/// A DaemonSet that comes or changes takes its share of new nodes from then on, and of those on their way.
+#[test]
+fn a_changed_daemon_set_counts_from_then_on() {
+    let mut store = Store::default();
+    store.put_node_pool(&pool("general", &json!({}))).expect("a pool");
+    store.put_node_claim(&claim("on-its-way", None)).expect("a claim");
+    for number in 0..8 {
+        let waits = pod(&format!("waits-{number}"), "1", None);
+        store.put_pod(&waits).expect("a pod");
+    }
+    // Pods on the claim that is on its way, and on each new one.
+    let placed = |store: &Store| {
+        let plan = schedule(&store.snapshot(&catalogs(), now()), &store.waiting());
+        let existing: usize = plan.existing.iter().map(|node| node.pods.len()).sum();
+        let new: Vec<usize> = plan.new_claims.iter().map(|claim| claim.pods.len()).collect();
+        (existing, new)
+    };
+    assert_eq!(placed(&store), (4, vec![4]));
+    store.sync_daemon_sets([&daemon_set("1", "1")]);
+    assert_eq!(placed(&store), (3, vec![3, 2]));
+    store.sync_daemon_sets([&daemon_set("2", "2")]);
+    assert_eq!(placed(&store), (2, vec![2, 2, 2]));
+    store.sync_daemon_sets([]);
+    assert_eq!(placed(&store), (4, vec![4]));
 }

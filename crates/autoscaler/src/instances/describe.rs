@@ -7,7 +7,6 @@ use slipway_packing::{
     model::{Overhead, ResourceList, Taint},
     quantity::Quantity,
     resources::{CPU, MEMORY, PODS},
-    taints::is_ephemeral,
 };
 
 use super::{
@@ -15,6 +14,7 @@ use super::{
     price::{Price, PriceList},
     source::{Reference, Source},
 };
+use crate::startup::StartupTaints;
 
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// What a kubelet takes if nobody says otherwise.
@@ -35,6 +35,8 @@ pub struct Settings {
     pub overhead: Overhead,
     /// Whether a live node knows better.
     pub learn_overhead: bool,
+    /// Taints that pods need not tolerate, because they are gone once the node has started.
+    pub startup_taints: StartupTaints,
 }
 
 impl Default for Settings {
@@ -45,6 +47,7 @@ impl Default for Settings {
             prices: PriceList::default(),
             overhead: Overhead::default(),
             learn_overhead: true,
+            startup_taints: StartupTaints::default(),
         }
     }
 }
@@ -120,7 +123,7 @@ pub fn describe(source: &Source, settings: &Settings) -> (Option<Shape>, Vec<Fin
     let taints = reader
         .taints(&source.template_taints)
         .into_iter()
-        .filter(|taint| !goes_by_itself(taint))
+        .filter(|taint| !settings.startup_taints.covers(taint))
         .collect();
     let volume_limits = reader.volume_limits();
     let (min_size, max_size) = reader.sizes();
@@ -312,11 +315,6 @@ fn is_passed_on(key: &str) -> bool {
         || PASSED_ON.iter().any(|known| {
             domain == *known || domain.strip_suffix(known).is_some_and(|rest| rest.ends_with('.'))
         })
-}
-
-/// A taint that pods need not tolerate, because it is gone once the node has started.
-fn goes_by_itself(taint: &Taint) -> bool {
-    is_ephemeral(taint) || taint.key == slipway_capi::names::taint::NODE_UNINITIALIZED
 }
 
 fn overhead(source: &Source, settings: &Settings) -> Overhead {

@@ -39,6 +39,7 @@ use crate::{
     options::Options,
     read,
     safety::Rival,
+    startup::StartupTaints,
 };
 
 /// What a claim has to do with Cluster API's objects.
@@ -93,6 +94,7 @@ pub struct Observed {
     /// What was made for its Machine, if that is not there: only of a deleted claim on a template.
     pub parts: Vec<Part>,
     pub limits: Limits,
+    pub foreign_taints: StartupTaints,
     /// Its NodePool is frozen.
     pub is_frozen: bool,
 }
@@ -142,6 +144,7 @@ pub(super) async fn observe(
             class.as_ref().and_then(|class| class.spec.deadlines.as_ref()),
             options_of_object,
         ),
+        foreign_taints: options.startup_taints.clone(),
         class,
         assignment,
         machine,

@@ -288,6 +288,12 @@ pub fn facts(observed: &Observed, now: Timestamp) -> Facts {
         labels: labels_for_node(observed),
         taints: claim.spec.taints.clone(),
         startup_taints: claim.spec.startup_taints.clone(),
+        foreign_taints: observed.foreign_taints.clone(),
+        capacity: claim
+            .status
+            .as_ref()
+            .map(|status| status.capacity.clone())
+            .unwrap_or_default(),
         requests: claim
             .spec
             .resources

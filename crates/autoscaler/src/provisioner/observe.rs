@@ -368,6 +368,7 @@ pub async fn observe(
     snapshot.options.preference_policy = options.preferences;
     snapshot.options.min_values_policy = options.min_values;
     complete_claims(&mut snapshot, &shapes);
+    options.startup_taints.forget(&mut snapshot);
     let breakers = broken(&snapshot, memory);
     charge_leaving(&mut snapshot);
     let nodes = watched.nodes.list();
