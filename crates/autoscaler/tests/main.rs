@@ -8,6 +8,7 @@ mod instances;
 mod life;
 mod lifecycle;
 mod plans;
+mod provisioner;
 mod real;
 mod snapshot;
 mod world;

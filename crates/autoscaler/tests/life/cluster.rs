@@ -43,6 +43,9 @@ pub const CORES: i64 = 4;
 /// each thing is done at some passes and not at others.
 const MOOD: &str = "slipway.test/mood";
 
+/// On a MachineDeployment: its Machines come to nothing. `failed`: they fail. `blocked`: a preflight check keeps them from being made.
+const TROUBLE: &str = "slipway.test/trouble";
+
 /// The cluster.
 pub struct Life {
     pub server: Apiserver,
@@ -66,6 +69,15 @@ fn mood(objects: &[Value]) -> &str {
     let cluster = of_kind(objects, "Cluster").next();
     let mood = cluster.and_then(|cluster| cluster["metadata"]["annotations"][MOOD].as_str());
     mood.unwrap_or_default()
+}
+
+/// What a MachineDeployment suffers from.
+fn trouble<'a>(objects: &'a [Value], deployment: &Value) -> &'a str {
+    let found = deployment
+        .as_str()
+        .and_then(|named| find(objects, "MachineDeployment", named));
+    let trouble = found.and_then(|deployment| deployment["metadata"]["annotations"][TROUBLE].as_str());
+    trouble.unwrap_or_default()
 }
 
 fn scalable(kind: &str) -> CustomResourceDefinition {
@@ -221,6 +233,20 @@ impl Life {
             )
             .await;
         }
+        if trouble(objects, &json!(named)) == "blocked" {
+            let of_set = created(
+                "MachineSet",
+                &json!({"name": set, "namespace": NAMESPACE}),
+                &json!({}),
+            );
+            let message = format!(
+                "Scaling up from 0 to {replicas} replicas is blocked because:\n* the control plane upgrades"
+            );
+            let status = json!({"conditions": [{"type": "ScalingUp", "status": if replicas == 0 { "False" } else { "True" },
+                "reason": "ScalingUp", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+            merge_status(&self.server, &of_set, status).await;
+            return;
+        }
         // A name is never given twice.
         let first = self.server.version();
         for number in (first..).take(replicas.saturating_sub(standing.len())) {
@@ -265,6 +291,10 @@ impl Life {
             merge(&self.server, machine, finalizers).await;
             return;
         }
+        if trouble(objects, &machine["metadata"]["labels"][DEPLOYMENT]) == "failed" {
+            merge_status(&self.server, machine, json!({"phase": "Failed"})).await;
+            return;
+        }
         let id = format!("test://{named}");
         if machine["spec"]["providerID"].is_null() {
             if mood(objects) == "slow" {
@@ -296,15 +326,19 @@ impl Life {
     pub async fn found(&self, most: usize, limit: &str) {
         let metadata = json!({"name": "here", "namespace": NAMESPACE});
         create(&self.server, &created("Cluster", &metadata, &json!({}))).await;
-        let metadata = json!({"name": "general", "namespace": NAMESPACE, "annotations": {
-            MIN: "0", MAX: most.to_string(),
+        self.machine_deployment("general", most, "0.2", "").await;
+        self.node_pool(json!({}), limit).await;
+    }
+
+    pub async fn machine_deployment(&self, named: &str, most: usize, price: &str, trouble: &str) {
+        let metadata = json!({"name": named, "namespace": NAMESPACE, "annotations": {
+            MIN: "0", MAX: most.to_string(), TROUBLE: trouble,
             "capacity.cluster-autoscaler.kubernetes.io/cpu": CORES.to_string(),
             "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
-            "capacity.cluster-autoscaler.kubernetes.io/price": "0.2"}});
+            "capacity.cluster-autoscaler.kubernetes.io/price": price}});
         let spec =
             json!({"clusterName": "here", "replicas": 0, "template": {"spec": {"clusterName": "here"}}});
         create(&self.server, &created("MachineDeployment", &metadata, &spec)).await;
-        self.node_pool(json!({}), limit).await;
     }
 
     /// A Cluster, two infrastructure machine templates of which one is taken, and a NodePool over them.

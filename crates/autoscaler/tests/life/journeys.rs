@@ -93,6 +93,49 @@ fn less_room_than_the_pool<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a
     .boxed()
 }
 
+/// The cheapest object gives no machine: its claims are given up, and the next object is tried.
+async fn the_next_is_tried(life: &Life, world: &World, trouble: &str) {
+    life.machine_deployment("cheaper", 5, "0.1", trouble).await;
+    life.found(5, "5").await;
+    life.pods(names("web", 2)).await;
+    until_running(world, 2).await;
+    world
+        .until("the object in trouble has nothing", |objects| {
+            let cheaper = slipway_kit::objects::find(objects, "MachineDeployment", "cheaper");
+            let replicas = cheaper.and_then(|cheaper| cheaper["spec"]["replicas"].as_i64());
+            replicas == Some(0) && count(objects, "Machine") == 1 && count(objects, "NodeClaim") == 1
+        })
+        .await;
+}
+
+fn machines_fail<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    the_next_is_tried(life, world, "failed").boxed()
+}
+
+fn a_preflight_check_fails<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    the_next_is_tried(life, world, "blocked").boxed()
+}
+
+/// A claim that somebody made, of no NodePool: its own reference says where its machine comes from.
+fn a_claim_of_its_own<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    async move {
+        life.found(5, "5").await;
+        let claim = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "alone"},
+            "spec": {"requirements": [], "resources": {"requests": {"cpu": "1"}}, "nodeClassRef": {
+                "group": "karpenter.cluster.x-k8s.io", "kind": "ClusterAPINodeClass", "name": "here"}}});
+        life.create(&claim).await;
+        world
+            .until("it has a node", |objects| {
+                let ready = of_kind(objects, "NodeClaim").any(|claim| slipway_kit::objects::holds(claim, "Ready"));
+                ready && count(objects, "Machine") == 1 && count(objects, "Node") == 1
+            })
+            .await;
+        life.delete_all("NodeClaim").await;
+        nothing_is_left(world).await;
+    }
+    .boxed()
+}
+
 static OF_TEMPLATES: Standing<Life> = Standing::after(machines_of_templates);
 static BUDGETED: Standing<Life> = Standing::after(pods_with_a_budget);
 
@@ -247,6 +290,21 @@ fn sizes_hold() {
         less_room_than_the_pool,
     )
     .assert_clean();
+}
+
+#[test]
+fn a_claim_without_a_node_pool_gets_a_machine() {
+    Journey::<Life>::new("autoscaler: a claim of no NodePool", a_claim_of_its_own).assert_clean();
+}
+
+#[test]
+fn an_object_whose_machines_fail_is_passed_over() {
+    Journey::<Life>::new("autoscaler: Machines fail", machines_fail).assert_clean();
+}
+
+#[test]
+fn an_object_whose_preflight_checks_fail_is_passed_over() {
+    Journey::<Life>::new("autoscaler: a preflight check fails", a_preflight_check_fails).assert_clean();
 }
 
 /// The invariants would see it.

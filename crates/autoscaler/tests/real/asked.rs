@@ -88,6 +88,10 @@ pub async fn explained_and_simulated(world: &Arc<World>) -> Result<()> {
         "{error}"
     );
 
+    // Events have Karpenter's names.
+    fleet.until_told("Pod", &name, "Nominated").await?;
+    fleet.until_told("Pod", "huge", "FailedScheduling").await?;
+
     pods.delete("huge", &DeleteParams::default()).await?;
     fleet.to_zero("web").await
 }

@@ -135,6 +135,24 @@ impl Fleet {
         Ok(deployment.data["status"]["readyReplicas"].as_u64().unwrap_or(0))
     }
 
+    /// Waits until an event of this reason is on an object.
+    pub async fn until_told(&self, kind: &str, name: &str, reason: &str) -> Result<()> {
+        let client = if kind == "Pod" {
+            &self.client
+        } else {
+            &self.management
+        };
+        let events = objects(client, Some(&self.name), "events.k8s.io/v1", "Event");
+        eventually(&format!("{kind} {name} is told {reason}"), || async {
+            let all = events.list(&ListParams::default()).await?.items;
+            Ok(all.iter().any(|event| {
+                let regarding = &event.data["regarding"];
+                event.data["reason"] == reason && regarding["kind"] == kind && regarding["name"] == name
+            }))
+        })
+        .await
+    }
+
     /// The claims of this story's NodePool.
     pub async fn claims(&self) -> Result<Vec<DynamicObject>> {
         let mine = ListParams::default().labels(&format!("karpenter.sh/nodepool={}", self.name));

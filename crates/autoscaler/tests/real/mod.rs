@@ -4,6 +4,7 @@
 
 mod alone;
 mod asked;
+mod fence;
 mod fleet;
 mod sources;
 mod together;
@@ -25,6 +26,7 @@ async fn stories_with_real_cluster_api() -> Result<()> {
         together::handed_over(&world),
         sources::a_cluster_class(&world),
         asked::explained_and_simulated(&world),
+        sources::machine_sets(&world),
     );
     side_by_side.0.context("from zero and to zero")?;
     side_by_side.1.context("one without a provider id")?;
@@ -34,6 +36,7 @@ async fn stories_with_real_cluster_api() -> Result<()> {
     side_by_side.5.context("handed over")?;
     side_by_side.6.context("a ClusterClass")?;
     side_by_side.7.context("explained and simulated")?;
+    side_by_side.8.context("machine sets")?;
     alone::cluster_api_is_away(&world)
         .await
         .context("Cluster API is away")?;
@@ -53,5 +56,8 @@ async fn stories_with_a_management_cluster_elsewhere() -> Result<()> {
     side_by_side.0.context("from zero and to zero")?;
     side_by_side.1.context("a rollout and a health check")?;
     side_by_side.2.context("machine templates")?;
+    fence::without_the_lease(&world)
+        .await
+        .context("without the lease")?;
     world.end_apart()
 }

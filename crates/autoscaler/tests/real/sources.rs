@@ -1,14 +1,16 @@
-//! Where Machines come from, but for MachineDeployments: infrastructure machine templates, and a MachinePool with machines.
+//! Where Machines come from, but for MachineDeployments of their own: infrastructure machine templates, a MachinePool with machines, a
+//! MachineSet, a ClusterClass.
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use kube::ResourceExt;
 use serde_json::json;
+use slipway_testbed::wait::until;
 
 use super::{
     fleet::{Fleet, infrastructure, sizes},
-    world::{BOOTSTRAP, CONTROL_PLANE, CORE, HOSTS, VERSION, World},
+    world::{BOOTSTRAP, CLASS, CONTROL_PLANE, CORE, HOSTS, VERSION, World, objects},
 };
 
 /// The second design of karpenter-provider-cluster-api's document, as its sequence diagram has it: templates are listed and become
@@ -93,6 +95,66 @@ pub async fn a_machine_pool(world: &Arc<World>) -> Result<()> {
     fleet.to_zero("web").await?;
     let pool = fleet.core("MachinePool").get("workers").await?;
     assert_eq!(pool.data["spec"]["replicas"], 0);
+    Ok(())
+}
+
+/// MachineSets that no MachineDeployment owns: which of them is the cheapest, a price list says; one with a typo is left out, and told.
+pub async fn machine_sets(world: &Arc<World>) -> Result<()> {
+    let fleet = Fleet::found(world, "set").await?;
+    let set = |name: &str, memory: &str| {
+        let mut set = fleet.machine_deployment();
+        set["kind"] = json!("MachineSet");
+        set["metadata"]["name"] = json!(name);
+        let annotations = &mut set["metadata"]["annotations"];
+        annotations["capacity.cluster-autoscaler.kubernetes.io/price"] = json!("");
+        annotations["capacity.cluster-autoscaler.kubernetes.io/memory"] = json!(memory);
+        annotations["capacity.cluster-autoscaler.kubernetes.io/labels"] =
+            json!(format!("node.kubernetes.io/instance-type={name}"));
+        set["spec"]["selector"]["matchLabels"] = json!({"pool": name});
+        set["spec"]["template"]["metadata"]["labels"] = json!({"pool": name});
+        set
+    };
+    let prices = "dear 0.5\nworkers 0.2 # the cheapest that can be had\nbroken 0.1\n";
+    fleet
+        .apply(&[
+            set("dear", "8Gi"),
+            set("workers", "8Gi"),
+            set("broken", "8gb"),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "prices"}, "data": {"prices": prices}}),
+        ])
+        .await?;
+    let class = json!({"scalableResource": {"group": "cluster.x-k8s.io", "kind": "MachineSet"},
+        "price": {"configMap": {"namespace": fleet.name, "name": "prices"}}});
+    fleet.apply(&fleet.node_pool(class)).await?;
+    let classes = objects(&fleet.client, None, CLASS, "ClusterAPINodeClass");
+    let said = until(&classes, &fleet.name, "say what is wrong", |class| {
+        let conditions = class.data["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|one| one["type"] == "ValidationSucceeded" && one["status"] == "False")
+    })
+    .await?;
+    assert!(
+        said.data.to_string().contains("MachineSet/"),
+        "it names the object: {}",
+        said.data
+    );
+    fleet
+        .until_told("MachineSet", "broken", "InvalidAnnotation")
+        .await?;
+    fleet.deploy("web", 3).await?;
+    fleet.until_running("web", 3).await?;
+    fleet.until_one_to_one(2).await?;
+    let sets = fleet.core("MachineSet");
+    let replicas = async |name: &str| -> Result<Option<i64>> {
+        Ok(sets.get(name).await?.data["spec"]["replicas"].as_i64())
+    };
+    assert_eq!(replicas("workers").await?, Some(2));
+    assert_eq!(
+        (replicas("dear").await?, replicas("broken").await?),
+        (Some(0), Some(0))
+    );
+    fleet.to_zero("web").await?;
+    assert_eq!(replicas("workers").await?, Some(0));
     Ok(())
 }
 

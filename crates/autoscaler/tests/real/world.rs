@@ -26,7 +26,7 @@ pub const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io/v1beta1";
 pub const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io/v1beta1";
 pub const CLASS: &str = "karpenter.cluster.x-k8s.io/v1alpha1";
 pub const KARPENTER: &str = "karpenter.sh/v1";
-const USER: &str = "slipway-autoscaler";
+pub const USER: &str = "slipway-autoscaler";
 /// Nothing here takes as long, unless it never comes.
 const HANG_GUARD: Duration = Duration::from_mins(5);
 pub const VERSION: &str = "v1.36.3";
@@ -62,24 +62,6 @@ const UNUSED: &[Unused] = &[
         "*",
         &["create", "delete", "get", "list", "watch"],
         "used by the name of each kind, which depends on the providers",
-    ),
-    unused(
-        "",
-        "configmaps",
-        &["list", "watch"],
-        "price lists, which no story has",
-    ),
-    unused(
-        "cluster.x-k8s.io",
-        "machinesets/scale",
-        &["patch"],
-        "no story scales a MachineSet of its own",
-    ),
-    unused(
-        "cluster.x-k8s.io",
-        "machinesets",
-        &["get"],
-        "no story scales a MachineSet of its own",
     ),
     rarely(
         "",
@@ -258,16 +240,23 @@ impl World {
         let crds = crds.collect::<Result<Vec<_>, _>>()?;
         install::install(&world.scaled().client(), &crds).await?;
         Hosts::install(&world.cluster).await?;
-        // Cluster API's objects are reached by another client, also where they are in the same cluster.
-        let kubeconfig = world.kubeconfig();
-        std::fs::write(&kubeconfig, world.cluster.kubeconfig_as(USER, None))?;
-        let flags = Flags::default().with("cluster-api-kubeconfig", kubeconfig.to_string_lossy());
-        let settings = Settings {
-            flags,
-            ..Settings::default()
-        };
-        world.run(None, settings, &world.stop);
+        std::fs::write(world.kubeconfig(), world.cluster.kubeconfig_as(USER, None))?;
+        world.run(None, world.settings(), &world.stop);
         Ok(Arc::new(world))
+    }
+
+    /// Cluster API's objects are reached by another client, also where they are in the same cluster.
+    pub fn settings(&self) -> Settings {
+        let kubeconfig = self.kubeconfig();
+        Settings {
+            flags: Flags::default().with("cluster-api-kubeconfig", kubeconfig.to_string_lossy()),
+            ..Settings::default()
+        }
+    }
+
+    /// The autoscaler that was there from the beginning ends.
+    pub fn stop(&self) {
+        self.stop.cancel();
     }
 
     /// The cluster that is scaled.
