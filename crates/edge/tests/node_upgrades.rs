@@ -481,6 +481,7 @@ fn a_hosts_answers_become_facts() {
         quarantined: vec![proto::QuarantinedImage {
             digest: "sha256:new".to_owned(),
             reason: "it did not come up".to_owned(),
+            ..proto::QuarantinedImage::default()
         }],
         ..proto::Host::default()
     };
@@ -559,4 +560,73 @@ fn a_hosts_answers_become_facts() {
     host.upgrades = vec![upgrade("uid-1", UpgradeState::Armed, "")];
     host.booted_slot = "B".to_owned();
     assert!(!facts(&host).holds_slot);
+}
+
+/// Orders name an image as a registry does, slots by their signed manifest. An agent tells both; one that does not is understood by the
+/// upgrade that brought the image, and refuses what is in quarantine itself.
+#[test]
+fn a_slot_is_known_by_what_orders_call_its_image() {
+    use slipway_agent_api::proto::{self, UpgradeState};
+    use slipway_edge::node_upgrade::reading::{Answers, reached};
+
+    let host = |digests: &[&str], upgrades: Vec<proto::Upgrade>| proto::Host {
+        booted_slot: "B".to_owned(),
+        slots: vec![proto::Slot {
+            name: "B".to_owned(),
+            boot: "good".to_owned(),
+            image: "sha256:signed".to_owned(),
+            digests: digests.iter().map(|digest| (*digest).to_owned()).collect(),
+            ..proto::Slot::default()
+        }],
+        quarantined: vec![proto::QuarantinedImage {
+            digest: "sha256:signed".to_owned(),
+            reason: "it did not come up".to_owned(),
+            digests: digests.iter().map(|digest| (*digest).to_owned()).collect(),
+        }],
+        upgrades,
+        ..proto::Host::default()
+    };
+    let upgrade = |id: &str| proto::Upgrade {
+        id: id.to_owned(),
+        image: "sha256:signed".to_owned(),
+        slot: "B".to_owned(),
+        state: UpgradeState::Confirmed.into(),
+        ..proto::Upgrade::default()
+    };
+    for (host, is_it) in [
+        (host(&["sha256:pushed"], vec![]), true),
+        (host(&["sha256:first", "sha256:pushed"], vec![]), true),
+        (host(&["sha256:other"], vec![]), false),
+        // Agents of before.
+        (host(&[], vec![upgrade("uid-1")]), true),
+        (host(&[], vec![upgrade("uid-2")]), false),
+        (host(&[], vec![]), false),
+    ] {
+        let answers = Answers {
+            host: &host,
+            operations: &[],
+            images: &[],
+            maintenance: None,
+        };
+        let told = reached(answers, "uid-1", "sha256:pushed");
+        assert_eq!(told.runs("sha256:pushed"), is_it, "{host:?}");
+        assert_eq!(told.has_booted("sha256:pushed"), is_it);
+        assert_eq!(told.quarantined.is_some(), is_it);
+    }
+    // An empty slot of an agent of before is nobody's.
+    let mut empty = host(
+        &[],
+        vec![proto::Upgrade {
+            image: String::new(),
+            ..upgrade("uid-1")
+        }],
+    );
+    empty.slots[0].image.clear();
+    let answers = Answers {
+        host: &empty,
+        operations: &[],
+        images: &[],
+        maintenance: None,
+    };
+    assert!(!reached(answers, "uid-1", "sha256:pushed").has_booted("sha256:pushed"));
 }

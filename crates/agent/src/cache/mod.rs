@@ -251,6 +251,14 @@ impl Cache {
         self.index.lock().image(digest).cloned()
     }
 
+    /// The images that a slot calls so.
+    pub fn digests_of_slot_image(&self, image: &Digest) -> Vec<Digest> {
+        let index = self.index.lock();
+        let images = index.images();
+        let images = images.filter(|record| record.slot_image.as_ref() == Some(image));
+        images.map(|record| record.digest).collect()
+    }
+
     /// Bytes used and bytes reserved.
     pub fn used(&self) -> (u64, u64) {
         let index = self.index.lock();

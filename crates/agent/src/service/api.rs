@@ -74,6 +74,10 @@ impl Host {
             users,
             last_used_at: record.last_used.as_millisecond(),
             expires_at: millis(record.expires()),
+            slot_image: record
+                .slot_image
+                .map(|image| image.to_string())
+                .unwrap_or_default(),
         }
     }
 
@@ -114,6 +118,10 @@ impl Host {
                 image: slot.image.map(|image| image.to_string()).unwrap_or_default(),
                 version: slot.version.clone().unwrap_or_default(),
                 kubelet_version: slot.kubelet_version.clone().unwrap_or_default(),
+                digests: slot
+                    .image
+                    .map(|image| self.digests_of(&image))
+                    .unwrap_or_default(),
             });
         let running = self.operations.list();
         let running = running.iter().filter(|operation| !has_ended(operation));
@@ -124,6 +132,7 @@ impl Host {
             .map(|(digest, reason)| proto::QuarantinedImage {
                 digest: digest.to_string(),
                 reason: reason.clone(),
+                digests: self.digests_of(digest),
             })
             .collect();
         proto::Host {
@@ -151,9 +160,10 @@ impl Host {
             problems,
             upgrades: self
                 .slots
-                .as_ref()
-                .map(super::Slots::upgrades)
-                .unwrap_or_default(),
+                .iter()
+                .flat_map(super::Slots::upgrades)
+                .map(|upgrade| self.with_digests(upgrade))
+                .collect(),
             quarantined,
             addresses: self.own_addresses(),
         }

@@ -7,6 +7,7 @@ mod api;
 mod blobs;
 pub mod bootstrap;
 mod chunks;
+mod image_names;
 mod images;
 pub mod machine;
 pub mod maintenance;
@@ -40,6 +41,7 @@ pub use blobs::Serving;
 pub use slots::Slots;
 
 use addresses::Addresses;
+use image_names::ImageNames;
 use machine::Machine;
 use operations::{End, Operations, Unfinished};
 
@@ -96,6 +98,7 @@ pub struct Host {
     serving: Serving,
     operations: Operations,
     addresses: Addresses,
+    image_names: ImageNames,
     running: Mutex<BTreeMap<String, AbortHandle>>,
 }
 
@@ -117,6 +120,7 @@ impl Host {
             remove_leftovers(folder)?;
         }
         let addresses = Addresses::open(&parts.state, &boot)?;
+        let image_names = ImageNames::open(&parts.state)?;
         let (operations, unfinished) = Operations::open(&parts.state, &parts.name, &boot, parts.steps)?;
         let host = Arc::new(Self {
             name: parts.name,
@@ -136,6 +140,7 @@ impl Host {
             serving: parts.serving,
             operations,
             addresses,
+            image_names,
             running: Mutex::default(),
         });
         for left in unfinished {
@@ -252,7 +257,7 @@ impl Host {
                 Ok(done) => End {
                     digest: done.digest,
                     command: done.command,
-                    upgrade: done.upgrade,
+                    upgrade: done.upgrade.map(|upgrade| host.with_digests(upgrade)),
                     ..End::succeeded(done.message)
                 },
                 Err(not_done) => {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oci_client::{Reference, secrets::RegistryAuth};
-use slipway_agent_api::proto::{PeerHost, Prepare, Progress, RegistryCredentials};
+use slipway_agent_api::proto::{PeerHost, Prepare, Progress, RegistryCredentials, Upgrade};
 use slipway_agent_api::{Class, Problem};
-use slipway_slots::Digest;
+use slipway_slots::{Digest, manifest::SignedManifest};
 
 use super::Host;
 use super::slots::Moved;
@@ -58,6 +58,8 @@ impl Host {
     ) -> Result<Moved, Problem> {
         let slots = self.slots()?;
         if prepare.reference.is_empty() || self.cache.image(image).is_some() {
+            let signed = self.cache.disk_image(image).map_err(|error| error.problem())?;
+            self.remember_name(&signed, image)?;
             return slots.prepare(&prepare.upgrade, image).await;
         }
         let reference = parse_reference(&prepare.reference)?;
@@ -67,7 +69,48 @@ impl Host {
             .remote_disk_image(*image, sources, counts.clone())
             .await
             .map_err(|error| error.problem())?;
+        self.remember_name(&remote.signed, image)?;
         slots.prepare_remote(&prepare.upgrade, remote).await
+    }
+
+    /// Before the slot is written: whatever is said of it later can be said in the words of the order. A manifest that cannot be read
+    /// has no name, and the engine refuses it.
+    fn remember_name(&self, signed: &SignedManifest, digest: &Digest) -> Result<(), Problem> {
+        let Ok(manifest) = signed.unverified() else {
+            return Ok(());
+        };
+        let status = self.slots()?.status();
+        let in_slots = status.iter().flat_map(|status| &status.slots);
+        let quarantined = status.iter().flat_map(|status| &status.quarantined);
+        let upgrades = self.slots()?.upgrades();
+        let needed = in_slots
+            .filter_map(|slot| slot.image)
+            .chain(quarantined.map(|(image, _)| *image))
+            .chain(upgrades.iter().filter_map(|upgrade| upgrade.image.parse().ok()))
+            .collect();
+        self.image_names
+            .add(manifest.id(), *digest, &needed)
+            .map_err(|error| {
+                Problem::new(
+                    Class::Transient,
+                    "Disk",
+                    format!("writing down what image {} is called: {error}", digest.short()),
+                )
+            })
+    }
+
+    /// What orders call an image of a slot: as far as one was given here, or the cache has it.
+    pub(super) fn digests_of(&self, image: &Digest) -> Vec<String> {
+        let mut digests = self.image_names.of(image);
+        digests.extend(self.cache.digests_of_slot_image(image));
+        digests.iter().map(ToString::to_string).collect()
+    }
+
+    pub(super) fn with_digests(&self, mut upgrade: Upgrade) -> Upgrade {
+        if let Ok(image) = upgrade.image.parse() {
+            upgrade.digests = self.digests_of(&image);
+        }
+        upgrade
     }
 
     /// Who is asked for an image: hosts beside this one, mirrors, then the registry itself.

@@ -305,6 +305,8 @@ fn shown(operation: &machine::Operation, state: proto::UpgradeState, reason: &st
         slot: operation.target.to_string(),
         state: state.into(),
         reason: reason.to_owned(),
+        // The host knows what orders call it.
+        digests: Vec::new(),
     }
 }
 

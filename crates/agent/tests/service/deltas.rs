@@ -121,6 +121,11 @@ async fn a_slot_is_written_with_what_the_running_slot_lacks_and_boots() {
     })
     .await;
     assert_eq!(after.slots[1].version, "2.0.0");
+    // Nothing of it is cached, and the host was started again: what orders call it is known all the same.
+    let called = [new.digest.to_string()];
+    assert_eq!(after.slots[1].digests, called);
+    assert_eq!(after.upgrades[0].digests, called);
+    assert_eq!(after.upgrades[0].image, new.id.to_string());
 }
 
 /// Debian's registry: ranges of its blobs, and all of it where nothing is at hand.

@@ -44,6 +44,7 @@ async fn an_upgrade_boots_the_new_slot_and_keeps_it_and_its_image() {
     .await;
     assert_eq!(after.slots[1].version, "2.0.0");
     assert_eq!(after.slots[1].kubelet_version, "v2.0.0");
+    assert_eq!(after.slots[1].digests, [image.digest.to_string()]);
     assert_eq!(host.machine.boots(), 2);
     assert_eq!(
         standing(&after, "up-1"),
@@ -110,6 +111,30 @@ async fn a_slot_that_is_not_healthy_or_never_boots_is_left_again() {
         );
         let quarantined = &after.quarantined[0];
         assert_eq!((&quarantined.digest, &quarantined.reason), (&told.image, &reason));
+        // What orders call it is told beside the slots' own name, and stays known when the cache has forgotten the image.
+        let called = [image.digest.to_string()];
+        assert_ne!(told.image, called[0]);
+        assert_eq!(
+            (&quarantined.digests[..], &told.digests[..]),
+            (&called[..], &called[..])
+        );
+        assert_eq!(
+            client.images().await.unwrap().images[0].slot_image,
+            image.id.to_string()
+        );
+        let evict = Verb::Evict(proto::Evict {
+            digest: image.digest.to_string(),
+        });
+        succeeded(&client, "evict", evict).await;
+        host.kill_agent().await.unwrap();
+        let forgotten = until(&client, "the agent", |_| true).await;
+        assert_eq!(forgotten.quarantined[0].digests, called);
+        assert_eq!(forgotten.upgrades[0].digests, called);
+        assert!(
+            forgotten.slots[0].digests.is_empty(),
+            "it was installed with that one"
+        );
+        succeeded(&client, "import-again", import("two")).await;
         // The image is quarantined: it is not written again.
         let again = complete(&client, "prepare-2", prepare("up-2", &image))
             .await
@@ -237,4 +262,51 @@ async fn two_hundred_hosts_in_one_process_enrol_cache_and_prepare() {
     let names: std::collections::BTreeSet<_> = work.join_all().await.into_iter().collect();
     assert_eq!(names.len(), 200);
     assert_eq!(fleet.board.hosts().len(), 200);
+}
+
+/// Of the names that were told only those stay that something on the host is about: one for each slot, upgrade and image in
+/// quarantine. The same image under two names has both.
+#[tokio::test]
+async fn what_orders_call_images_is_remembered_while_it_is_needed() {
+    let (_fleet, host, client) = one().await;
+    let images: Vec<_> = ["2.0.0", "3.0.0"]
+        .into_iter()
+        .map(|version| NodeImage::build(version, 2).unwrap())
+        .collect();
+    for (image, name) in images.iter().zip(["two", "three"]) {
+        image.write_layout(&host.exchange().join(name)).unwrap();
+        succeeded(&client, &format!("import-{name}"), import(name)).await;
+        succeeded(&client, &format!("prepare-{name}"), prepare(name, image)).await;
+        succeeded(&client, &format!("give-up-{name}"), give_up(name)).await;
+    }
+    let names = host.state().join("image-names.json");
+    let written = std::fs::read_to_string(&names).unwrap();
+    for image in &images {
+        assert!(
+            written.contains(&format!("\"{}\":[\"{}\"]", image.id, image.digest)),
+            "{written}"
+        );
+    }
+    // A name of before, of an image that no slot, upgrade or quarantine is about, goes with the next one that is told.
+    let stale = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    host.stop().await;
+    std::fs::write(
+        &names,
+        written.replacen('{', &format!("{{\"{stale}\":[\"{stale}\"],"), 1),
+    )
+    .unwrap();
+    host.start().await.unwrap();
+    let four = NodeImage::build("4.0.0", 2).unwrap();
+    four.write_layout(&host.exchange().join("four")).unwrap();
+    succeeded(&client, "import-four", import("four")).await;
+    succeeded(&client, "prepare-four", prepare("four", &four)).await;
+    let written = std::fs::read_to_string(&names).unwrap();
+    assert!(!written.contains(stale), "{written}");
+    assert!(written.contains(&images[0].digest.to_string()), "{written}");
+    // A file that is damaged begins again, and the cache still knows what it has.
+    host.stop().await;
+    std::fs::write(&names, "{").unwrap();
+    host.start().await.unwrap();
+    let after = until(&client, "the agent", |_| true).await;
+    assert_eq!(after.upgrades[2].digests, [four.digest.to_string()]);
 }

@@ -29,7 +29,7 @@ pub fn status(host: &proto::Host) -> EdgeHostStatus {
             .map(|slot| SlotStatus {
                 name: slot.name.clone(),
                 boot: slot.boot.clone(),
-                image: slot.image.clone(),
+                image: slot.digests.first().unwrap_or(&slot.image).clone(),
                 version: slot.version.clone(),
                 kubelet_version: slot.kubelet_version.clone(),
             })

@@ -73,7 +73,7 @@ pub struct ReachedHost {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotFacts {
     pub name: String,
-    /// The digest of its image.
+    /// Its image: by the digest that the upgrade names if it is that one, as slots call it if it is another.
     pub image: String,
     /// Confirmed: not on trial.
     pub is_good: bool,

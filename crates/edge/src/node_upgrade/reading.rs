@@ -26,12 +26,22 @@ pub fn reached(answers: Answers<'_>, id: &str, digest: &str) -> ReachedHost {
     let upgrade = host.upgrades.iter().rfind(|upgrade| upgrade.id == id);
     let booted = host.slots.iter().find(|slot| slot.name == host.booted_slot);
     let is_booted = upgrade.is_some_and(|upgrade| upgrade.slot == host.booted_slot);
-    let quarantined = host.quarantined.iter().find(|image| image.digest == digest);
+    // What slots call the image of this upgrade: older agents say only that, and the upgrade itself tells which one it is.
+    let called = upgrade.map_or("", |upgrade| upgrade.image.as_str());
+    let is_it = |name: &str, digests: &[String]| {
+        digests.iter().any(|known| known == digest) || name == digest || (!name.is_empty() && name == called)
+    };
+    let mut quarantined = host.quarantined.iter();
+    let quarantined = quarantined.find(|image| is_it(&image.digest, &image.digests));
     let locked = host.maintenance.as_ref();
     ReachedHost {
         booted: booted.map(|slot| SlotFacts {
             name: slot.name.clone(),
-            image: slot.image.clone(),
+            image: if is_it(&slot.image, &slot.digests) {
+                digest.to_owned()
+            } else {
+                slot.image.clone()
+            },
             is_good: slot.boot == "good",
         }),
         maintenance: answers
@@ -47,14 +57,28 @@ pub fn reached(answers: Answers<'_>, id: &str, digest: &str) -> ReachedHost {
                     UpgradeState::Writing | UpgradeState::Prepared | UpgradeState::Armed
                 )
             }),
-        left_because: upgrade
-            .filter(|upgrade| upgrade.state() == UpgradeState::RolledBack)
-            .map(|upgrade| upgrade.reason.clone()),
+        left_because: left_because(&host.upgrades, id),
         is_pinned: answers.images.iter().any(|image| {
             let is_ours = |user: &proto::ImageUser| user.kind == "pin" && user.name == id;
             image.digest == digest && image.users.iter().any(is_ours)
         }),
     }
+}
+
+/// Why the slot of an upgrade was left. A slot that was kept first is left by a rollback of its own, which the host counts as another
+/// upgrade with the same image.
+fn left_because(upgrades: &[proto::Upgrade], id: &str) -> Option<String> {
+    let at = upgrades.iter().rposition(|upgrade| upgrade.id == id)?;
+    let (own, later) = (&upgrades[at], &upgrades[at + 1..]);
+    let is_back = |upgrade: &&proto::Upgrade| upgrade.state() == UpgradeState::RolledBack;
+    let left = Some(own).filter(is_back).or_else(|| {
+        let was_kept = own.state() == UpgradeState::Confirmed && !own.image.is_empty();
+        let mut later = later
+            .iter()
+            .filter(|upgrade| was_kept && upgrade.image == own.image);
+        later.find(is_back)
+    });
+    left.map(|upgrade| upgrade.reason.clone())
 }
 
 /// The last try of each.
@@ -71,7 +95,8 @@ fn orders(operations: &[Operation], id: &str) -> BTreeMap<Order, OrderFacts> {
     found
 }
 
-fn facts(operation: &Operation, attempt: u32) -> OrderFacts {
+/// How one try of an order stands.
+pub fn facts(operation: &Operation, attempt: u32) -> OrderFacts {
     let time = |milliseconds: i64| {
         (milliseconds > 0)
             .then(|| Timestamp::from_millisecond(milliseconds).ok())
