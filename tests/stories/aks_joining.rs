@@ -47,15 +47,23 @@ fn machines(fleet: &Fleet<'_>, way: &str, replicas: usize) -> Vec<Value> {
     ]
 }
 
-/// Two join as the kubeconfig says, one by a token; the pool beside them stays what it is, and all go with the cluster.
+/// A cluster of the classic API and nodes of one's own; all go with the cluster.
 pub async fn bring_your_own_nodes(world: &World) -> Result<()> {
     let fleet = world.fleet("byo").await?.backed()?;
     fleet.create(&json!({}), &[system("byosys")]).await?;
-    fleet.until_nodes("byosys", 1).await?;
+    let _hosts = join_own_nodes(&fleet, "byosys").await?;
+    fleet.delete().await
+}
+
+/// Two join as the kubeconfig says, one by a token; the pool of one node beside them stays what it is. Without the hosts that are
+/// returned nobody deletes their Machines.
+pub async fn join_own_nodes(fleet: &Fleet<'_>, pool: &str) -> Result<Hosts> {
+    let world = fleet.world;
+    fleet.until_nodes(pool, 1).await?;
     let before = fleet.writes();
     let hosts = Hosts::start(&world.management, &fleet.name, &world.workload).await?;
     for (way, replicas) in WAYS {
-        fleet.apply(&machines(&fleet, way, replicas)).await?;
+        fleet.apply(&machines(fleet, way, replicas)).await?;
     }
     let deployments = fleet.of(CORE, "MachineDeployment");
     for (way, replicas) in WAYS {
@@ -90,8 +98,8 @@ pub async fn bring_your_own_nodes(world: &World) -> Result<()> {
         }
     }
     // They are none of the pool's, though they say whose cluster they are in.
-    fleet.until_nodes("byosys", 1).await?;
-    ensure!(fleet.pool_shown("byosys")?["count"] == 1);
+    fleet.until_nodes(pool, 1).await?;
+    ensure!(fleet.pool_shown(pool)?["count"] == 1);
     ensure!(fleet.writes() == before, "{:?}", &fleet.writes()[before.len()..]);
-    fleet.delete().await
+    Ok(hosts)
 }

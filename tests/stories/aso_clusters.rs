@@ -20,6 +20,7 @@ use slipway_testbed::{
 
 use crate::{
     aks_clusters::{Scenario, all_of},
+    aks_joining::join_own_nodes,
     aks_manager::USER,
     aks_templates::{generate, repository},
     aks_world::{CORE, Fleet, NEXT, VERSION, World, capz, management},
@@ -139,6 +140,7 @@ async fn aso_clusters_live_side_by_side() -> Result<()> {
         ("templates of upstream", Box::pin(of_upstream(&world))),
         ("our flavors", Box::pin(of_ours(&world))),
         ("a whole life", Box::pin(whole_life(&world))),
+        ("nodes of one's own", Box::pin(own_nodes(&world))),
         (
             "move with its credential",
             Box::pin(async {
@@ -445,6 +447,19 @@ async fn whole_life(world: &World) -> Result<()> {
     )
     .await?;
     ensure!(!world.in_azure("/virtualnetworks/lifeone").is_empty());
+    fleet.delete().await
+}
+
+/// Machines of another infrastructure provider join by kubeadm beside a pool of AKS.
+async fn own_nodes(world: &World) -> Result<()> {
+    let name = "asobyo";
+    let fleet = world.fleet(name).await?.backed()?;
+    let mut all = vec![credential(&fleet, CREDENTIAL)];
+    all.extend(cluster(name, &[resource_group(name)], &[managed_cluster(name)]));
+    all.extend(pool(name, "asobyosys", "System", 1));
+    fleet.apply(&all).await?;
+    until_settled(&fleet, name, 1).await?;
+    let _hosts = join_own_nodes(&fleet, "asobyosys").await?;
     fleet.delete().await
 }
 

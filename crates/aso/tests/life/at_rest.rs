@@ -12,8 +12,8 @@ use slipway_kit::{
 };
 
 use super::world::{
-    World, apply, cluster, create, credential, group, is_settled, managed_cluster, merge, network,
-    pool_manifests, quick,
+    AKS, World, apply, cluster, create, credential, group, is_settled, managed_cluster, merge, network,
+    pool_manifests, quick, resource,
 };
 
 /// Workload clusters that all are this one, with a node of the pool `system`.
@@ -105,6 +105,32 @@ async fn at_rest_many_clusters_ask_azure_what_one_asks() {
         one.values().chain(many.values()).all(|count| *count <= most),
         "{many:#?}"
     );
+}
+
+/// A child that no list shows is asked for by itself, once in `--azure-child-read-age`.
+#[tokio::test(start_paused = true)]
+async fn children_that_no_list_shows_are_read_once_an_hour() {
+    let world = World::with(quick(), reachable().await);
+    let window = resource(
+        AKS,
+        "MaintenanceConfiguration",
+        "default",
+        &json!({"owner": {"name": "fleet"}, "timeInWeek": [{"day": "Sunday", "hourSlots": [1, 2]}]}),
+    );
+    let mut all = cluster(&[network(), group()], &[managed_cluster(&json!({})), window]);
+    all.extend(pool_manifests("system", "System", 1, &json!({})));
+    apply(&world.server, &all).await;
+    until_all_ready(&world, 1).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let found = asked(&world).await;
+    let (children, lists): (Vec<_>, Vec<_>) = found
+        .iter()
+        .partition(|(line, _)| line.ends_with("/maintenanceConfigurations/default"));
+    assert_eq!(lists.len(), 3, "{found:#?}");
+    assert_eq!(children.len(), 1, "{found:#?}");
+    let (line, count) = children[0];
+    println!("report: aso at rest: a child that no list shows is asked for {count} times in two hours");
+    assert!(line.starts_with("GET ") && (1..=3).contains(count), "{found:#?}");
 }
 
 #[tokio::test(start_paused = true)]
