@@ -16,7 +16,7 @@ use crate::{
 
 pub const STORAGE_ACCOUNT: &str = "Microsoft.Storage/storageAccounts";
 
-/// What an account answers `listKeys` with. A key that was made anew is another.
+/// What an account answers `listKeys` with. A key that was regenerated is another.
 pub fn account_keys(id: &ArmId, account: &Resource) -> Response {
     let key = |name: &str| {
         let made = regenerated(account, name);
@@ -31,13 +31,13 @@ pub fn account_keys(id: &ArmId, account: &Resource) -> Response {
     Response::json(200, &json!({"keys": [key("key1"), key("key2")]}))
 }
 
-/// How often a key was made anew.
+/// How often a key was regenerated.
 fn regenerated(account: &Resource, name: &str) -> u64 {
     let times = account.hidden.get(name).and_then(Value::as_u64);
     times.unwrap_or_default()
 }
 
-/// Makes a key anew, and answers with all of them.
+/// Regenerates a key, and answers with all of them.
 pub fn regenerate_key(id: &ArmId, account: &mut Resource, body: &Value) -> Result<Response, ErrorResponse> {
     let Some(name @ ("key1" | "key2")) = body["keyName"].as_str() else {
         return Err(ErrorResponse::new(
