@@ -199,7 +199,7 @@ pub(super) async fn run<R: Reconciler>(
     );
     let stopped = context.shutdown.child_token();
     // Feeds hold the informers that reconciles read, so they outlast the last reconcile: one that is in work at shutdown would
-    // find nothing in an informer made anew, and take that for an empty cluster.
+    // find nothing in an informer made again, and take that for an empty cluster.
     let fed = CancellationToken::new();
     let _ends_with_this_run = fed.clone().drop_guard();
     let feeds = TaskTracker::new();
