@@ -117,14 +117,14 @@ pub fn hosts() -> Vec<CustomResourceDefinition> {
 
 /// Definitions of upgrades. They move with `clusterctl move`.
 pub fn upgrades() -> Vec<CustomResourceDefinition> {
-    [
-        HostImage::crd(),
-        ClusterUpgrade::crd(),
-        NodeUpgrade::crd(),
-        UpgradePolicy::crd(),
-    ]
-    .map(|crd| labelled(crd, false))
-    .into()
+    [ClusterUpgrade::crd(), NodeUpgrade::crd(), UpgradePolicy::crd()]
+        .map(|crd| labelled(crd, false))
+        .into()
+}
+
+/// HostImage, which moves too.
+pub fn images() -> Vec<CustomResourceDefinition> {
+    vec![labelled(HostImage::crd(), false)]
 }
 
 fn labelled(mut crd: CustomResourceDefinition, speaks_contract: bool) -> CustomResourceDefinition {

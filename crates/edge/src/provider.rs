@@ -13,12 +13,12 @@ use slipway_runtime::{
 
 use crate::{
     api::{
-        self, EdgeCluster, EdgeClusterTemplate, EdgeHost, EdgeMachine, EdgeMachineTemplate, GROUP,
-        INFRASTRUCTURE_GROUP,
+        self, ClusterUpgrade, EdgeCluster, EdgeClusterTemplate, EdgeHost, EdgeMachine, EdgeMachineTemplate,
+        GROUP, INFRASTRUCTURE_GROUP, NodeUpgrade, UpgradePolicy,
     },
-    cluster, command, fleet, host,
+    cluster, cluster_upgrade, command, fleet, hooks, host,
     hosts::{Hosts, Platform, native::NativeHosts},
-    machine,
+    machine, node_upgrade, upgrade_policy,
 };
 
 const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
@@ -51,6 +51,15 @@ const RBAC: &[Rule] = &[
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
+/// Of the runtime extension: what an answer is given from, and the upgrades that it asks for.
+const HOOK_RBAC: &[Rule] = &[
+    Rule::new("cluster.x-k8s.io", &["machines"], &["get"]),
+    Rule::new(INFRASTRUCTURE_GROUP, &["edgemachines"], &["get"]),
+    Rule::new(GROUP, &["nodeupgrades"], &["create", "delete", "list"]),
+    Rule::new(GROUP, &["clusterupgrades"], &["list"]),
+    Rule::new(GROUP, &["upgradepolicies"], &["get"]),
+];
+
 /// The fleet's CA and the records of join tokens. Objects that are created cannot be named.
 const FLEET_RULE: Rule = Rule::new("", &["secrets"], &["create", "patch"]);
 /// What the Service of hosts selects the manager's Pods by.
@@ -63,6 +72,7 @@ pub fn infrastructure(hosts: Arc<dyn Hosts>) -> Package {
     package.on_request = true;
     package.crds = api::infrastructure();
     package.crds.extend(api::hosts());
+    package.crds.extend(api::upgrades());
     package.rbac = RBAC.to_vec();
     package.admission = vec![
         Admission::validating::<EdgeCluster>(WRITES, cluster::admit::validate),
@@ -73,6 +83,9 @@ pub fn infrastructure(hosts: Arc<dyn Hosts>) -> Package {
             &[Operation::Create, Operation::Update, Operation::Delete],
             host::admit::validate,
         ),
+        Admission::validating::<ClusterUpgrade>(WRITES, cluster_upgrade::admit::validate),
+        Admission::validating::<NodeUpgrade>(WRITES, node_upgrade::admit::validate),
+        Admission::validating::<UpgradePolicy>(WRITES, upgrade_policy::admit::validate),
     ];
     package.controllers = vec![
         host::registration(&platform),
@@ -81,6 +94,15 @@ pub fn infrastructure(hosts: Arc<dyn Hosts>) -> Package {
         machine::template::registration(),
     ];
     package.conditions = conditions();
+    package
+}
+
+/// The runtime extension. It needs the definitions of the infrastructure provider, and nobody who leads.
+pub fn extension() -> Package {
+    let mut package = Package::new(PackageKind::RuntimeExtension, "edge");
+    package.on_request = true;
+    package.rbac = HOOK_RBAC.to_vec();
+    package.hooks = hooks::serve::hooks();
     package
 }
 
@@ -93,7 +115,8 @@ pub fn provider() -> Provider {
     package.pod_labels = vec![(HOSTS_LABEL, "true")];
     package.rbac.push(FLEET_RULE);
     let mut provider = Provider::new("edge");
-    provider.packages = vec![package];
+    provider.packages = vec![package, extension()];
+    provider.gates = vec![hooks::serve::PLAN_GATE];
     provider.flags = flags();
     provider.subcommands = vec![command::subcommand()];
     provider
@@ -169,6 +192,14 @@ fn conditions() -> Vec<ConditionType> {
                 ),
                 PAUSED,
             ],
+        ),
+        of(
+            "NodeUpgrade",
+            &[(names::READY, "the host runs the image, and its node is ready"), PAUSED],
+        ),
+        of(
+            "ClusterUpgrade",
+            &[(names::READY, "every machine runs the version"), PAUSED],
         ),
     ]
     .concat()

@@ -219,6 +219,7 @@ fn definitions_are_found_by_core_clusterctl_and_people() {
         .cloned()
         .chain(api::hosts())
         .chain(api::upgrades())
+        .chain(api::images())
         .collect();
     assert_eq!(all.len(), 9);
     for crd in &all {

@@ -6,6 +6,7 @@ mod claim_states;
 mod claims;
 mod cluster_upgrades;
 mod golden;
+mod hook_server;
 mod hooks;
 mod host_images;
 mod host_suite;

@@ -19,6 +19,7 @@ async fn with_definitions() -> (Client, String) {
         .into_iter()
         .chain(api::hosts())
         .chain(api::upgrades())
+        .chain(api::images())
         .map(|crd| json!(crd))
         .collect();
     let client = cluster.client();

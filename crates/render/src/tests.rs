@@ -386,6 +386,7 @@ fn a_package_with_hooks_is_made_known_to_core() {
         api_version: "hooks.runtime.cluster.x-k8s.io/v1alpha1",
         timeout_seconds: 5,
         fail_open: false,
+        gate: None,
         handler: Arc::new(|_, _| Box::pin(async { json!({}) })),
     }];
     let objects = Bundle::join([&package]).unwrap()[0].objects(&release());

@@ -19,5 +19,7 @@ pub struct Hook {
     pub api_version: &'static str,
     pub timeout_seconds: u32,
     pub fail_open: bool,
+    /// Served only where this feature gate is on. One hook that Cluster API does not know makes it refuse them all.
+    pub gate: Option<&'static str>,
     pub handler: HookHandler,
 }

@@ -39,8 +39,19 @@ pub struct Known {
     pub has_node: bool,
     pub host: Option<String>,
     pub policy: Option<String>,
+    /// Why no upgrade is begun now.
+    pub held: Option<String>,
     /// The NodeUpgrades of this machine.
     pub upgrades: Vec<KnownUpgrade>,
+}
+
+impl Known {
+    /// The upgrade that makes of the machine what it is to become.
+    pub fn upgrade_to(&self, target: &Target) -> Option<&KnownUpgrade> {
+        self.upgrades
+            .iter()
+            .find(|upgrade| upgrade.machine_uid == self.machine_uid && upgrade.hash == target.hash)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +78,7 @@ pub struct Answer {
     pub response: Value,
 }
 
-fn going_on(message: impl Into<String>) -> Value {
+pub fn going_on(message: impl Into<String>) -> Value {
     json!({"status": SUCCESS, "message": message.into(), "retryAfterSeconds": AGAIN_SECONDS})
 }
 
@@ -75,7 +86,7 @@ fn done() -> Value {
     json!({"status": SUCCESS, "message": "", "retryAfterSeconds": 0})
 }
 
-fn failed(message: impl Into<String>) -> Value {
+pub fn failed(message: impl Into<String>) -> Value {
     json!({"status": FAILURE, "message": message.into(), "retryAfterSeconds": 0})
 }
 
@@ -137,15 +148,11 @@ pub fn name(target: &Target, machine_uid: &str) -> String {
 }
 
 pub fn answer(target: &Target, known: &Known) -> Answer {
-    let mine = known
-        .upgrades
-        .iter()
-        .find(|upgrade| upgrade.machine_uid == known.machine_uid && upgrade.hash == target.hash);
     let nothing = |response| Answer {
         ensure: Ensure::default(),
         response,
     };
-    match mine {
+    match known.upgrade_to(target) {
         None => begin(target, known),
         Some(upgrade) => match upgrade.phase {
             Phase::Done => nothing(done()),
@@ -195,6 +202,9 @@ fn begin(target: &Target, known: &Known) -> Answer {
     };
     if !known.has_node {
         return wait("the machine has no node yet");
+    }
+    if let Some(why) = &known.held {
+        return wait(why);
     }
     // What is done would be taken for done when the machine is to become the same again, after something else in between.
     let ended: Vec<String> = known

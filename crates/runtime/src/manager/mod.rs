@@ -334,7 +334,13 @@ impl Bound {
             .flat_map(|package| &package.controllers)
             .map(|controller| (controller.name, controller.run.clone()))
             .collect();
-        let routes = Routes::new(packages.iter().copied(), self.client.clone(), &self.metrics);
+        let gates = &options.settings.gates;
+        let routes = Routes::new(
+            packages.iter().copied(),
+            self.client.clone(),
+            gates,
+            &self.metrics,
+        );
         let routes = Arc::new(routes.require_certificates_for_hooks(options.hook_clients.is_some()));
         let servers = self.serve(&health, routes, context.plans.clone())?;
 

@@ -31,7 +31,7 @@ pub use self::{
     listen::{BindError, Listener, Protocol},
     runtime_hook::{DISCOVERY_PATH, hook_path},
 };
-use crate::{Metrics, Package, admission::Admission, duration, hook::Hook};
+use crate::{Metrics, Package, admission::Admission, duration, hook::Hook, settings::Gates};
 
 /// What the server answers with.
 pub type Answer = Response<Full<Bytes>>;
@@ -116,6 +116,7 @@ impl Routes {
     pub fn new<'package>(
         packages: impl IntoIterator<Item = &'package Package>,
         client: kube::Client,
+        gates: &Gates,
         metrics: &Metrics,
     ) -> Self {
         let mut routes = HashMap::new();
@@ -125,7 +126,8 @@ impl Routes {
             for admission in &package.admission {
                 routes.insert(admission.path(), Route::Admission(admission.clone()));
             }
-            for hook in &package.hooks {
+            let served = |hook: &&Hook| hook.gate.is_none_or(|gate| gates.enabled(gate));
+            for hook in package.hooks.iter().filter(served) {
                 routes.insert(hook_path(hook), Route::Hook(hook.clone()));
                 hooks.push(hook.clone());
             }

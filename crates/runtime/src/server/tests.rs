@@ -109,6 +109,7 @@ fn package() -> Package {
             api_version: "hooks.runtime.cluster.x-k8s.io/v1alpha1",
             timeout_seconds: 10,
             fail_open: false,
+            gate: None,
             handler: Arc::new(|request, _client| {
                 Box::pin(async move {
                     json!({"status": "Success", "message": request["desired"]["machine"], "retryAfterSeconds": 5})
@@ -121,6 +122,7 @@ fn package() -> Package {
             api_version: "hooks.runtime.cluster.x-k8s.io/v1alpha1",
             timeout_seconds: 10,
             fail_open: false,
+            gate: None,
             handler: Arc::new(|_request, _client| panic!("at once")),
         },
     ];
@@ -129,7 +131,8 @@ fn package() -> Package {
 
 fn routes() -> (Arc<Routes>, Metrics) {
     let metrics = Metrics::new();
-    (Arc::new(Routes::new([&package()], nobody(), &metrics)), metrics)
+    let routes = Routes::new([&package()], nobody(), &Gates::default(), &metrics);
+    (Arc::new(routes), metrics)
 }
 
 async fn post(routes: &Arc<Routes>, path: &str, body: impl Into<Bytes>) -> (StatusCode, String) {
@@ -315,6 +318,21 @@ async fn discovery_lists_what_is_registered() {
         })
     );
     assert_eq!(response["handlers"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_hook_behind_a_gate_is_told_and_served_where_the_gate_is_on() {
+    let mut package = package();
+    package.hooks[0].gate = Some("Hoist");
+    for (is_on, handlers, found) in [(false, 1, StatusCode::NOT_FOUND), (true, 2, StatusCode::OK)] {
+        let gates = Gates::default().with("Hoist", is_on);
+        let routes = Arc::new(Routes::new([&package], nobody(), &gates, &Metrics::new()));
+        let (_, body) = post(&routes, DISCOVERY_PATH, "{}").await;
+        let response: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(response["handlers"].as_array().unwrap().len(), handlers);
+        let (status, _) = post(&routes, &hook_path(&package.hooks[0]), "{}").await;
+        assert_eq!(status, found);
+    }
 }
 
 #[tokio::test]
@@ -630,7 +648,8 @@ async fn hooks_are_for_clients_with_a_certificate_where_a_ca_is_named() {
         Some(&ClientCa::from_pem(client_ca.as_bytes()).unwrap()),
     )
     .unwrap();
-    let routes = Routes::new([&package()], nobody(), &Metrics::new()).require_certificates_for_hooks(true);
+    let routes = Routes::new([&package()], nobody(), &Gates::default(), &Metrics::new())
+        .require_certificates_for_hooks(true);
     let (routes, cancel) = (Arc::new(routes), CancellationToken::new());
     let task = tokio::spawn(listener.serve(
         protocol,
