@@ -60,7 +60,7 @@ pub fn subcommand() -> Subcommand {
     }
 }
 
-fn run(answer: impl Future<Output = Result<String, String>>) -> Result<String, String> {
+pub(crate) fn run<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     certificates::install_crypto_provider();
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -69,20 +69,25 @@ fn run(answer: impl Future<Output = Result<String, String>>) -> Result<String, S
         .block_on(answer)
 }
 
-async fn token_for(matches: &ArgMatches) -> Result<String, String> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
-    let (host, namespace) = (text("host"), text("namespace"));
-    check_name(&host).map_err(|error| format!("{host:?} is no name of a host: {error}"))?;
-    let valid = matches.get_one::<Duration>("valid").copied().unwrap_or_default();
-    let valid = SignedDuration::try_from(valid).map_err(|error| format!("--valid: {error}"))?;
-    let client = match matches.get_one::<PathBuf>("kubeconfig") {
+/// The management cluster of a kubeconfig, or of the pod.
+pub(crate) async fn client(kubeconfig: Option<&PathBuf>) -> Result<Client, String> {
+    let client = match kubeconfig {
         Some(path) => {
             let access = Access::from_file(path).await.map_err(|error| error.to_string())?;
             Client::try_from(access.into_config())
         }
         None => Client::try_default().await,
     };
-    let client = client.map_err(|error| format!("cannot connect to the management cluster: {error}"))?;
+    client.map_err(|error| format!("cannot connect to the management cluster: {error}"))
+}
+
+async fn token_for(matches: &ArgMatches) -> Result<String, String> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
+    let (host, namespace) = (text("host"), text("namespace"));
+    check_name(&host).map_err(|error| format!("{host:?} is no name of a host: {error}"))?;
+    let valid = matches.get_one::<Duration>("valid").copied().unwrap_or_default();
+    let valid = SignedDuration::try_from(valid).map_err(|error| format!("--valid: {error}"))?;
+    let client = client(matches.get_one::<PathBuf>("kubeconfig")).await?;
     let token = fleet::issue_token(&client, &namespace, &host, valid, Timestamp::now())
         .await
         .map_err(|error| error.to_string())?;

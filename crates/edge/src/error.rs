@@ -18,6 +18,14 @@ pub enum Error {
     },
     #[error("{doing}: {problem}")]
     Host { doing: String, problem: Problem },
+    #[error("{doing}: {source}")]
+    ClusterApi {
+        doing: String,
+        #[source]
+        source: slipway_capi::Error,
+    },
+    #[error("there is no EdgeMachineTemplate {name}, which machines are made from: make it again")]
+    NoTemplate { name: String },
     #[error("Secret {name} has no bootstrap data under the key value: the bootstrap provider writes it")]
     NoData { name: String },
 }
@@ -26,6 +34,11 @@ impl Error {
     pub fn api(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Api { doing, source }
+    }
+
+    pub fn cluster_api(doing: impl Into<String>) -> impl FnOnce(slipway_capi::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::ClusterApi { doing, source }
     }
 
     pub fn host(doing: impl Into<String>) -> impl FnOnce(Problem) -> Self {
@@ -45,7 +58,8 @@ impl Classified for Error {
                 agent::Class::Terminal => Class::Terminal,
                 agent::Class::Denied => Class::Denied,
             },
-            Self::NoData { .. } => Class::Terminal,
+            Self::ClusterApi { source, .. } => source.class(),
+            Self::NoData { .. } | Self::NoTemplate { .. } => Class::Terminal,
         }
     }
 }

@@ -46,6 +46,23 @@ const RBAC: &[Rule] = &[
         &["patch"],
     ),
     Rule::new("cluster.x-k8s.io", &["clusters", "machines"], &["list", "watch"]),
+    // What a ClusterUpgrade reads and writes. Control planes are of any kind.
+    Rule::new(
+        GROUP,
+        &["clusterupgrades", "nodeupgrades", "upgradepolicies"],
+        &["list", "watch"],
+    ),
+    Rule::new(GROUP, &["clusterupgrades"], &["patch"]),
+    Rule::new(GROUP, &["clusterupgrades/status"], &["patch"]),
+    Rule::new(
+        "cluster.x-k8s.io",
+        &["machinedeployments"],
+        &["list", "patch", "watch"],
+    ),
+    Rule::new("cluster.x-k8s.io", &["clusters"], &["get", "patch"]),
+    Rule::new("controlplane.cluster.x-k8s.io", &["*"], &["get", "patch"]),
+    Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
+    Rule::new(INFRASTRUCTURE_GROUP, &["edgemachinetemplates"], &["create"]),
     // Bootstrap data, when it is due.
     Rule::new("", &["secrets"], &["get"]),
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
@@ -92,6 +109,7 @@ pub fn infrastructure(hosts: Arc<dyn Hosts>) -> Package {
         cluster::registration(),
         machine::registration(&platform),
         machine::template::registration(),
+        cluster_upgrade::registration(),
     ];
     package.conditions = conditions();
     package
@@ -118,7 +136,7 @@ pub fn provider() -> Provider {
     provider.packages = vec![package, extension()];
     provider.gates = vec![hooks::serve::PLAN_GATE];
     provider.flags = flags();
-    provider.subcommands = vec![command::subcommand()];
+    provider.subcommands = vec![command::subcommand(), hooks::command::subcommand()];
     provider
 }
 

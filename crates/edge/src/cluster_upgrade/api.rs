@@ -28,6 +28,8 @@ use crate::api::{Image, rule};
     printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
     printcolumn(name = "At", type_ = "string", json_path = ".status.stop"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Machines", type_ = "integer", json_path = ".status.machines"),
+    printcolumn(name = "Up To Date", type_ = "integer", json_path = ".status.upToDate"),
     printcolumn(
         name = "Message",
         type_ = "string",
@@ -102,6 +104,10 @@ pub struct ClusterUpgradeStatus {
     pub stop: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// How many machines the cluster is to have.
+    pub machines: i32,
+    /// How many of them run the version that is asked for, kubelets included.
+    pub up_to_date: i32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

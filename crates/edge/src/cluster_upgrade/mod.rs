@@ -1,5 +1,131 @@
-//! ClusterUpgrade: one cluster brought to one version, control plane first.
+//! ClusterUpgrade: one cluster brought to one version, control plane first. On the frame: joins `observe`, `plan`, `act` and `status`, and
+//! registers the controller.
 
+pub mod act;
 pub mod admit;
 pub mod api;
+pub mod observe;
 pub mod plan;
+pub mod status;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use slipway_capi::{
+    condition::Condition,
+    frame::{Attempt, Frame, Kind, Membership, Plan, ProgressOf, Subject},
+    owner,
+    view::{Cluster, Machine, MachineDeployment},
+};
+use slipway_runtime::{
+    Class, Classified, Context, Controller, Informer, ObjectKey, Outcome, Scope, controller::Registration,
+};
+
+use self::{
+    api::{ClusterUpgrade, ClusterUpgradeStatus},
+    observe::Observed,
+    plan::Action,
+};
+use crate::{
+    api::{EdgeMachineTemplate, NodeUpgrade, UpgradePolicy},
+    error::Error,
+};
+
+struct ClusterUpgrades;
+
+pub fn registration() -> Registration {
+    Controller::new("clusterupgrade", Frame::new(ClusterUpgrades))
+        .watches::<Cluster>(|cluster, context| {
+            of_cluster(
+                cluster.metadata.namespace.as_deref(),
+                cluster.metadata.name.as_deref(),
+                context,
+            )
+        })
+        .watches::<MachineDeployment>(|deployment, context| {
+            let name = Some(deployment.spec.cluster_name.as_str());
+            of_cluster(deployment.metadata.namespace.as_deref(), name, context)
+        })
+        .watches::<Machine>(|machine, context| {
+            let name = Some(machine.spec.cluster_name.as_str());
+            of_cluster(machine.metadata.namespace.as_deref(), name, context)
+        })
+        .watches::<EdgeMachineTemplate>(|template, context| {
+            of_namespace(template.namespace().as_deref(), context)
+        })
+        .watches::<NodeUpgrade>(|upgrade, context| {
+            let machines: Informer<Machine> = context.informers.get(Scope::of_namespace(&context.settings));
+            let machine = machines.get(&ObjectKey::of(upgrade).sibling(&upgrade.spec.machine_name));
+            let name = machine.as_ref().map(|machine| machine.spec.cluster_name.as_str());
+            of_cluster(upgrade.namespace().as_deref(), name, context)
+        })
+        .watches::<UpgradePolicy>(|policy, context| of_namespace(policy.namespace().as_deref(), context))
+        .into_registration()
+}
+
+fn upgrades(context: &Context) -> Informer<ClusterUpgrade> {
+    context.informers.get(Scope::of_namespace(&context.settings))
+}
+
+fn of_cluster(namespace: Option<&str>, name: Option<&str>, context: &Context) -> Vec<ObjectKey> {
+    let found = upgrades(context)
+        .index("cluster", |upgrade| {
+            vec![owner::key(
+                upgrade.namespace().as_deref(),
+                &upgrade.spec.cluster_name,
+            )]
+        })
+        .get(&owner::key(namespace, name.unwrap_or_default()));
+    found.iter().map(|one| ObjectKey::of(one.as_ref())).collect()
+}
+
+fn of_namespace(namespace: Option<&str>, context: &Context) -> Vec<ObjectKey> {
+    let found = upgrades(context)
+        .index("namespace", |upgrade| upgrade.namespace().into_iter().collect())
+        .get(namespace.unwrap_or_default());
+    found.iter().map(|one| ObjectKey::of(one.as_ref())).collect()
+}
+
+impl Kind for ClusterUpgrades {
+    type Object = ClusterUpgrade;
+    type Observed = Observed;
+    type Action = Action;
+    type Error = Error;
+
+    fn conditions(status: &mut ClusterUpgradeStatus) -> Option<&mut Vec<Condition>> {
+        Some(&mut status.conditions)
+    }
+
+    /// It says itself that its Cluster is missing or paused.
+    async fn membership(&self, _: &ClusterUpgrade, _: &Context) -> Result<Membership, Error> {
+        Ok(Membership::Standalone)
+    }
+
+    async fn observe(&self, subject: &Subject<ClusterUpgrade>, context: &Context) -> Result<Observed, Error> {
+        observe::observe(subject, context).await
+    }
+
+    fn plan(observed: &Observed, _: Timestamp) -> Plan<Action> {
+        observed.decision.plan.clone()
+    }
+
+    async fn act(
+        &self,
+        action: &Action,
+        _: &Subject<ClusterUpgrade>,
+        observed: &mut Observed,
+        context: &Context,
+    ) -> Result<Outcome, Error> {
+        act::act(action, observed, context).await
+    }
+
+    fn status(observed: &Observed, progress: &ProgressOf<Self>, now: Timestamp) -> ClusterUpgradeStatus {
+        // What passes by itself is tried again, and not worth a word.
+        let failure = progress.actions().find_map(|(_, attempt)| match attempt {
+            Attempt::Failed(failure) if !matches!(failure.class(), Class::Conflict | Class::Transient) => {
+                Some(failure.to_string())
+            }
+            _ => None,
+        });
+        status::status(observed, failure.as_deref(), now)
+    }
+}

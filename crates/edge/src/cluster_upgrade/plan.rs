@@ -20,6 +20,8 @@ use crate::{
 pub struct Facts {
     pub spec: ClusterUpgradeSpec,
     pub policy: UpgradePolicySpec,
+    /// It names a policy that is not there.
+    pub is_policy_missing: bool,
     /// `None`: there is no such Cluster.
     pub cluster: Option<ClusterFacts>,
     /// Why the fleet is stopped.
@@ -154,6 +156,18 @@ pub fn decide(facts: &Facts) -> Decision {
         let message = format!("there is no Cluster {}", facts.spec.cluster_name);
         return waiting(Phase::Pending, None, "NoCluster", message);
     };
+    if facts.is_policy_missing {
+        let name = facts.spec.policy_name.as_deref().unwrap_or_default();
+        let message = format!("there is no UpgradePolicy {name}: nobody knows when hosts may be disturbed");
+        return waiting(Phase::Blocked, None, "NoPolicy", message);
+    }
+    if cluster.control_plane.asked.version.is_empty() {
+        let message = format!(
+            "Cluster {} has no control plane with a version that could be written",
+            facts.spec.cluster_name
+        );
+        return waiting(Phase::Blocked, None, "NoControlPlane", message);
+    }
     let stop = match stop(facts, cluster) {
         Ok(stop) => stop,
         Err(message) => return waiting(Phase::Blocked, None, "NoPath", message),

@@ -70,6 +70,15 @@ fn image_changes(current: &Value, desired: &Value, spec: &str) -> bool {
     image(desired).is_some() && image(current) != image(desired)
 }
 
+/// Everything that differs, whether it can be changed in place or not.
+pub fn changed_in_machine(request: &CanUpdateMachineRequest) -> Result<Vec<Uncovered>, HookError> {
+    uncovered_of_machine(HANDLER, request, &CanUpdateMachineResponse::default())
+}
+
+pub fn changed_in_machine_set(request: &CanUpdateMachineSetRequest) -> Result<Vec<Uncovered>, HookError> {
+    uncovered_of_machine_set(HANDLER, request, &CanUpdateMachineSetResponse::default())
+}
+
 pub fn of_machine(request: &CanUpdateMachineRequest) -> Result<Covered<CanUpdateMachineResponse>, HookError> {
     const SPEC: &str = "/spec";
     let (current, desired) = (&request.current, &request.desired);
@@ -77,7 +86,7 @@ pub fn of_machine(request: &CanUpdateMachineRequest) -> Result<Covered<CanUpdate
         status: SUCCESS.to_owned(),
         ..CanUpdateMachineResponse::default()
     };
-    let changes = !uncovered_of_machine(HANDLER, request, &none)?.is_empty();
+    let changes = !changed_in_machine(request)?.is_empty();
     let mut response = none;
     let (now, then) = (&current.infrastructure_machine, &desired.infrastructure_machine);
     if is_edge(now) && is_edge(then) && image_changes(now, then, SPEC) {
@@ -104,7 +113,7 @@ pub fn of_machine_set(
         status: SUCCESS.to_owned(),
         ..CanUpdateMachineSetResponse::default()
     };
-    let changes = !uncovered_of_machine_set(HANDLER, request, &none)?.is_empty();
+    let changes = !changed_in_machine_set(request)?.is_empty();
     let mut response = none;
     let (now, then) = (
         &current.infrastructure_machine_template,

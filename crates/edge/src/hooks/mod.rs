@@ -4,6 +4,8 @@
 mod act;
 pub mod can_update;
 pub mod change;
+pub mod command;
+pub mod explain;
 pub mod observe;
 pub mod serve;
 pub mod update;
