@@ -4,6 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_edge::{
@@ -28,6 +30,10 @@ const BAD: char = 'f';
 
 pub struct Owners {
     server: Apiserver,
+}
+
+fn control_planes() -> CustomResourceDefinition {
+    kinds::foreign(CONTROL_PLANES, "v1beta2", "KThreesControlPlane")
 }
 
 fn digest(letter: char) -> String {
@@ -81,12 +87,19 @@ impl Owners {
             let all: Vec<&Value> = machines(&objects, name(owner)).collect();
             let is_at = |machine: &&&Value| {
                 machine["spec"]["version"] == version
-                    && machine["spec"]["infrastructureRef"]["name"] == template
+                    && machine["metadata"]["annotations"]["template"] == template
             };
             let up_to_date = all.iter().filter(is_at).count();
-            let status = json!({"observedGeneration": owner["metadata"]["generation"], "replicas": all.len(),
+            let mut status = json!({"observedGeneration": owner["metadata"]["generation"], "replicas": all.len(),
                 "upToDateReplicas": up_to_date, "availableReplicas": all.len()});
             if owner["status"] != status {
+                // As Cluster API does it: it has observed a spec before it counts by it.
+                let known = &owner["status"];
+                if known["observedGeneration"] != status["observedGeneration"]
+                    && known["replicas"].is_number()
+                {
+                    status["upToDateReplicas"] = known["upToDateReplicas"].clone();
+                }
                 merge_status(&self.server, owner, status).await;
                 continue;
             }
@@ -104,7 +117,9 @@ impl Owners {
                 self.go_back(machine, image).await;
                 continue;
             }
-            let update = json!({"spec": {"version": version, "infrastructureRef": {"name": name(template)}}});
+            let host = find(&objects, "EdgeMachine", name(machine)).expect("its host");
+            merge(&self.server, host, json!({"spec": {"image": image}})).await;
+            let update = json!({"metadata": {"annotations": {"template": name(template)}}, "spec": {"version": version}});
             merge(&self.server, machine, update).await;
             merge_status(
                 &self.server,
@@ -150,7 +165,7 @@ impl Surroundings for Owners {
         server.install(
             &[
                 kinds::foreign("cluster.x-k8s.io", "v1beta2", "MachineDeployment"),
-                kinds::foreign(CONTROL_PLANES, "v1beta2", "KThreesControlPlane"),
+                control_planes(),
             ],
             &[],
             &[],
@@ -237,6 +252,11 @@ fn reference(kind: &str, name: &str) -> Value {
 async fn cluster(world: &World) {
     const AT: &str = "v1.34.2+k3s1";
     let server = &world.server;
+    // By its labels the version of a control plane is found.
+    Api::<CustomResourceDefinition>::all(server.client())
+        .create(&PostParams::default(), &control_planes())
+        .await
+        .expect("a definition");
     for template in ["servers", "workers"] {
         create(
             server,
@@ -273,8 +293,14 @@ async fn cluster(world: &World) {
             labels = json!({"cluster.x-k8s.io/cluster-name": "north", "cluster.x-k8s.io/control-plane": ""});
         }
         let made = json!({"apiVersion": CORE, "kind": "Machine", "metadata": {"name": machine, "labels": labels,
-            "annotations": {"owner": owner}}, "spec": {"clusterName": "north", "version": AT,
-            "infrastructureRef": reference("EdgeMachineTemplate", template)}});
+            "annotations": {"owner": owner, "template": template}}, "spec": {"clusterName": "north", "version": AT,
+            "infrastructureRef": reference("EdgeMachine", machine)}});
+        create(
+            server,
+            &json!({"apiVersion": format!("{INFRASTRUCTURE_GROUP}/{VERSION}"), "kind": "EdgeMachine",
+            "metadata": {"name": machine, "labels": labels}, "spec": {"image": image('a')}}),
+        )
+        .await;
         create(server, &made).await;
         merge_status(server, &made, json!({"nodeInfo": {"kubeletVersion": AT}})).await;
     }

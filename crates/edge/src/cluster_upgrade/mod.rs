@@ -26,7 +26,7 @@ use self::{
     plan::Action,
 };
 use crate::{
-    api::{EdgeMachineTemplate, NodeUpgrade, UpgradePolicy},
+    api::{EdgeMachine, EdgeMachineTemplate, NodeUpgrade, UpgradePolicy},
     error::Error,
 };
 
@@ -48,6 +48,10 @@ pub fn registration() -> Registration {
         .watches::<Machine>(|machine, context| {
             let name = Some(machine.spec.cluster_name.as_str());
             of_cluster(machine.metadata.namespace.as_deref(), name, context)
+        })
+        .watches::<EdgeMachine>(|machine, context| {
+            let name = owner::cluster_name(&machine.metadata);
+            of_cluster(machine.namespace().as_deref(), name, context)
         })
         .watches::<EdgeMachineTemplate>(|template, context| {
             of_namespace(template.namespace().as_deref(), context)

@@ -11,6 +11,7 @@ use kube::{
 use serde_json::Value;
 use slipway_capi::{
     frame::Subject,
+    in_place,
     names::{self, label},
     owner, paused, reference,
     view::{Cluster, Machine, MachineDeployment, ObjectReference},
@@ -22,7 +23,7 @@ use super::{
     plan::{Asked, ClusterFacts, Decision, Facts, MachinesFacts, decide},
 };
 use crate::{
-    api::{EdgeMachineTemplate, INFRASTRUCTURE_GROUP, Image, NodeUpgrade, UpgradePolicy},
+    api::{EdgeMachine, EdgeMachineTemplate, INFRASTRUCTURE_GROUP, Image, NodeUpgrade, UpgradePolicy},
     error::Error,
     node_upgrade::api::Phase,
     upgrade_policy::{
@@ -147,6 +148,9 @@ fn halted(
     })
 }
 
+/// The images of EdgeMachines, by their names.
+type Images = BTreeMap<String, Option<Image>>;
+
 async fn of_cluster(observed: &mut Observed, cluster: &Cluster, context: &Context) -> Result<(), Error> {
     let key = ObjectKey::of(cluster);
     let machines = informer::<Machine>(context)
@@ -164,6 +168,12 @@ async fn of_cluster(observed: &mut Observed, cluster: &Cluster, context: &Contex
         .index("namespace", |upgrade| upgrade.namespace().into_iter().collect())
         .get(key.namespace().unwrap_or_default());
     observed.facts.halted = halted(&observed.facts.spec, &observed.facts.policy, &upgrades, &machines);
+    let images: Images = informer::<EdgeMachine>(context)
+        .index("namespace", |machine| machine.namespace().into_iter().collect())
+        .get(key.namespace().unwrap_or_default())
+        .iter()
+        .map(|machine| (machine.name_any(), machine.spec.image.clone()))
+        .collect();
     // Machines of other infrastructure have no image of ours.
     deployments.retain(|deployment| is_edge(&deployment.spec.template.spec.infrastructure_ref));
     deployments.sort_by_key(|deployment| deployment.metadata.name.clone());
@@ -187,11 +197,11 @@ async fn of_cluster(observed: &mut Observed, cluster: &Cluster, context: &Contex
                 name: "the control plane".to_owned(),
                 ..MachinesFacts::default()
             },
-            |(object, _)| control_plane_facts(object, &observed.templates, &machines),
+            |(object, _)| control_plane_facts(object, &observed.templates, &machines, &images),
         ),
         deployments: deployments
             .iter()
-            .map(|deployment| deployment_facts(deployment, &observed.templates, &machines))
+            .map(|deployment| deployment_facts(deployment, &observed.templates, &machines, &images))
             .collect(),
         is_paused: paused::paused(Some(cluster), &observed.upgrade.metadata).is_paused(),
     };
@@ -247,6 +257,7 @@ fn control_plane_facts(
     object: &DynamicObject,
     templates: &BTreeMap<String, Arc<EdgeMachineTemplate>>,
     machines: &[Arc<Machine>],
+    images: &Images,
 ) -> MachinesFacts {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
     let image = template_of(&object.data).and_then(|(_, name)| image_of(templates, name));
@@ -262,13 +273,14 @@ fn control_plane_facts(
         is_current: status["observedGeneration"].as_i64() >= object.metadata.generation,
     };
     let machines = machines.iter().filter(|machine| machine.is_control_plane());
-    facts("the control plane".to_owned(), asked, &counted, machines)
+    facts("the control plane".to_owned(), asked, &counted, machines, images)
 }
 
 fn deployment_facts(
     deployment: &MachineDeployment,
     templates: &BTreeMap<String, Arc<EdgeMachineTemplate>>,
     machines: &[Arc<Machine>],
+    images: &Images,
 ) -> MachinesFacts {
     let (template, status) = (&deployment.spec.template.spec, &deployment.status);
     let name = deployment.metadata.name.clone().unwrap_or_default();
@@ -286,7 +298,7 @@ fn deployment_facts(
         let labels = machine.metadata.labels.as_ref();
         labels.and_then(|labels| labels.get(label::MACHINE_DEPLOYMENT_NAME)) == Some(&name)
     });
-    facts(name.clone(), asked, &counted, machines)
+    facts(name.clone(), asked, &counted, machines, images)
 }
 
 /// What an owner of machines counts of them.
@@ -298,18 +310,23 @@ struct Counted {
     is_current: bool,
 }
 
-/// A machine is up to date where its owner says so of the spec as it is now, and its kubelet as well.
+/// A machine is up to date where its owner says so of the spec as it is now, its host has the image and its kubelet the version. An owner
+/// may count by an older spec than it has observed.
 fn facts<'a>(
     name: String,
     asked: Asked,
     counted: &Counted,
     machines: impl Iterator<Item = &'a Arc<Machine>>,
+    images: &Images,
 ) -> MachinesFacts {
     let mut oldest: Option<Version> = None;
     let mut running = 0;
     for machine in machines {
         let kubelet = machine.status.node_info.kubelet_version.as_str();
-        running += i32::from(kubelet == asked.version);
+        let is_new = kubelet == asked.version
+            && images.get(&machine.spec.infrastructure_ref.name) == Some(&asked.image)
+            && !in_place::is_update_in_progress(&machine.metadata);
+        running += i32::from(is_new);
         if let Ok(version) = kubelet.parse::<Version>()
             && oldest.as_ref().is_none_or(|known| version.compare(known).is_lt())
         {
