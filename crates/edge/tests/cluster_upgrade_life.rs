@@ -202,19 +202,19 @@ impl Surroundings for Owners {
             return Ok(());
         };
         for deployment in of_kind(objects, "MachineDeployment") {
-            let wanted = version(&asked(deployment).0);
-            if wanted.compare(&servers).is_gt() {
+            let told = version(&asked(deployment).0);
+            if told.compare(&servers).is_gt() {
                 return Err(format!(
-                    "{} is told {wanted} before the control plane runs it",
+                    "{} is told {told} before the control plane runs it",
                     name(deployment)
                 ));
             }
             let is_canary = name(deployment) == "canary";
             if let Some(canary) =
-                oldest(objects, "canary").filter(|canary| !is_canary && wanted.compare(canary).is_gt())
+                oldest(objects, "canary").filter(|canary| !is_canary && told.compare(canary).is_gt())
             {
                 return Err(format!(
-                    "{} is told {wanted}, and the canary runs {canary}",
+                    "{} is told {told}, and the canary runs {canary}",
                     name(deployment)
                 ));
             }

@@ -212,15 +212,15 @@ async fn of_cluster(observed: &mut Observed, cluster: &Cluster, context: &Contex
 
 async fn control_plane_of(
     namespace: &str,
-    wanted: &ObjectReference,
+    named: &ObjectReference,
     context: &Context,
 ) -> Result<Option<(DynamicObject, ApiResource)>, Error> {
-    let doing = || format!("finding the control plane {} {}", wanted.kind, wanted.name);
-    let (resource, _) = reference::resolve(&context.client, wanted)
+    let doing = || format!("finding the control plane {} {}", named.kind, named.name);
+    let (resource, _) = reference::resolve(&context.client, named)
         .await
         .map_err(Error::cluster_api(doing()))?;
     let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), namespace, &resource);
-    let found = api.get_opt(&wanted.name).await.map_err(Error::api(doing()))?;
+    let found = api.get_opt(&named.name).await.map_err(Error::api(doing()))?;
     Ok(found.map(|object| (object, resource)))
 }
 

@@ -14,15 +14,15 @@ use super::{
 };
 use crate::{api::NodeUpgrade, error::Error, node_upgrade::api::NodeUpgradeSpec};
 
-pub async fn ensure(wanted: &Ensure, observed: &Observed, client: &Client) -> Result<(), Error> {
+pub async fn ensure(desired: &Ensure, observed: &Observed, client: &Client) -> Result<(), Error> {
     let namespace = observed.machine.metadata.namespace.clone().unwrap_or_default();
     let api: Api<NodeUpgrade> = Api::namespaced(client.clone(), &namespace);
     for upgrade in &observed.upgrades {
-        if wanted.delete.contains(&upgrade.name_any()) {
+        if desired.delete.contains(&upgrade.name_any()) {
             delete(&api, upgrade).await?;
         }
     }
-    if let Some((name, spec)) = &wanted.create {
+    if let Some((name, spec)) = &desired.create {
         let made = api
             .create(&PostParams::default(), &object(name, spec, observed))
             .await;

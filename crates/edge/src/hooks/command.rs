@@ -150,11 +150,14 @@ async fn read_current(client: &Client, namespace: &str, manifests: &[Value]) -> 
             .iter()
             .flat_map(|pointer| [found.pointer(pointer), then.pointer(pointer)])
             .flatten();
-        let mut wanted: Vec<ObjectReference> = named
+        let mut templates: Vec<ObjectReference> = named
             .filter_map(|one| serde_json::from_value(one.clone()).ok())
             .collect();
-        wanted.dedup();
-        for reference in wanted.iter().filter(|reference| !reference.api_group.is_empty()) {
+        templates.dedup();
+        for reference in templates
+            .iter()
+            .filter(|reference| !reference.api_group.is_empty())
+        {
             let template = reference::get(client, namespace, reference).await;
             if let Some(template) = template.map_err(|error| error.to_string())? {
                 current.push(serde_json::to_value(template).map_err(|error| format!("{doing}: {error}"))?);

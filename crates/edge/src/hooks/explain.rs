@@ -141,15 +141,15 @@ impl Objects {
             return explained;
         };
         let objects = shown(current, &[&self.current]);
-        let wanted = shown(desired, &[&self.desired, &self.current]);
-        let (current, wanted) = match (objects, wanted) {
-            (Ok(current), Ok(wanted)) => (current, wanted),
+        let then = shown(desired, &[&self.desired, &self.current]);
+        let (current, then) = match (objects, then) {
+            (Ok(current), Ok(then)) => (current, then),
             (Err(missing), _) | (_, Err(missing)) => {
                 explained.notes.push(missing);
                 return explained;
             }
         };
-        let request = json!({"current": current, "desired": wanted});
+        let request = json!({"current": current, "desired": then});
         if text(desired, "/kind") == "MachineDeployment" {
             let covered = read(&request, |asked: &CanUpdateMachineSetRequest| {
                 let covered = change::of_machine_set(asked)?;
@@ -234,17 +234,17 @@ fn of_control_plane(owner: &Value, template: &Value) -> Value {
 }
 
 /// What changes, and what of it cannot be changed in place.
-type Change = (Vec<Uncovered>, Vec<Uncovered>);
+type Differences = (Vec<Uncovered>, Vec<Uncovered>);
 
 fn read<R: DeserializeOwned>(
     request: &Value,
-    of: impl FnOnce(&R) -> Result<Change, HookError>,
-) -> Result<Change, String> {
+    of: impl FnOnce(&R) -> Result<Differences, HookError>,
+) -> Result<Differences, String> {
     let asked = serde_json::from_value(request.clone()).map_err(|error| error.to_string())?;
     of(&asked).map_err(|error| error.to_string())
 }
 
-fn judge(explained: &mut Explained, change: Result<Change, String>, answer: &Value) {
+fn judge(explained: &mut Explained, change: Result<Differences, String>, answer: &Value) {
     let (changed, uncovered) = match change {
         Ok(change) => change,
         Err(message) => {
