@@ -81,7 +81,7 @@ pub(super) fn feed<K: Object>(
                 }
             }
             // The subscription goes on holding the informer.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }),
     }
 }
@@ -93,7 +93,7 @@ fn feed_own<K: Object>(informer: &Informer<K>, queue: Queue) -> BoxFuture<'stati
         while let Some(change) = subscription.next().await {
             queue.add(&change.key, own_priority(&change));
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     })
 }
 
