@@ -26,6 +26,8 @@ pub enum Error {
     },
     #[error("there is no EdgeMachineTemplate {name}, which machines are made from: make it again")]
     NoTemplate { name: String },
+    #[error("Secret {name} {problem}")]
+    Secret { name: String, problem: String },
     #[error("Secret {name} has no bootstrap data under the key value: the bootstrap provider writes it")]
     NoData { name: String },
 }
@@ -59,7 +61,7 @@ impl Classified for Error {
                 agent::Class::Denied => Class::Denied,
             },
             Self::ClusterApi { source, .. } => source.class(),
-            Self::NoData { .. } | Self::NoTemplate { .. } => Class::Terminal,
+            Self::NoData { .. } | Self::NoTemplate { .. } | Self::Secret { .. } => Class::Terminal,
         }
     }
 }

@@ -1,10 +1,14 @@
 //! What the actions of an upgrade are in the agent's protocol: pure. Ids and contents are the same for the same try, so an order
 //! may be sent as often as anybody likes.
 
-use slipway_agent_api::proto::{
-    Arm, Delivery, Ensure, ImageReference, KubeadmUpgrade, KubernetesStep, Prepare, Rollback, RunBootstrap,
-    RunCommand, StartRequest, TagPolicy, Unpin, Wipe, kubernetes_step::Step as KubernetesStepKind,
-    start_request::Verb,
+use slipway_agent_api::{
+    client::has_ended,
+    order::nature,
+    proto::{
+        Arm, Delivery, Ensure, GiveUp, ImageReference, KubeadmUpgrade, KubernetesStep, Operation, Prepare,
+        Rollback, RunBootstrap, RunCommand, StartRequest, TagPolicy, Unpin, Wipe,
+        kubernetes_step::Step as KubernetesStepKind, start_request::Verb,
+    },
 };
 
 use crate::{
@@ -90,6 +94,42 @@ pub fn unpin(digest: &str, owner: &str) -> Verb {
         digest: digest.to_owned(),
         owner: owner.to_owned(),
     })
+}
+
+/// A slot that was prepared for this upgrade and is never booted.
+pub fn give_up(upgrade: &str) -> Verb {
+    Verb::GiveUp(GiveUp {
+        upgrade: upgrade.to_owned(),
+    })
+}
+
+/// An order that takes something back. Its id counts the tries, because one that failed stays so: an end that is still under way is
+/// joined, and after one that has ended comes the next.
+pub fn taking_back(
+    upgrade: &str,
+    verb: Verb,
+    host: &str,
+    known: &[Operation],
+    generation: u64,
+) -> StartRequest {
+    let prefix = format!("{upgrade}-{}-", nature(&verb).name);
+    let tries = known
+        .iter()
+        .filter_map(|operation| {
+            let attempt: u32 = operation.id.strip_prefix(&prefix)?.parse().ok()?;
+            Some((attempt, has_ended(operation)))
+        })
+        .max();
+    let attempt = match tries {
+        None => 1,
+        Some((attempt, ended)) => attempt + u32::from(ended),
+    };
+    StartRequest {
+        operation_id: format!("{prefix}{attempt}"),
+        generation,
+        host: host.to_owned(),
+        verb: Some(verb),
+    }
 }
 
 /// The wipe of a claim that was released.

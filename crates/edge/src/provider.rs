@@ -14,9 +14,9 @@ use slipway_runtime::{
 use crate::{
     api::{
         self, ClusterUpgrade, EdgeCluster, EdgeClusterTemplate, EdgeHost, EdgeMachine, EdgeMachineTemplate,
-        GROUP, INFRASTRUCTURE_GROUP, NodeUpgrade, UpgradePolicy,
+        GROUP, HostImage, INFRASTRUCTURE_GROUP, NodeUpgrade, UpgradePolicy,
     },
-    cluster, cluster_upgrade, command, fleet, hooks, host,
+    cluster, cluster_upgrade, command, fleet, hooks, host, host_image,
     hosts::{Hosts, Platform, native::NativeHosts},
     machine, node_upgrade, upgrade_policy,
 };
@@ -63,7 +63,12 @@ const RBAC: &[Rule] = &[
     Rule::new("controlplane.cluster.x-k8s.io", &["*"], &["get", "patch"]),
     Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
     Rule::new(INFRASTRUCTURE_GROUP, &["edgemachinetemplates"], &["create"]),
-    // Bootstrap data, when it is due.
+    // A Machine whose host reboots is kept from health checks.
+    Rule::new("cluster.x-k8s.io", &["machines"], &["patch"]),
+    Rule::new(GROUP, &["hostimages"], &["list", "watch"]),
+    Rule::new(GROUP, &["hostimages", "nodeupgrades"], &["patch"]),
+    Rule::new(GROUP, &["hostimages/status", "nodeupgrades/status"], &["patch"]),
+    // Bootstrap data and the credentials of registries, when they are due, and the kubeconfig of the cluster whose node is upgraded.
     Rule::new("", &["secrets"], &["get"]),
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
@@ -84,12 +89,17 @@ const HOSTS_LABEL: &str = "edge.slipway.dev/hosts";
 
 /// The infrastructure provider over these hosts.
 pub fn infrastructure(hosts: Arc<dyn Hosts>) -> Package {
-    let platform = Platform::new(hosts);
+    infrastructure_of(&Platform::new(hosts))
+}
+
+/// The same with workload clusters that are connected to in another way.
+pub fn infrastructure_of(platform: &Platform) -> Package {
     let mut package = Package::new(PackageKind::Infrastructure, "edge");
     package.on_request = true;
     package.crds = api::infrastructure();
     package.crds.extend(api::hosts());
     package.crds.extend(api::upgrades());
+    package.crds.extend(api::images());
     package.rbac = RBAC.to_vec();
     package.admission = vec![
         Admission::validating::<EdgeCluster>(WRITES, cluster::admit::validate),
@@ -101,15 +111,18 @@ pub fn infrastructure(hosts: Arc<dyn Hosts>) -> Package {
             host::admit::validate,
         ),
         Admission::validating::<ClusterUpgrade>(WRITES, cluster_upgrade::admit::validate),
+        Admission::validating::<HostImage>(WRITES, host_image::admit::validate),
         Admission::validating::<NodeUpgrade>(WRITES, node_upgrade::admit::validate),
         Admission::validating::<UpgradePolicy>(WRITES, upgrade_policy::admit::validate),
     ];
     package.controllers = vec![
-        host::registration(&platform),
+        host::registration(platform),
         cluster::registration(),
-        machine::registration(&platform),
+        machine::registration(platform),
         machine::template::registration(),
         cluster_upgrade::registration(),
+        node_upgrade::registration(platform),
+        host_image::registration(platform),
     ];
     package.conditions = conditions();
     package
@@ -212,8 +225,19 @@ fn conditions() -> Vec<ConditionType> {
             ],
         ),
         of(
+            "HostImage",
+            &[(names::READY, "every host that is selected has every image"), PAUSED],
+        ),
+        of(
             "NodeUpgrade",
-            &[(names::READY, "the host runs the image, and its node is ready"), PAUSED],
+            &[
+                (names::READY, "the host runs the image, and its node is ready"),
+                (
+                    node_upgrade::status::SETTLED,
+                    "it has ended, and nothing of it is left on host, node and machine",
+                ),
+                PAUSED,
+            ],
         ),
         of(
             "ClusterUpgrade",

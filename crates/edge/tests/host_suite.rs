@@ -6,18 +6,20 @@ use std::{sync::Arc, time::Duration};
 use slipway_agent_api::{
     Identity,
     client::has_ended,
-    proto::{Operation, OperationState, StartRequest},
+    proto::{self, Delivery, Operation, OperationState, StartRequest, UpgradeState, start_request::Verb},
 };
 use slipway_edge::{
+    api::Image,
     host::api::Claim,
     hosts::{HostAddress, Hosts, native::NativeHosts},
     machine::provider_id::ProviderId,
+    node_upgrade::reading::{Answers, reached},
     orders,
 };
 use slipway_hosts_sim::{FLEET, Fleet, NodeImage, Options, Reach};
 use slipway_runtime::Clock;
 
-use crate::simulated_hosts::SimulatedHosts;
+use crate::simulated_hosts::{NEW, SimulatedHosts};
 
 const SHORT: &str = "#cloud-config\nruncmd: [[install-k3s]]\n";
 const LONG: &str = "#cloud-config\nruncmd: [[sleep, '600']]\n";
@@ -147,6 +149,114 @@ async fn hold(hosts: &dyn Hosts, host: &HostAddress) {
     );
 }
 
+fn order(host: &HostAddress, id: &str, verb: Verb) -> StartRequest {
+    StartRequest {
+        operation_id: id.to_owned(),
+        generation: 2,
+        host: host.name.clone(),
+        verb: Some(verb),
+    }
+}
+
+async fn succeeds(hosts: &dyn Hosts, host: &HostAddress, id: &str, verb: Verb) {
+    let started = hosts.start(host, order(host, id, verb)).await.expect("accepted");
+    let done = ended(hosts, host, &started.id).await;
+    assert_eq!(done.state(), OperationState::Succeeded, "{id}: {}", done.message);
+}
+
+/// Waits until the host answers and says so.
+async fn until(hosts: &dyn Hosts, host: &HostAddress, seen: impl Fn(&proto::Host) -> bool) -> proto::Host {
+    loop {
+        if let Ok(inventory) = hosts.inventory(host).await
+            && seen(&inventory)
+        {
+            return inventory;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// An upgrade as NodeUpgrades give it, by the digest that orders name: slots, upgrades and quarantine are known by it, over reboots and
+/// back. `cached` brings the image to the host.
+async fn hold_upgrades(hosts: &dyn Hosts, host: &HostAddress, digest: &str, cached: Verb) {
+    let prepare = |upgrade: &str| {
+        Verb::Prepare(proto::Prepare {
+            upgrade: upgrade.to_owned(),
+            digest: digest.to_owned(),
+            ..proto::Prepare::default()
+        })
+    };
+    let facts = async |upgrade: &str| {
+        let inventory = hosts.inventory(host).await.expect("an answer");
+        let answers = Answers {
+            host: &inventory,
+            operations: &hosts.operations(host).await.expect("an answer"),
+            images: &hosts.images(host).await.expect("an answer"),
+            maintenance: None,
+        };
+        reached(answers, upgrade, digest)
+    };
+    succeeds(hosts, host, "cached", cached).await;
+    succeeds(hosts, host, "up-1-prepare-1", prepare("up-1")).await;
+    let told = facts("up-1").await;
+    assert!(told.holds_slot && !told.has_booted(digest), "{told:?}");
+    let image = hosts.images(host).await.expect("an answer");
+    let image = image.iter().find(|image| image.digest == digest).expect("cached");
+    let inventory = hosts.inventory(host).await.expect("an answer");
+    let upgrade = inventory.upgrades.last().expect("an upgrade");
+    assert_eq!(
+        (upgrade.state(), &upgrade.image),
+        (UpgradeState::Prepared, &image.slot_image)
+    );
+    assert_ne!(upgrade.image, digest);
+    assert_eq!(upgrade.digests, [digest]);
+    // Another upgrade has to wait for the slot.
+    let busy = hosts
+        .start(host, order(host, "up-2-prepare-1", prepare("up-2")))
+        .await;
+    let busy = ended(hosts, host, &busy.expect("accepted").id).await;
+    assert_eq!(busy.state(), OperationState::Failed, "{}", busy.message);
+    succeeds(hosts, host, "up-1-give_up-1", orders::give_up("up-1")).await;
+    assert!(!facts("up-1").await.holds_slot);
+
+    succeeds(hosts, host, "up-2-prepare-2", prepare("up-2")).await;
+    let arm = Verb::Arm(proto::Arm {
+        upgrade: "up-2".to_owned(),
+        tries: 0,
+    });
+    hosts
+        .start(host, order(host, "up-2-arm-1", arm))
+        .await
+        .expect("accepted");
+    until(hosts, host, |found| {
+        found.booted_slot == "B" && found.slots[1].boot == "good" && found.running_operations.is_empty()
+    })
+    .await;
+    let told = facts("up-2").await;
+    assert!(
+        told.runs(digest) && !told.holds_slot && told.left_because.is_none(),
+        "{told:?}"
+    );
+
+    // It is told to go back after it was kept: that is why the slot of this upgrade was left.
+    let back = Verb::Rollback(proto::Rollback {
+        reason: "the shop does not open".to_owned(),
+    });
+    hosts
+        .start(host, order(host, "up-2-rollback-1", back))
+        .await
+        .expect("accepted");
+    until(hosts, host, |found| {
+        found.booted_slot == "A" && !found.quarantined.is_empty()
+    })
+    .await;
+    let told = facts("up-2").await;
+    assert!(!told.has_booted(digest));
+    assert_eq!(told.left_because.as_deref(), Some("the shop does not open"));
+    assert_eq!(told.quarantined.as_deref(), Some("the shop does not open"));
+    assert_eq!(facts("up-3").await.quarantined, told.quarantined, "whoever asks");
+}
+
 #[tokio::test(start_paused = true)]
 async fn hosts_in_memory_hold_the_suite() {
     let clock = Clock::starting_at("2026-11-18T02:00:00Z".parse().expect("a time"));
@@ -164,6 +274,13 @@ async fn hosts_in_memory_hold_the_suite() {
         .await
         .expect_err("refused");
     assert_eq!(said.reason, "Maintenance");
+    hosts.change("box-1", |host| host.maintenance = None);
+    let image = Image {
+        reference: "registry.example.com/nodes/k3s".to_owned(),
+        digest: NEW.to_owned(),
+    };
+    let cached = Verb::Ensure(orders::ensure(&image, "up-1", Delivery::None));
+    hold_upgrades(&hosts, &place, NEW, cached).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,5 +313,14 @@ async fn agents_hold_the_suite_through_the_native_port() {
         assert_eq!(done.state(), OperationState::Succeeded, "{}", done.message);
         let written = std::fs::read_to_string(host.folder().join("root/etc/id")).expect("the file");
         assert_eq!(written, "edge://default/box-1/five");
+        let image = NodeImage::build("2.0.0", 2).expect("an image");
+        image
+            .write_layout(&host.exchange().join("two"))
+            .expect("a bundle");
+        let cached = Verb::Import(proto::Import {
+            name: "two".to_owned(),
+            digests: Vec::new(),
+        });
+        hold_upgrades(&native, &place, &image.digest.to_string(), cached).await;
     }
 }

@@ -1,7 +1,11 @@
 //! Hosts in memory and in virtual time, for worlds that are swept with faults: what an agent accepts and refuses, how long operations
 //! take, and what is on a host. `host_suite` holds them and real agents to the same behaviours.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -9,20 +13,55 @@ use slipway_agent_api::{
     Class, Problem,
     client::has_ended,
     order::Order,
-    proto::{self, Operation, OperationState, StartRequest, start_request::Verb},
+    proto::{
+        self, Operation, OperationState, StartRequest, UpgradeState, kubernetes_step::Step,
+        start_request::Verb,
+    },
 };
 use slipway_apiserver_sim::faults::{Fate, Faults};
 use slipway_edge::hosts::{HostAddress, Hosts};
 use slipway_runtime::Clock;
 use slipway_slots::Digest;
 
-/// How long a host takes for its bootstrap data, and to be wiped.
+/// How long a host takes for its bootstrap data, to be wiped, and for an image and a slot.
 const TAKES: Duration = Duration::from_secs(40);
+/// How long it is away when it reboots, after it was told to.
+const AWAY: Duration = Duration::from_mins(2);
+
+/// The images of this world, by the digests that orders name, and the versions that are in them.
+pub const OLD: &str = "sha256:00000000000000000000000000000000000000000000000000000000000000aa";
+pub const NEW: &str = "sha256:00000000000000000000000000000000000000000000000000000000000000bb";
+pub const OLD_VERSION: &str = "v1.34.2+k3s1";
+pub const NEW_VERSION: &str = "v1.34.3+k3s1";
+
+/// What slots call an image.
+pub fn signed(digest: &str) -> String {
+    digest.replacen("sha256:0", "sha256:f", 1)
+}
+
+pub fn version_of(digest: &str) -> &'static str {
+    if digest == OLD { OLD_VERSION } else { NEW_VERSION }
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedHost {
     generation: u64,
     operations: BTreeMap<String, Known>,
+    /// In its cache, with who has pinned it.
+    pub images: BTreeMap<String, BTreeSet<String>>,
+    /// What slot A and slot B hold, by the digests of orders.
+    slots: [Option<String>; 2],
+    booted: usize,
+    upgrades: Vec<proto::Upgrade>,
+    pub quarantined: BTreeMap<String, String>,
+    /// Images that nobody can use.
+    pub unusable: BTreeSet<String>,
+    /// The new slot does not come up.
+    pub does_not_boot: bool,
+    /// What runs on it after an upgrade is never ready.
+    pub never_ready: bool,
+    /// How often it was told to boot another slot.
+    pub arms: usize,
     pub maintenance: Option<String>,
     /// It does not answer.
     pub is_silent: bool,
@@ -76,9 +115,19 @@ impl SimulatedHosts {
     pub fn add(&self, name: &str, processors: u32) {
         let host = SimulatedHost {
             processors,
+            slots: [Some(OLD.to_owned()), None],
             ..SimulatedHost::default()
         };
         self.hosts.lock().insert(name.to_owned(), host);
+    }
+
+    /// A host as it is now.
+    pub fn look(&self, name: &str) -> Option<SimulatedHost> {
+        let now = self.clock.now().as_millisecond();
+        let mut hosts = self.hosts.lock();
+        let host = hosts.get_mut(name)?;
+        settle(host, now);
+        Some(host.clone())
     }
 
     /// A person who works on the host, or does not any more.
@@ -108,6 +157,9 @@ impl SimulatedHosts {
             let found = hosts.get_mut(&host.name).filter(|host| !host.is_silent);
             let found = found.ok_or_else(unreachable)?;
             settle(found, now);
+            if found.is_away(now) {
+                return Err(unreachable());
+            }
             answer(found)
         };
         match self
@@ -146,6 +198,30 @@ impl SimulatedHosts {
             }
             *host.bootstraps.entry(id.clone()).or_default() += 1;
             host.occupant = Some(id);
+        }
+        if matches!(order.verb, Verb::Arm(_) | Verb::Rollback(_)) {
+            takes += AWAY;
+        }
+        if let Some(problem) = host.begin_upgrade(&order.verb) {
+            let operation = Operation {
+                id: order.id.clone(),
+                verb: order.nature().name.to_owned(),
+                state: OperationState::Failed.into(),
+                accepted_at: now,
+                ended_at: now,
+                message: problem.message.clone(),
+                problem: Some(problem.to_proto()),
+                ..Operation::default()
+            };
+            let known = Known {
+                operation: operation.clone(),
+                digest: order.digest,
+                verb: order.verb.clone(),
+                ends_at: now,
+                fails: true,
+            };
+            host.operations.insert(order.id.clone(), known);
+            return operation;
         }
         let operation = Operation {
             id: order.id.clone(),
@@ -202,8 +278,194 @@ impl SimulatedHosts {
     }
 }
 
+impl SimulatedHost {
+    /// It reboots: from a while after it was told to until that has ended.
+    pub fn is_away(&self, now: i64) -> bool {
+        let away = i64::try_from(AWAY.as_millis()).expect("a short time");
+        self.operations.values().any(|known| {
+            matches!(known.verb, Verb::Arm(_) | Verb::Rollback(_))
+                && !has_ended(&known.operation)
+                && (known.ends_at - away..known.ends_at).contains(&now)
+        })
+    }
+
+    /// Whether it fetches an image for a job.
+    pub fn fetches(&self, job: &str) -> bool {
+        self.operations.values().any(|known| {
+            matches!(known.verb, Verb::Ensure(_))
+                && known.operation.id.contains(job)
+                && !has_ended(&known.operation)
+        })
+    }
+
+    /// The verbs of its operations, by when they were taken.
+    pub fn ran(&self) -> Vec<String> {
+        let mut ran: Vec<_> = self.operations.values().map(|known| &known.operation).collect();
+        ran.sort_by_key(|operation| operation.accepted_at);
+        ran.iter().map(|operation| operation.verb.clone()).collect()
+    }
+
+    /// Which versions kubeadm was told to apply; nothing where it was told to take the cluster's.
+    pub fn applied(&self) -> Vec<String> {
+        let step = |known: &Known| match &known.verb {
+            Verb::KubernetesStep(proto::KubernetesStep {
+                step: Some(Step::KubeadmUpgrade(upgrade)),
+            }) => Some(upgrade.apply_version.clone()),
+            _ => None,
+        };
+        self.operations.values().filter_map(step).collect()
+    }
+
+    /// The image that runs, by the digest of orders.
+    pub fn runs(&self) -> &str {
+        self.slots[self.booted].as_deref().unwrap_or_default()
+    }
+
+    /// What it holds for an upgrade: a slot, or an image in its cache.
+    pub fn holds(&self, upgrade: &str) -> bool {
+        let holds_slot = self.upgrades.iter().any(|known| {
+            known.id == upgrade && matches!(known.state(), UpgradeState::Writing | UpgradeState::Prepared)
+        });
+        holds_slot || self.images.values().any(|owners| owners.contains(upgrade))
+    }
+
+    fn shown_slots(&self) -> Vec<proto::Slot> {
+        let slot = |(number, held): (usize, &Option<String>)| proto::Slot {
+            name: ["A", "B"][number].to_owned(),
+            boot: if number == self.booted {
+                "good"
+            } else {
+                "unbootable"
+            }
+            .to_owned(),
+            image: held.as_deref().map(signed).unwrap_or_default(),
+            version: held.as_deref().map(version_of).unwrap_or_default().to_owned(),
+            kubelet_version: held.as_deref().map(version_of).unwrap_or_default().to_owned(),
+            digests: held.iter().cloned().collect(),
+        };
+        self.slots.iter().enumerate().map(slot).collect()
+    }
+
+    fn upgrade(&mut self, id: &str) -> Option<&mut proto::Upgrade> {
+        self.upgrades.iter_mut().rfind(|known| known.id == id)
+    }
+
+    /// What happens as soon as an order is taken; the problem of one that fails at once.
+    fn begin_upgrade(&mut self, verb: &Verb) -> Option<Problem> {
+        match verb {
+            Verb::Ensure(ensure) => {
+                let image = ensure.image.as_ref();
+                if image.is_some_and(|image| self.unusable.contains(&image.digest)) {
+                    return Some(refused(Class::Terminal, "NotUsable"));
+                }
+            }
+            Verb::Prepare(prepare) => {
+                if !self.images.contains_key(&prepare.digest) {
+                    return Some(refused(Class::Terminal, "NotCached"));
+                }
+                if self.quarantined.contains_key(&prepare.digest) {
+                    return Some(refused(Class::Terminal, "ImageRefused"));
+                }
+                let is_held = |known: &proto::Upgrade| {
+                    known.id != prepare.upgrade
+                        && matches!(
+                            known.state(),
+                            UpgradeState::Writing | UpgradeState::Prepared | UpgradeState::Armed
+                        )
+                };
+                if self.upgrades.iter().any(is_held) {
+                    return Some(refused(Class::Transient, "Refused"));
+                }
+                self.slots[1 - self.booted] = Some(prepare.digest.clone());
+                self.upgrades.push(proto::Upgrade {
+                    id: prepare.upgrade.clone(),
+                    image: signed(&prepare.digest),
+                    version: version_of(&prepare.digest).to_owned(),
+                    slot: ["A", "B"][1 - self.booted].to_owned(),
+                    state: UpgradeState::Writing.into(),
+                    reason: String::new(),
+                    digests: vec![prepare.digest.clone()],
+                });
+            }
+            Verb::Arm(arm) => {
+                let Some(upgrade) = self.upgrade(&arm.upgrade) else {
+                    return Some(refused(Class::Terminal, "Refused"));
+                };
+                if upgrade.state() == UpgradeState::Prepared {
+                    upgrade.set_state(UpgradeState::Armed);
+                    self.arms += 1;
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// What an order has done when it ends.
+    fn end(&mut self, verb: &Verb) {
+        match verb {
+            Verb::Wipe(_) => self.occupant = None,
+            Verb::Ensure(ensure) => {
+                let digest = ensure.image.as_ref().map(|image| image.digest.clone());
+                let owners = self.images.entry(digest.unwrap_or_default()).or_default();
+                owners.insert(ensure.pin_owner.clone());
+            }
+            Verb::Unpin(unpin) => {
+                if let Some(owners) = self.images.get_mut(&unpin.digest) {
+                    owners.remove(&unpin.owner);
+                }
+            }
+            Verb::Prepare(prepare) => {
+                if let Some(upgrade) = self.upgrade(&prepare.upgrade) {
+                    upgrade.set_state(UpgradeState::Prepared);
+                }
+            }
+            Verb::GiveUp(given_up) => {
+                let upgrade = self.upgrade(&given_up.upgrade);
+                if let Some(upgrade) = upgrade
+                    .filter(|known| matches!(known.state(), UpgradeState::Writing | UpgradeState::Prepared))
+                {
+                    upgrade.set_state(UpgradeState::GivenUp);
+                }
+            }
+            Verb::Arm(arm) => self.boot_other(&arm.upgrade),
+            Verb::Rollback(rollback) => {
+                let image = self.runs().to_owned();
+                self.upgrades.push(proto::Upgrade {
+                    id: format!("rollback-{}", self.upgrades.len()),
+                    image: signed(&image),
+                    state: UpgradeState::RolledBack.into(),
+                    reason: rollback.reason.clone(),
+                    ..proto::Upgrade::default()
+                });
+                self.quarantined.insert(image, rollback.reason.clone());
+                self.booted = 1 - self.booted;
+            }
+            _ => {}
+        }
+    }
+
+    fn boot_other(&mut self, id: &str) {
+        let (does_not_boot, target) = (self.does_not_boot, 1 - self.booted);
+        let image = self.slots[target].clone().unwrap_or_default();
+        let Some(upgrade) = self.upgrade(id) else {
+            return;
+        };
+        if does_not_boot {
+            let reason = "slot B did not come up in 3 tries";
+            upgrade.set_state(UpgradeState::RolledBack);
+            reason.clone_into(&mut upgrade.reason);
+            self.quarantined.insert(image, reason.to_owned());
+        } else {
+            upgrade.set_state(UpgradeState::Confirmed);
+            self.booted = target;
+        }
+    }
+}
+
 /// What has ended by now.
 fn settle(host: &mut SimulatedHost, now: i64) {
+    let mut ended = Vec::new();
     for known in host.operations.values_mut() {
         if has_ended(&known.operation) || known.ends_at > now {
             continue;
@@ -215,9 +477,11 @@ fn settle(host: &mut SimulatedHost, now: i64) {
             continue;
         }
         known.operation.set_state(OperationState::Succeeded);
-        if matches!(known.verb, Verb::Wipe(_)) {
-            host.occupant = None;
-        }
+        ended.push((known.ends_at, known.verb.clone()));
+    }
+    ended.sort_by_key(|(at, _)| *at);
+    for (_, verb) in ended {
+        host.end(&verb);
     }
 }
 
@@ -240,12 +504,18 @@ impl Hosts for SimulatedHosts {
                     memory_bytes: u64::from(found.processors) << 30,
                     ..proto::Hardware::default()
                 }),
-                booted_slot: "A".to_owned(),
-                slots: vec![proto::Slot {
-                    name: "A".to_owned(),
-                    boot: "good".to_owned(),
-                    ..proto::Slot::default()
-                }],
+                booted_slot: ["A", "B"][found.booted].to_owned(),
+                slots: found.shown_slots(),
+                upgrades: found.upgrades.clone(),
+                quarantined: found
+                    .quarantined
+                    .iter()
+                    .map(|(digest, reason)| proto::QuarantinedImage {
+                        digest: signed(digest),
+                        reason: reason.clone(),
+                        digests: vec![digest.clone()],
+                    })
+                    .collect(),
                 addresses: vec![format!("198.18.0.{}", found.processors)],
                 ..proto::Host::default()
             })
@@ -267,6 +537,26 @@ impl Hosts for SimulatedHosts {
                 .values()
                 .map(|known| known.operation.clone())
                 .collect())
+        })
+        .await
+    }
+
+    async fn images(&self, host: &HostAddress) -> Result<Vec<proto::Image>, Problem> {
+        self.call(host, "ListImages", false, |found| {
+            let image = |(digest, owners): (&String, &BTreeSet<String>)| proto::Image {
+                digest: digest.clone(),
+                slot_image: signed(digest),
+                users: owners
+                    .iter()
+                    .map(|owner| proto::ImageUser {
+                        kind: "pin".to_owned(),
+                        name: owner.clone(),
+                        until: 0,
+                    })
+                    .collect(),
+                ..proto::Image::default()
+            };
+            Ok(found.images.iter().map(image).collect())
         })
         .await
     }

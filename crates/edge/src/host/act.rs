@@ -6,8 +6,12 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use slipway_agent_api::Class;
 use slipway_runtime::{Context, Outcome};
+use slipway_slots::Digest;
 
-use super::{observe::Observed, plan::Action};
+use super::{
+    observe::{Observed, Orphan},
+    plan::Action,
+};
 use crate::{
     error::Error,
     hosts::{HostAddress, Platform},
@@ -34,6 +38,7 @@ pub async fn act(
             .await
         }
         Action::Free => write(observed, json!({"claim": null}), "freeing", context).await,
+        Action::Unpin(orphan) => unpin(orphan, observed, platform, context).await,
         Action::OrderWipe { attempt } => wipe(observed, *attempt, platform, context).await,
     }
 }
@@ -78,4 +83,25 @@ async fn wipe(
         Err(problem) => Err(problem),
     }
     .map_err(Error::host(format!("wiping host {}", place.name)))
+}
+
+/// The operation is the same for the same pin, whoever asks.
+async fn unpin(
+    orphan: &Orphan,
+    observed: &Observed,
+    platform: &Platform,
+    context: &Context,
+) -> Result<Outcome, Error> {
+    let place = HostAddress::of(&observed.host);
+    let what = Digest::of(format!("{}\n{}", orphan.owner, orphan.digest).as_bytes());
+    let generation = platform.generation(context.clock.now());
+    let id = format!("orphan-{}", what.short());
+    let known = platform.hosts.operations(&place).await;
+    let doing = || format!("letting go of an image on host {}", place.name);
+    let known = known.map_err(Error::host(doing()))?;
+    let verb = orders::unpin(&orphan.digest, &orphan.owner);
+    let order = orders::taking_back(&id, verb, &place.name, &known, generation);
+    let started = platform.hosts.start(&place, order).await;
+    started.map_err(Error::host(doing()))?;
+    Ok(Outcome::Done)
 }

@@ -1,5 +1,7 @@
 //! Every read of an EdgeHost: what its agent says, who has it, and how far it is wiped.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use kube::{Api, Resource, ResourceExt, api::ListParams};
 use slipway_agent_api::{
@@ -12,9 +14,11 @@ use slipway_runtime::{Context, Informer, Scope};
 use super::{
     api::{Claim, EdgeHost},
     release::{Claimant, Wipe, attempt_of},
+    status::is_reachable,
 };
 use crate::{
     error::Error,
+    host_image::{api::HostImage, plan::uid_of_owner},
     hosts::{HostAddress, Platform},
     machine::{api::EdgeMachine, claim_uid},
 };
@@ -27,9 +31,18 @@ pub struct Observed {
     pub claimant: Claimant,
     pub agent: Agent,
     pub wipe: Wipe,
+    /// Images that it keeps for HostImages that are gone. They are looked for when it is there again: while it is, jobs see to it themselves.
+    pub orphans: Vec<Orphan>,
     /// When the last try to wipe it ended.
     pub wipe_ended: Option<Timestamp>,
     pub now: Timestamp,
+}
+
+/// A pin of a job that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    pub digest: String,
+    pub owner: String,
 }
 
 #[derive(Clone, Debug)]
@@ -54,7 +67,14 @@ pub async fn observe(
     } else {
         ask(host, claim, platform).await
     };
+    let was_away = matches!(agent, Agent::Answers(_)) && !is_reachable(host);
+    let orphans = if was_away {
+        orphans(host, platform, context).await
+    } else {
+        Vec::new()
+    };
     Ok(Observed {
+        orphans,
         claimant: claim.map_or(Claimant::Present, |claim| seen(host, claim, context)),
         host: host.clone(),
         taken_in,
@@ -111,6 +131,27 @@ fn taken_in(host: &EdgeHost, context: &Context) -> Option<String> {
         .filter(|other| other.namespace() != host.namespace() && age(other) < age(host))
         .filter_map(|other| other.namespace())
         .min()
+}
+
+async fn orphans(host: &EdgeHost, platform: &Platform, context: &Context) -> Vec<Orphan> {
+    let jobs: Informer<HostImage> = context.informers.get(Scope::of_namespace(&context.settings));
+    if !jobs.is_synced() {
+        return Vec::new();
+    }
+    let jobs: BTreeSet<String> = jobs.list().iter().filter_map(|job| job.uid()).collect();
+    let images = platform.hosts.images(&HostAddress::of(host)).await;
+    let images = images.unwrap_or_default();
+    images
+        .iter()
+        .flat_map(|image| image.users.iter().map(move |user| (image, user)))
+        .filter(|(_, user)| {
+            user.kind == "pin" && uid_of_owner(&user.name).is_some_and(|uid| !jobs.contains(uid))
+        })
+        .map(|(image, user)| Orphan {
+            digest: image.digest.clone(),
+            owner: user.name.clone(),
+        })
+        .collect()
 }
 
 async fn ask(

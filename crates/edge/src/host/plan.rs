@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use slipway_capi::{condition, frame::Plan};
 
 use super::{
-    observe::{Agent, Observed},
+    observe::{Agent, Observed, Orphan},
     release::{Claimant, Decision, Wipe, decide},
     status::{CLAIMANT_MISSING, CLAIMED},
 };
@@ -21,7 +21,7 @@ const ASKED_EVERY: Duration = Duration::from_mins(1);
 /// While it is wiped, or does not answer.
 const ASKED_SOON: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Mark the claim as released, over the version that was read.
     Release,
@@ -30,6 +30,8 @@ pub enum Action {
     },
     /// Take the claim out of the host, over the version that was read.
     Free,
+    /// Let go of an image that is kept for a job that is gone.
+    Unpin(Orphan),
 }
 
 impl fmt::Display for Action {
@@ -39,6 +41,7 @@ impl fmt::Display for Action {
             Self::OrderWipe { attempt: 1 } => formatter.write_str("wipe the host"),
             Self::OrderWipe { attempt } => write!(formatter, "wipe the host (try {attempt})"),
             Self::Free => formatter.write_str("free the host"),
+            Self::Unpin(orphan) => write!(formatter, "let go of {} for {}", orphan.digest, orphan.owner),
         }
     }
 }
@@ -90,6 +93,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
                 plan.release_finalizer("nobody has the host");
             }
         }
+    }
+    for orphan in &observed.orphans {
+        plan.regardless(Action::Unpin(orphan.clone()), "the HostImage is gone");
     }
     let is_settled = matches!(observed.agent, Agent::Answers(_)) && plan.is_empty();
     plan.revisit(

@@ -28,6 +28,16 @@ pub fn maintenance(host: &EdgeHost) -> Option<String> {
     })
 }
 
+/// The reason of a host that is another EdgeHost's.
+pub const NAME_TAKEN: &str = "NameTaken";
+
+/// Whether the host is another EdgeHost's, of the same name in another namespace.
+pub fn is_taken(host: &EdgeHost) -> bool {
+    let status = host.status.as_ref();
+    let found = status.and_then(|status| condition::find(&status.conditions, REACHABLE));
+    found.is_some_and(|found| found.reason == NAME_TAKEN)
+}
+
 pub fn is_reachable(host: &EdgeHost) -> bool {
     let status = host.status.as_ref();
     status.is_some_and(|status| {
@@ -58,7 +68,7 @@ fn reachable(observed: &Observed) -> Report {
     let no = |reason, message: String| Report::new(REACHABLE, Status::False, reason, message);
     match (&observed.agent, &observed.taken_in) {
         (_, Some(namespace)) => no(
-            "NameTaken",
+            NAME_TAKEN,
             format!("the host is the EdgeHost of the same name in namespace {namespace}"),
         ),
         (Agent::Silent(why), None) => no("Unreachable", why.clone()),

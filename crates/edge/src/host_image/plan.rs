@@ -4,13 +4,14 @@
 use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
+use slipway_agent_api::proto::Operation;
 use slipway_capi::frame::Plan;
 use slipway_slots::Digest;
 
 use super::api::{CachedImage, HostFailure, HostImageSpec, HostImageStatus};
 use crate::{
     api::resolve,
-    node_upgrade::{facts::OrderState, plan::backoff},
+    node_upgrade::{facts::OrderState, plan::backoff, reading},
     window::{self, Opening},
 };
 
@@ -58,14 +59,59 @@ pub fn key(image: &CachedImage) -> String {
     Digest::of(told.as_bytes()).short()
 }
 
+/// What the pins of every job begin with.
+const OWNER: &str = "hostimage/";
+/// The most of a name that a pin tells: hosts take so much of an owner.
+const LONGEST_NAME: usize = 120;
+
 /// Whose pin it is.
 pub fn owner(namespace: &str, name: &str, uid: &str) -> String {
-    format!("hostimage/{namespace}/{name}/{uid}")
+    let name: String = name.chars().take(LONGEST_NAME).collect();
+    format!("{OWNER}{namespace}/{name}/{uid}")
+}
+
+/// The uid of the job whose pin it is, if it is a job's.
+pub fn uid_of_owner(owner: &str) -> Option<&str> {
+    Some(owner.strip_prefix(OWNER)?.rsplit_once('/')?.1)
+}
+
+/// What the operations of a job begin with, on every host.
+pub fn prefix(uid: &str) -> String {
+    format!("image-{uid}-")
 }
 
 /// The operation's id on the host.
 pub fn operation_id(uid: &str, image: &CachedImage, attempt: u32) -> String {
-    format!("image-{uid}-{}-{attempt}", key(image))
+    format!("{}{}-{attempt}", prefix(uid), key(image))
+}
+
+/// The last order of a job for each image, from a host's operations.
+pub fn fetches(uid: &str, operations: &[Operation]) -> BTreeMap<String, Fetch> {
+    let prefix = prefix(uid);
+    let mut found: BTreeMap<String, Fetch> = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| operation.verb == "ensure") {
+        let Some((key, attempt)) = operation
+            .id
+            .strip_prefix(&prefix)
+            .and_then(|rest| rest.split_once('-'))
+        else {
+            continue;
+        };
+        let Ok(attempt) = attempt.parse() else {
+            continue;
+        };
+        if found.get(key).is_none_or(|known| known.attempt < attempt) {
+            let facts = reading::facts(operation, attempt);
+            let fetch = Fetch {
+                attempt,
+                state: facts.state,
+                message: facts.message,
+                ended_at: facts.ended_at,
+            };
+            found.insert(key.to_owned(), fetch);
+        }
+    }
+    found
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use slipway_agent_api::{
     Problem,
     proto::{self, Operation, StartRequest},
 };
+use slipway_runtime::workload::Connector;
 
 use crate::host::api::EdgeHost;
 
@@ -41,6 +42,9 @@ pub trait Hosts: Send + Sync + 'static {
 
     async fn operations(&self, host: &HostAddress) -> Result<Vec<Operation>, Problem>;
 
+    /// What is in its cache, and who needs it.
+    async fn images(&self, host: &HostAddress) -> Result<Vec<proto::Image>, Problem>;
+
     /// Begins an operation, or joins the one of the same id.
     async fn start(&self, host: &HostAddress, order: StartRequest) -> Result<Operation, Problem>;
 
@@ -55,6 +59,8 @@ pub trait Hosts: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Platform {
     pub hosts: Arc<dyn Hosts>,
+    /// How workload clusters are connected to, where that is not as their kubeconfigs say.
+    pub connector: Option<Connector>,
     generation: Arc<OnceLock<u64>>,
 }
 
@@ -62,8 +68,15 @@ impl Platform {
     pub fn new(hosts: Arc<dyn Hosts>) -> Self {
         Self {
             hosts,
+            connector: None,
             generation: Arc::default(),
         }
+    }
+
+    /// Connects to workload clusters by an injected connector.
+    pub fn connecting_by(mut self, connector: Connector) -> Self {
+        self.connector = Some(connector);
+        self
     }
 
     /// A host follows the highest number it has seen, so it must grow with each leader. It is the time of the first order in

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use slipway_agent_api::{
     Class, Problem,
     client::{Direct, HostClient, Way},
-    proto::{Host, Operation, StartRequest},
+    proto::{Host, Image, Operation, StartRequest},
     tls::CurrentTls,
     tunnel::Switchboard,
 };
@@ -95,6 +95,10 @@ impl Hosts for NativeHosts {
 
     async fn operations(&self, host: &HostAddress) -> Result<Vec<Operation>, Problem> {
         self.client(host)?.operations().await
+    }
+
+    async fn images(&self, host: &HostAddress) -> Result<Vec<Image>, Problem> {
+        Ok(self.client(host)?.images().await?.images)
     }
 
     async fn start(&self, host: &HostAddress, order: StartRequest) -> Result<Operation, Problem> {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use super::{
     api::{Distribution, OnDrainTimeout, Phase, Role},
     facts::{Facts, NodeFacts, Order, ReachedHost},
+    fleet::MAINTENANCE,
     plan::{Action, Decision, after, failed, ordered, skew},
 };
 use crate::upgrade_policy::judge::Verdict;
@@ -18,7 +19,7 @@ pub(super) fn before_draining(facts: &Facts, host: &ReachedHost, now: Timestamp)
         .is_some_and(|node| node.cordoned_by_us.is_some());
     let prepared = |reason, message: String| Decision::new(Phase::Prepared, reason, message);
     if let Some(reason) = &host.maintenance {
-        return prepared("Maintenance", format!("the host is in maintenance: {reason}")).waiting();
+        return prepared(MAINTENANCE, format!("the host is in maintenance: {reason}")).waiting();
     }
     if let Err(problem) = skew(facts) {
         return prepared("VersionSkew", problem.to_string()).waiting();

@@ -14,6 +14,8 @@ use super::{
     api::{NodeUpgradeSpec, Phase, Role},
     disturb,
     facts::{Facts, HostFacts, Order, OrderState, ReachedHost},
+    fleet::HOST_UNREACHABLE,
+    status::ENDED,
     trial, undo,
 };
 use crate::version::{self, Skew, SkewProblem, Version};
@@ -133,7 +135,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
 
 fn next(facts: &Facts, now: Timestamp) -> Decision {
     if facts.recorded.phase.is_terminal() {
-        return Decision::new(facts.recorded.phase, "Ended", facts.recorded.message.clone());
+        return Decision::new(facts.recorded.phase, ENDED, facts.recorded.message.clone());
     }
     if let Some(decision) = undo::called_off(facts) {
         return decision;
@@ -168,7 +170,7 @@ fn unreachable(facts: &Facts, why: &str, now: Timestamp) -> Decision {
         Phase::Draining => Phase::Prepared,
         phase => phase,
     };
-    let decision = Decision::new(phase, "HostUnreachable", message);
+    let decision = Decision::new(phase, HOST_UNREACHABLE, message);
     match let_in_at(facts) {
         Some(deadline) if now < deadline => decision.waiting_until(deadline),
         Some(_) if phase.disturbs() => decision

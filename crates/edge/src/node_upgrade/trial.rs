@@ -98,7 +98,14 @@ pub(super) fn verify(facts: &Facts, host: &ReachedHost, now: Timestamp) -> Decis
         return Decision::new(Phase::Done, "Upgraded", message);
     };
     if now < deadline {
-        return Decision::new(Phase::Verifying, "Verifying", missing).waiting_until(deadline);
+        let mut decision = Decision::new(Phase::Verifying, "Verifying", missing);
+        if let_in_at(facts).is_some_and(|deadline| now >= deadline) {
+            decision.plan.regardless(
+                Action::LetIn,
+                "the deadline has passed, so the machine is checked like any other",
+            );
+        }
+        return decision.waiting_until(deadline);
     }
     // Without an order to arm it was not this upgrade that brought the host here: it is not for it to go back.
     if host.order(Order::Arm).is_none() {
@@ -134,6 +141,7 @@ pub(super) fn rolling_back(
         .recorded
         .rollback_reason
         .as_deref()
+        .or(host.left_because.as_deref())
         .unwrap_or("it was told to, and the reason is not recorded");
     if !host.has_booted(&facts.spec.image.digest) && order.state != OrderState::Running {
         return rolled_back(why);
@@ -164,6 +172,7 @@ pub(super) fn rolled_back(why: &str) -> Decision {
     let mut decision = Decision::new(Phase::RolledBack, "RolledBack", why);
     decision
         .plan
-        .report("RolledBack", format!("the host went back: {why}"));
+        .report("RolledBack", format!("the host went back: {why}"))
+        .warned("RolledBack");
     decision
 }
