@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::{ByteString, api::core::v1::Namespace as CoreNamespace};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Namespace as CoreNamespace, Secret},
+};
 use kube::Api;
 use parking_lot::Mutex;
 use slipway_runtime::{Context, Metrics, ObjectKey, SecretFacts};
@@ -173,14 +176,16 @@ impl Sessions {
         Ok(Some(from_aso_secret(secret, &data, tenancy, &tokens)?))
     }
 
-    /// The data of a Secret that signs in or says how to; `None` if there is no such Secret.
+    /// The data of a Secret that says how to sign in and that most clusters lack; `None` if there is no such Secret.
     pub async fn data(
         &self,
         secret: &SecretName,
         object: &ObjectKey,
         context: &Context,
     ) -> Result<Option<Arc<Credential>>, Error> {
-        self.secret(secret, object, context).await
+        let key = ObjectKey::namespaced(&secret.namespace, &secret.name);
+        let found = self.secrets.get_watched(&key, object, context, data_of).await;
+        found.map_err(Error::api(format!("reading Secret {secret}")))
     }
 
     /// Signs in with a credential Secret; `None` if there is no such Secret.
@@ -268,12 +273,14 @@ impl Sessions {
     ) -> Result<Option<Arc<Credential>>, Error> {
         let key = ObjectKey::namespaced(&name.namespace, &name.name);
         self.secrets
-            .get(&key, object, context, |secret| {
-                secret.data.clone().unwrap_or_default()
-            })
+            .get(&key, object, context, data_of)
             .await
             .map_err(Error::api(format!("reading Secret {name}")))
     }
+}
+
+fn data_of(secret: &Secret) -> Credential {
+    secret.data.clone().unwrap_or_default()
 }
 
 /// The namespace that wants to use the identity; its labels only where the identity asks for them.

@@ -104,6 +104,22 @@ impl<T> SecretFacts<T> {
         Ok(Some(facts))
     }
 
+    /// The same of a Secret that this manager only reads: one that the watch does not show is not there. Nobody replaces it, and
+    /// its coming is a change like any other, so at rest nothing is asked.
+    pub async fn get_watched(
+        &self,
+        key: &ObjectKey,
+        reader: &ObjectKey,
+        context: &Context,
+        derive: impl FnOnce(&Secret) -> T,
+    ) -> Result<Option<Arc<T>>, kube::Error> {
+        if watched_version(key, context) == Watched::Absent {
+            self.drop_one(key, reader);
+            return Ok(None);
+        }
+        self.get(key, reader, context, derive).await
+    }
+
     fn drop_one(&self, key: &ObjectKey, reader: &ObjectKey) {
         let mut all = self.known.lock();
         if let Some(known) = all.get_mut(reader) {

@@ -107,6 +107,38 @@ async fn at_rest_many_clusters_ask_azure_what_one_asks() {
     );
 }
 
+/// Reconciles come and go; what they read comes from watches, a Secret that is not there included.
+#[tokio::test(start_paused = true)]
+async fn at_rest_nothing_is_asked_of_kubernetes() {
+    let world = with_clusters(&["first".to_owned()]).await;
+    let calls = world.asked().len();
+    for (kind, name) in [
+        ("AzureASOManagedCluster", "first"),
+        ("AzureASOManagedControlPlane", "first"),
+        ("AzureASOManagedMachinePool", "first-system"),
+    ] {
+        let patch = json!({"metadata": {"labels": {"touched": "once"}}});
+        merge(&world.server, kind, name, patch).await;
+    }
+    tokio::time::sleep(Duration::from_hours(2)).await;
+    let asked: Vec<String> = world
+        .asked()
+        .into_iter()
+        .skip(calls)
+        .filter(|line| !line.starts_with("WATCH ") && !line.starts_with("LIST "))
+        .collect();
+    // Whether Azure Service Operator was installed meanwhile: every ten minutes.
+    let operator = "GET customresourcedefinitions managedclusters.containerservice.azure.com";
+    let (of_operator, asked): (Vec<String>, Vec<String>) =
+        asked.into_iter().partition(|line| line == operator);
+    assert_eq!(asked, Vec::<String>::new());
+    assert!(
+        of_operator.len() <= 2 * (2 * 60 / 10 + 1),
+        "{}",
+        of_operator.len()
+    );
+}
+
 /// A child that no list shows is asked for by itself, once in `--azure-child-read-age`.
 #[tokio::test(start_paused = true)]
 async fn children_that_no_list_shows_are_read_once_an_hour() {
