@@ -144,6 +144,32 @@ fn a_claim_deleted_before_its_machine_came() {
     assert_eq!(world.claims.len(), 1);
 }
 
+/// A Machine that failed before it was bound is no claim's that lives, and goes with the one it was made for.
+#[test]
+fn a_machine_that_failed_before_it_was_bound_goes_with_its_claim() {
+    let mut world = World::new(1);
+    let claim = world.claim();
+    world.reconcile(Autoscaler::Ours);
+    world.cluster_api_times(2);
+    let planned = |world: &World| -> Vec<String> {
+        let mut group = world.group();
+        for machine in &mut group.machines {
+            machine.has_failed = true;
+        }
+        let account = slipway_autoscaler::accounting::account(&group);
+        account.steps.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(planned(&world), [""; 0]);
+    world.leave(&claim);
+    let steps = planned(&world);
+    assert!(
+        steps
+            .iter()
+            .any(|step| step.starts_with("bind Machine machine-2 to claim claim-1")),
+        "{steps:?}"
+    );
+}
+
 /// A claim that was deleted without its finalizer leaves a Machine that nobody has: the next claim takes it, or it goes.
 #[test]
 fn leaked_machines_are_adopted_or_collected() {

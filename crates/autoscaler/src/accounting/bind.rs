@@ -127,9 +127,13 @@ pub fn bind(group: &Group) -> Bindings {
     let waiting = waiting(group, &bindings);
     for claim in waiting {
         let suits = |machine: &&Machine| {
-            // A claim that goes takes only what was made after it, so that it takes nobody else's Machine with it.
-            !machine.has_failed
-                && (!claim.is_leaving() || (machine.claim.is_none() && machine.created >= claim.created))
+            if claim.is_leaving() {
+                // It takes only what was made after it, so that it takes nobody else's Machine with it. One that failed
+                // goes too: nobody else will ever take it.
+                machine.claim.is_none() && machine.created >= claim.created
+            } else {
+                !machine.has_failed
+            }
         };
         if let Some(place) = free.iter().position(suits) {
             let machine = free.remove(place);
