@@ -14,6 +14,7 @@ pub mod requirement;
 pub mod requirements;
 pub mod resources;
 mod schedule;
+pub mod static_pools;
 mod storage;
 pub mod taints;
 pub mod time;

@@ -116,6 +116,7 @@ pub(crate) fn attempt(
     let name_of = |item: Item| pods[item.pod].metadata.reference();
     let options = RunOptions {
         reserved: world.options.reserved_offering_mode,
+        freed_reservation: None,
         spare_busy_nodes: false,
         equal_domains,
         least_cost: list.is_some(),

@@ -28,7 +28,7 @@ pub fn next_command(snapshot: &Snapshot, pending: &[Pod]) -> Outcome {
 }
 
 fn checked(snapshot: &Snapshot, pending: &[Pod], outcome: Outcome) -> Outcome {
-    if let Some(command) = &outcome.command {
+    for command in outcome.commands() {
         judge::check_command(snapshot, pending, command);
     }
     outcome

@@ -26,5 +26,6 @@ mod properties;
 mod provisioning_cases;
 mod report;
 mod requirement_table;
+mod static_pools;
 mod suites;
 mod workload_format;

@@ -9,7 +9,7 @@ use crate::engine::nodes::ExistingNode;
 use crate::engine::run::Item;
 use crate::engine::world::World;
 use crate::labels;
-use crate::model::{InstanceType, NodePool, Offering, Pod, Snapshot, StringMap};
+use crate::model::{InstanceType, Node, NodeClaim, NodePool, Offering, Pod, Snapshot, StringMap};
 use crate::time::epoch_seconds;
 
 /// How strict a method is about pods that must not be moved.
@@ -19,6 +19,9 @@ pub(crate) enum Class {
     Graceful,
     /// Moves them in the end where the claim has a termination grace period.
     Eventual,
+    /// Moves them in the end where the claim or the repair has a termination grace period, and looks for places for them at
+    /// once. What asks not to be disrupted, and what never came up, is repaired all the same.
+    Repair,
 }
 
 #[derive(Clone, Debug)]
@@ -26,15 +29,22 @@ pub(crate) struct Candidate<'a> {
     /// Among the world's nodes.
     pub node: usize,
     pub name: &'a str,
+    pub own: &'a Node,
+    pub claim: &'a NodeClaim,
+    pub initialized: bool,
     pub pool: &'a NodePool,
     pub pool_index: Option<usize>,
     pub type_index: Option<usize>,
     pub capacity_type: &'a str,
     pub zone: &'a str,
+    /// The reservation it is in, if it names one.
+    pub reservation: Option<&'a str>,
     pub price: f64,
     pub cost: f64,
     /// Pods that would move now.
     pub items: Vec<Item>,
+    /// Why pods would not move by themselves.
+    pub held_by: Option<String>,
     /// Pods that would move now or later.
     pub has_pods: bool,
     /// Room on it is kept for pods to come.
@@ -71,9 +81,15 @@ pub(crate) fn candidates<'a>(
     let mut found = Vec::new();
     let mut blocked = Vec::new();
     for (index, node) in world.nodes.iter().enumerate() {
-        let Some(claim) = node.state.claim else { continue };
+        let (Some(claim), own) = (node.state.claim, node.state.node) else {
+            continue;
+        };
         let mut refuse = |why: &str| blocked.push((node.name.to_owned(), why.to_owned()));
-        if let Some(why) = why_it_stays(snapshot, node) {
+        let Some(own) = own else {
+            refuse("nodeclaim does not have an associated node");
+            continue;
+        };
+        if let Some(why) = why_it_stays(snapshot, node, own, class) {
             refuse(why);
             continue;
         }
@@ -81,7 +97,10 @@ pub(crate) fn candidates<'a>(
         let label = |key: &str| labels_of.get(key).map_or("", String::as_str);
         let pool_name = label(labels::NODE_POOL);
         if pool_name.is_empty() {
-            refuse("node doesn't have required label (label=karpenter.sh/nodepool)");
+            refuse(match class {
+                Class::Repair => "repair requires a NodePool to construct and budget a safe replacement",
+                _ => "node doesn't have required label (label=karpenter.sh/nodepool)",
+            });
             continue;
         }
         let pool = snapshot
@@ -99,8 +118,9 @@ pub(crate) fn candidates<'a>(
             .map(|bound| (*bound, world.bound[*bound].pod))
             .collect();
         let bounded = class == Class::Eventual && claim.spec.termination_grace_period.is_some();
-        if !bounded && let Some(why) = pods.iter().find_map(|(_, pod)| eviction::blocker(snapshot, pod)) {
-            refuse(&why);
+        let held_by = pods.iter().find_map(|(_, pod)| eviction::blocker(snapshot, pod));
+        if let Some(why) = held_by.as_ref().filter(|_| !bounded && class != Class::Repair) {
+            refuse(why);
             continue;
         }
         let moving: Vec<(usize, &Pod)> = pods
@@ -118,11 +138,17 @@ pub(crate) fn candidates<'a>(
         found.push(Candidate {
             node: index,
             name: node.name,
+            own,
+            claim,
+            initialized: node.initialized,
             pool,
             pool_index: node.pool,
             type_index,
             capacity_type,
             zone,
+            reservation: labels_of
+                .get(&world.options.reservation_label)
+                .map(String::as_str),
             price: price(types, kind, zone, capacity_type),
             cost: reschedule_cost(moving.iter().map(|(_, pod)| *pod)),
             items: moving
@@ -130,6 +156,7 @@ pub(crate) fn candidates<'a>(
                 .filter(|(_, pod)| !bounded || !eviction::is_held_back(snapshot, pod))
                 .filter_map(|(bound, _)| item_of.get(bound).copied())
                 .collect(),
+            held_by,
             has_pods: !moving.is_empty(),
             buffered: snapshot.buffered_nodes.iter().any(|name| name == node.name),
             consolidatable: claim.is_true("Consolidatable"),
@@ -146,26 +173,27 @@ pub(crate) fn candidates<'a>(
 }
 
 /// What the node itself says against its going, whatever its pool and pods.
-fn why_it_stays(snapshot: &Snapshot, node: &ExistingNode<'_>) -> Option<&'static str> {
-    let Some(own) = node.state.node else {
-        return Some("nodeclaim does not have an associated node");
-    };
+fn why_it_stays(
+    snapshot: &Snapshot,
+    node: &ExistingNode<'_>,
+    own: &Node,
+    class: Class,
+) -> Option<&'static str> {
     let is_set = |of: &StringMap, key: &str| of.get(key).is_some_and(|value| value == "true");
     if node.state.rebooting() {
         return Some("node is rebooting");
     }
     if !node.initialized {
-        let registered = is_set(&own.metadata.labels, labels::REGISTERED);
-        return Some(if registered {
-            "node isn't initialized"
-        } else {
-            "node isn't initialized nor registered"
-        });
+        if !is_set(&own.metadata.labels, labels::REGISTERED) {
+            return Some("node isn't initialized nor registered");
+        }
+        // Pods are promised to it again and again, and it never comes up: nothing else would replace it.
+        return (class != Class::Repair).then_some("node isn't initialized");
     }
     if snapshot.nominated_nodes.iter().any(|name| name == node.name) {
         return Some("node is nominated for a pending pod");
     }
-    is_set(&own.metadata.annotations, labels::DO_NOT_DISRUPT)
+    (class != Class::Repair && is_set(&own.metadata.annotations, labels::DO_NOT_DISRUPT))
         .then_some("disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation")
 }
 

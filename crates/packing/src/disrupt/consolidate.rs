@@ -76,12 +76,21 @@ impl Replacement {
     }
 }
 
-/// Simulates life without the candidates. `consolidating` spares busy nodes as destinations.
+/// How a probe is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Probe {
+    /// Busy nodes are spared as destinations.
+    pub consolidating: bool,
+    /// The reservation that the candidate gives a place back to; nothing is taken in place of reserved capacity then.
+    pub freed_reservation: Option<usize>,
+}
+
+/// Simulates life without the candidates.
 pub(crate) fn simulate(
     world: &mut World<'_>,
     candidates: &[&Candidate<'_>],
     others: &Others,
-    consolidating: bool,
+    probe: Probe,
     order: &dyn Fn(&World<'_>, &mut Vec<Item>),
 ) -> Result<Simulated, String> {
     let mut items: Vec<Item> = Vec::new();
@@ -90,8 +99,12 @@ pub(crate) fn simulate(
     items.extend(candidates.iter().flat_map(|candidate| &candidate.items));
     order(world, &mut items);
     let options = RunOptions {
-        reserved: ReservedOfferingMode::Fallback,
-        spare_busy_nodes: consolidating,
+        reserved: match probe.freed_reservation {
+            Some(_) => ReservedOfferingMode::Strict,
+            None => ReservedOfferingMode::Fallback,
+        },
+        freed_reservation: probe.freed_reservation,
+        spare_busy_nodes: probe.consolidating,
         equal_domains: EqualDomains::FirstByName,
         least_cost: false,
     };
@@ -182,7 +195,11 @@ pub(crate) fn consolidate(
     others: &Others,
     order: &dyn Fn(&World<'_>, &mut Vec<Item>),
 ) -> Found {
-    let Simulated { claims, on_nodes } = match simulate(world, candidates, others, true, order) {
+    let probe = Probe {
+        consolidating: true,
+        ..Probe::default()
+    };
+    let Simulated { claims, on_nodes } = match simulate(world, candidates, others, probe, order) {
         Ok(simulated) => simulated,
         Err(problem) => return Found::Nothing(problem),
     };

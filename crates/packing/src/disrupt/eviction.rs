@@ -123,7 +123,7 @@ fn guards(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
 }
 
 /// `true`, or a duration from the pod's start.
-fn do_not_disrupt(pod: &Pod, now: Option<&str>) -> bool {
+pub(crate) fn do_not_disrupt(pod: &Pod, now: Option<&str>) -> bool {
     let Some(value) = pod.metadata.annotations.get(labels::DO_NOT_DISRUPT) else {
         return false;
     };

@@ -1,83 +1,22 @@
-//! The methods in their order: empty nodes, drifted nodes, many nodes at once, one node at a time.
+//! The methods in their order: unhealthy nodes, empty ones, drifted ones, many nodes at once, one node at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ahash::{AHashMap, AHashSet};
-use serde::{Deserialize, Serialize};
 
-use super::budget::Reason;
 use super::candidates::{self, Candidate, Class};
-use super::consolidate::{Found, Move, Others, Replacement, consolidate, keep_cheaper, simulate};
+use super::command::{Command, Decision, Method, Outcome};
+use super::consolidate::{Found, Move, Others, Replacement, consolidate, keep_cheaper};
 use super::eviction::leaving_pods;
 use super::score::{Totals, is_worth_it};
 use crate::default_spread;
 use crate::engine::run::Item;
 use crate::engine::world::World;
-use crate::model::{NewClaim, NodeAssignment, Pod, Snapshot};
+use crate::model::{NodePool, Pod, Snapshot};
 use crate::schedule::prepare;
 
 /// At most this many nodes are considered together.
 const MOST_TOGETHER: usize = 100;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Method {
-    Emptiness,
-    Drift,
-    MultiNodeConsolidation,
-    SingleNodeConsolidation,
-}
-
-impl Method {
-    /// The order in which they are tried; the first that finds something ends the search.
-    pub const ALL: [Method; 4] = [
-        Method::Emptiness,
-        Method::Drift,
-        Method::MultiNodeConsolidation,
-        Method::SingleNodeConsolidation,
-    ];
-
-    pub const fn reason(self) -> Reason {
-        match self {
-            Method::Emptiness => Reason::Empty,
-            Method::Drift => Reason::Drifted,
-            Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => Reason::Underutilized,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Decision {
-    Delete,
-    Replace,
-}
-
-/// Nodes to give up, and what to create first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Command {
-    pub method: Method,
-    pub reason: Reason,
-    pub decision: Decision,
-    pub nodes: Vec<String>,
-    pub replacements: Vec<NewClaim>,
-    /// Nodes that stay and take over pods.
-    pub existing: Vec<NodeAssignment>,
-    /// Per hour.
-    pub savings: f64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Outcome {
-    pub command: Option<Command>,
-    /// Why nodes stay, by node.
-    pub blocked: BTreeMap<String, String>,
-    /// How many nodes of each pool could have gone.
-    pub allowed: BTreeMap<String, usize>,
-    /// A budget kept a candidate: ask again even if nothing changes.
-    pub constrained_by_budgets: bool,
-}
 
 /// Runs the methods in order and returns what the first one that found something decided.
 pub fn next_command(snapshot: &Snapshot, pending: &[Pod]) -> Outcome {
@@ -96,6 +35,15 @@ pub fn next_command(snapshot: &Snapshot, pending: &[Pod]) -> Outcome {
 
 /// What one method would do now.
 pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome {
+    let is_static = |pool: &NodePool| pool.spec.replicas.is_some();
+    let has_no_work = match method {
+        Method::Repair => snapshot.repair_policies.is_empty(),
+        Method::StaticDrift => !snapshot.node_pools.iter().any(is_static),
+        _ => false,
+    };
+    if has_no_work {
+        return Outcome::default();
+    }
     let leaving: Vec<&Pod> = leaving_pods(snapshot);
     let moving: AHashSet<&str> = leaving
         .iter()
@@ -142,10 +90,10 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
         .collect();
     let order = |_: &World<'_>, items: &mut Vec<Item>| items.sort_by_key(|item| rank[item.pod]);
 
-    let class = if method == Method::Drift {
-        Class::Eventual
-    } else {
-        Class::Graceful
+    let class = match method {
+        Method::Repair => Class::Repair,
+        Method::StaticDrift | Method::Drift => Class::Eventual,
+        _ => Class::Graceful,
     };
     let (found, blocked) = candidates::candidates(&world, &item_of, class);
     let allowed = candidates::budgets(&world, method.reason());
@@ -171,13 +119,15 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
         totals,
         outcome: &mut outcome,
     };
-    let command = match method {
-        Method::Emptiness => search.emptiness(found),
-        Method::Drift => search.drift(&found),
-        Method::MultiNodeConsolidation => search.many(found),
-        Method::SingleNodeConsolidation => search.one(found),
+    let commands: Vec<Command> = match method {
+        Method::Repair => search.repair(found).into_iter().collect(),
+        Method::Emptiness => search.emptiness(found).into_iter().collect(),
+        Method::StaticDrift => search.static_drift(&found),
+        Method::Drift => search.drift(&found).into_iter().collect(),
+        Method::MultiNodeConsolidation => search.many(found).into_iter().collect(),
+        Method::SingleNodeConsolidation => search.one(found).into_iter().collect(),
     };
-    outcome.command = command.map(|mut command| {
+    let mut commands = commands.into_iter().map(|mut command| {
         for claim in &mut command.replacements {
             claim.pods = claim.pods.iter().map(|pod| name_of(pod)).collect();
         }
@@ -186,16 +136,18 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
         }
         command
     });
+    outcome.command = commands.next();
+    outcome.beside = commands.collect();
     outcome
 }
 
-struct Search<'r, 'a> {
-    world: &'r mut World<'a>,
-    others: &'r Others,
-    order: &'r dyn Fn(&World<'_>, &mut Vec<Item>),
-    allowed: AHashMap<String, usize>,
+pub(super) struct Search<'r, 'a> {
+    pub world: &'r mut World<'a>,
+    pub others: &'r Others,
+    pub order: &'r dyn Fn(&World<'_>, &mut Vec<Item>),
+    pub allowed: AHashMap<String, usize>,
     totals: AHashMap<String, Totals>,
-    outcome: &'r mut Outcome,
+    pub outcome: &'r mut Outcome,
 }
 
 impl<'a> Search<'_, 'a> {
@@ -213,7 +165,7 @@ impl<'a> Search<'_, 'a> {
         true
     }
 
-    fn has_budget(&mut self, candidate: &Candidate<'_>) -> bool {
+    pub fn has_budget(&mut self, candidate: &Candidate<'_>) -> bool {
         let left = self
             .allowed
             .get(&candidate.pool.metadata.name)
@@ -223,13 +175,13 @@ impl<'a> Search<'_, 'a> {
         left > 0
     }
 
-    fn block(&mut self, candidate: &Candidate<'_>, why: &str) {
+    pub fn block(&mut self, candidate: &Candidate<'_>, why: &str) {
         self.outcome
             .blocked
             .insert(candidate.name.to_owned(), why.to_owned());
     }
 
-    fn command(&mut self, method: Method, nodes: &[&Candidate<'_>], found: &Move) -> Command {
+    pub fn command(&mut self, method: Method, nodes: &[&Candidate<'_>], found: &Move) -> Command {
         let mut savings: f64 = nodes.iter().map(|candidate| candidate.price).sum();
         let replacements = &found.replacements;
         for replacement in replacements {
@@ -252,6 +204,9 @@ impl<'a> Search<'_, 'a> {
                 .world
                 .assignments(&found.on_nodes, &|item| item.pod.to_string()),
             savings,
+            terminate_first: None,
+            termination_grace_seconds: None,
+            unhealthy: None,
         }
     }
 
@@ -279,32 +234,6 @@ impl<'a> Search<'_, 'a> {
             }
         }
         (!empty.is_empty()).then(|| self.command(Method::Emptiness, &empty, &Move::default()))
-    }
-
-    fn drift(&mut self, found: &[Candidate<'a>]) -> Option<Command> {
-        let mut drifted: Vec<&Candidate<'_>> = found
-            .iter()
-            .filter(|candidate| !candidate.is_static() && candidate.drifted_since.is_some())
-            .collect();
-        // Empty ones first: pods that move now might move onto them.
-        drifted.sort_by_key(|candidate| (candidate.has_pods, candidate.drifted_since, candidate.name));
-        for candidate in drifted {
-            if !self.has_budget(candidate) {
-                continue;
-            }
-            match simulate(self.world, &[candidate], self.others, false, self.order) {
-                Err(problem) => self.block(candidate, &problem),
-                Ok(simulated) => {
-                    let claims = simulated.claims.into_iter();
-                    let found = Move {
-                        replacements: claims.map(|finished| Replacement { finished }).collect(),
-                        on_nodes: simulated.on_nodes,
-                    };
-                    return Some(self.command(Method::Drift, &[candidate], &found));
-                }
-            }
-        }
-        None
     }
 
     fn consolidatable(&mut self, found: Vec<Candidate<'a>>) -> Vec<Candidate<'a>> {

@@ -12,6 +12,7 @@ use crate::model::{InstanceType, NodePool, Options, ResourceList, Taint};
 use crate::requirement::Requirement;
 use crate::requirements::Requirements;
 use crate::resources::{Amounts, ResourceTable, amount};
+use crate::static_pools;
 
 /// One instance type with one set of amounts. A type whose offerings override its capacity has several.
 #[derive(Clone, Debug)]
@@ -101,16 +102,7 @@ impl Pool {
         reservations: &mut Reservations,
     ) -> Self {
         let template = &pool.spec.template;
-        let mut requirements = Requirements::from_specs(&template.spec.requirements);
-        requirements.add_all(&Requirements::from_labels(&template.metadata.labels));
-        requirements.add(Requirement::one_of(
-            labels::NODE_POOL,
-            [pool.metadata.name.as_str()],
-        ));
-        if let Some(class) = &template.spec.node_class_ref {
-            let key = format!("{}/{}", class.group, class.kind.to_lowercase());
-            requirements.add(Requirement::one_of(&key, [class.name.as_str()]));
-        }
+        let mut requirements = static_pools::template(pool);
         // Nodes get these two when they join: daemons may select on them.
         requirements.add(Requirement::one_of(labels::REGISTERED, ["true"]));
         requirements.add(Requirement::one_of(labels::INITIALIZED, ["true"]));

@@ -448,7 +448,7 @@ impl Run<'_, '_> {
                     fallback = true;
                     continue;
                 };
-                if offer.reservation_capacity == 0 {
+                if offer.reservation_capacity == 0 && self.options.freed_reservation != Some(reservation) {
                     full = true;
                     continue;
                 }

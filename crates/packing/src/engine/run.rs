@@ -49,6 +49,8 @@ enum Undo {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunOptions {
     pub reserved: ReservedOfferingMode,
+    /// A reservation that gets a place back before anything is placed.
+    pub freed_reservation: Option<usize>,
     /// Nodes that have been busy lately take only pods that wait.
     pub spare_busy_nodes: bool,
     pub equal_domains: EqualDomains,
@@ -89,7 +91,10 @@ impl<'w, 'a> Run<'w, 'a> {
     pub fn new(world: &'w mut World<'a>, options: RunOptions) -> Self {
         let limits = world.pools.iter().map(|pool| pool.limits.clone()).collect();
         let limit_masks = vec![None; world.pools.len()];
-        let reservations = world.reservations.capacity.clone();
+        let mut reservations = world.reservations.capacity.clone();
+        if let Some(freed) = options.freed_reservation {
+            reservations[freed] += 1;
+        }
         Run {
             world,
             options,

@@ -9,6 +9,7 @@ mod node;
 mod plan;
 mod pod;
 mod pool;
+mod repair;
 mod storage;
 mod workload;
 
@@ -29,6 +30,7 @@ pub use pool::{
     Budget, Disruption, NodeClassRef, NodePool, NodePoolSpec, NodePoolStatus, NodePoolTemplate,
     NodePoolTemplateSpec, TemplateMeta,
 };
+pub use repair::{RepairAction, RepairPolicy};
 pub use storage::{
     CsiNode, CsiNodeDriver, PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm,
 };

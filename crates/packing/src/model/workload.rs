@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
     CsiNode, InstanceType, LabelSelector, Node, NodeClaim, NodePool, ObjectMeta, PersistentVolume,
-    PersistentVolumeClaim, Pod, StorageClass, StringMap, TopologySpreadConstraint,
+    PersistentVolumeClaim, Pod, RepairPolicy, StorageClass, StringMap, TopologySpreadConstraint,
 };
 
 /// The workload file: a snapshot and the pods to place, in one JSON object.
@@ -114,6 +114,12 @@ pub struct Snapshot {
     pub controllers: Vec<Controller>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
+    /// Which conditions make a node unhealthy, and what is done then; without any no node is repaired.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub repair_policies: Vec<RepairPolicy>,
+    /// When nodes were rebooted to repair them (RFC 3339), by the name of their claim.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub reboots: BTreeMap<String, Vec<String>>,
     pub options: Options,
 }
 
@@ -257,6 +263,11 @@ pub struct Options {
     pub reserved_capacity: bool,
     pub reserved_offering_mode: ReservedOfferingMode,
     pub spot_to_spot_consolidation: bool,
+    /// A drifted node goes first where its replacement cannot come before: into its place in a full reservation, or into a
+    /// static NodePool at its limit.
+    pub terminate_first_drift: bool,
+    /// The same for unhealthy nodes.
+    pub terminate_first_repair: bool,
     /// Most instance types a claim may list.
     pub max_instance_types: usize,
     /// Pods with resource claims are refused, as long as dynamic resources are not simulated.
@@ -291,6 +302,8 @@ impl Default for Options {
             reserved_capacity: true,
             reserved_offering_mode: ReservedOfferingMode::default(),
             spot_to_spot_consolidation: false,
+            terminate_first_drift: false,
+            terminate_first_repair: false,
             max_instance_types: 600,
             ignore_dynamic_resources: true,
             now: None,

@@ -143,6 +143,7 @@ pub(crate) fn cost(plan: &Plan) -> f64 {
 fn with_run<T>(world: &mut World<'_>, ask: impl FnOnce(&mut Run<'_, '_>) -> T) -> T {
     let options = RunOptions {
         reserved: world.options.reserved_offering_mode,
+        freed_reservation: None,
         spare_busy_nodes: false,
         equal_domains: EqualDomains::FirstByName,
         least_cost: false,

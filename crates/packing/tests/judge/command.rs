@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_packing::disrupt::{Command, Decision, Method};
-use slipway_packing::model::{Plan, Pod, Snapshot};
+use slipway_packing::model::{NewClaim, NodePool, Plan, Pod, Snapshot};
 
 use super::named;
 use super::selection::matches;
@@ -23,7 +23,8 @@ pub fn problems(snapshot: &Snapshot, pending: &[Pod], command: &Command) -> Vec<
             problems.push(format!("{name} is going already"));
         }
     }
-    if (command.decision == Decision::Delete) != command.replacements.is_empty() {
+    let replaces = command.decision == Decision::Replace;
+    if replaces == command.replacements.is_empty() {
         problems.push(format!(
             "{:?} with {} replacements",
             command.decision,
@@ -37,8 +38,19 @@ pub fn problems(snapshot: &Snapshot, pending: &[Pod], command: &Command) -> Vec<
     if for_money && command.decision == Decision::Replace && command.savings <= 0.0 {
         problems.push(format!("{} is saved", command.savings));
     }
+    if command.decision == Decision::Reboot {
+        if !command.existing.is_empty() {
+            problems.push("pods move from a node that is only rebooted".to_owned());
+        }
+        return problems;
+    }
+    let (alike, for_pods): (Vec<&NewClaim>, Vec<&NewClaim>) = command
+        .replacements
+        .iter()
+        .partition(|claim| static_pool(snapshot, &claim.node_pool).is_some());
+    static_pools_keep_their_size(snapshot, command, &going, &alike, &mut problems);
     let plan = Plan {
-        new_claims: command.replacements.clone(),
+        new_claims: for_pods.into_iter().cloned().collect(),
         existing: command.existing.clone(),
         ..Plan::default()
     };
@@ -99,7 +111,8 @@ fn comes_back(pod: &Pod) -> bool {
     !done && !ends && !owned_by("DaemonSet") && !owned_by("Node")
 }
 
-/// A drifted node may go before its last pods can: nothing is made for pods of which nobody knows when they go.
+/// A drifted node may go before its last pods can: nothing is made for pods of which nobody knows when they go. Where the node
+/// goes first or comes again by a template, nobody looks for places for its pods.
 fn may_wait(snapshot: &Snapshot, command: &Command, pod: &Pod) -> bool {
     let guarded = snapshot.pod_disruption_budgets.iter().any(|budget| {
         budget.metadata.namespace == pod.metadata.namespace
@@ -109,5 +122,83 @@ fn may_wait(snapshot: &Snapshot, command: &Command, pod: &Pod) -> bool {
         .metadata
         .annotations
         .contains_key("karpenter.sh/do-not-disrupt");
-    command.method == Method::Drift && (guarded || asks)
+    let unplanned = command.decision == Decision::TerminateFirst
+        || snapshot.nodes.iter().any(|node| {
+            node.metadata.name == pod.spec.node_name
+                && pool_of(node).is_some_and(|pool| static_pool(snapshot, pool).is_some())
+        });
+    unplanned || (command.method == Method::Drift && (guarded || asks))
+}
+
+fn pool_of(node: &slipway_packing::model::Node) -> Option<&str> {
+    node.metadata
+        .labels
+        .get("karpenter.sh/nodepool")
+        .map(String::as_str)
+}
+
+fn static_pool<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a NodePool> {
+    snapshot
+        .node_pools
+        .iter()
+        .find(|pool| pool.metadata.name == name && pool.spec.replicas.is_some())
+}
+
+/// A node of a static NodePool is replaced by one of the same pool, or it goes first; never are there more than allowed.
+fn static_pools_keep_their_size(
+    snapshot: &Snapshot,
+    command: &Command,
+    going: &BTreeSet<&str>,
+    alike: &[&NewClaim],
+    problems: &mut Vec<String>,
+) {
+    for pool in &snapshot.node_pools {
+        let name = pool.metadata.name.as_str();
+        if pool.spec.replicas.is_none() {
+            continue;
+        }
+        let gone = snapshot
+            .nodes
+            .iter()
+            .filter(|node| going.contains(node.metadata.name.as_str()) && pool_of(node) == Some(name))
+            .count();
+        let own: Vec<&&NewClaim> = alike.iter().filter(|claim| claim.node_pool == name).collect();
+        let expected = if command.decision == Decision::TerminateFirst {
+            0
+        } else {
+            gone
+        };
+        if own.len() != expected {
+            problems.push(format!("{name}: {gone} nodes go and {} come", own.len()));
+        }
+        let there = snapshot
+            .node_claims
+            .iter()
+            .filter(|claim| {
+                let labels = &claim.metadata.labels;
+                labels.get("karpenter.sh/nodepool").is_some_and(|own| own == name)
+            })
+            .count();
+        let limit = pool
+            .spec
+            .limits
+            .get("nodes")
+            .map_or(i64::MAX, |limit| limit.value());
+        if !own.is_empty() && (there + own.len()) as i64 > limit {
+            problems.push(format!(
+                "{name}: {there} nodes and {} more against {limit}",
+                own.len()
+            ));
+        }
+        let kinds = &snapshot.instance_types[name];
+        for claim in own {
+            let known = |listed: &&String| kinds.iter().any(|kind| kind.name == **listed);
+            if claim.instance_types.is_empty() || !claim.instance_types.iter().all(|own| known(&own)) {
+                problems.push(format!("{name}: no type, or one that it does not have"));
+            }
+            if !claim.pods.is_empty() {
+                problems.push(format!("{name}: pods are planned for it"));
+            }
+        }
+    }
 }

@@ -18,11 +18,8 @@ impl Environment {
             "rounds" => {
                 for _ in 0..line[1].parse::<usize>().expect("a number of rounds") {
                     self.ask(None);
-                    let nodes = self
-                        .answer()
-                        .command
-                        .as_ref()
-                        .map_or_else(Vec::new, |command| command.nodes.clone());
+                    let commands = self.answer().commands();
+                    let nodes: Vec<String> = commands.flat_map(|command| command.nodes.clone()).collect();
                     self.gone += nodes.len();
                     self.snapshot.deleting_nodes.extend(nodes);
                 }
@@ -101,6 +98,36 @@ impl Environment {
                         "{name} goes"
                     );
                 }
+            }
+            // How many commands may run side by side
+            "commands" => number(self.answer().commands().count(), line[1], "commands"),
+            "decides" => assert_eq!(format!("{:?}", self.command().decision), line[1]),
+            // Seconds, or `none`
+            "grace" => {
+                let seconds = self.command().termination_grace_seconds;
+                let expected = (line[1] != "none").then(|| line[1].parse::<f64>().expect("seconds"));
+                assert_eq!(seconds, expected);
+            }
+            // The condition that decided
+            "because" => {
+                let unhealthy = self.command().unhealthy.as_ref().expect("an unhealthy node");
+                assert_eq!(unhealthy.condition, line[1]);
+                assert_eq!(unhealthy.escalated, line.get(2) == Some(&"escalated"));
+            }
+            "first-because" => {
+                let reason = self.command().terminate_first.expect("a node that goes first");
+                assert_eq!(format!("{reason:?}"), line[1]);
+            }
+            // Of all commands, how many are for nodes whose name begins so
+            "goes-of" => {
+                let prefix = format!("{}-", line[1]);
+                let nodes = self.answer().commands().flat_map(|command| &command.nodes);
+                let own = nodes.filter(|node| node.starts_with(&prefix)).count();
+                number(own, line[2], "nodes go");
+            }
+            "not-blocked" => {
+                let blocked = &self.answer().blocked;
+                assert!(!blocked.contains_key(line[1]), "{blocked:?}");
             }
             "comes" => number(self.command().replacements.len(), line[1], "replacements"),
             // The types of the one replacement

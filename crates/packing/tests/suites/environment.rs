@@ -170,6 +170,15 @@ impl Environment {
                 self.snapshot.options.default_topology_spread.push(constraint);
             }
             "csinode" => self.put_csi_node(&words[1..]),
+            "repair" => self.snapshot.repair_policies.push(pools::repair(&words[1..])),
+            "healthy" => self.snapshot.repair_policies.clear(),
+            // `rebooted node 2026-01-01T00:10:00Z`
+            "rebooted" => {
+                let reboots = self.snapshot.reboots.entry(format!("claim-{}", words[1]));
+                reboots
+                    .or_default()
+                    .extend(words[2..].iter().map(|time| (*time).to_owned()));
+            }
             _ => return storage::set_up(&mut self.snapshot, words),
         }
         true

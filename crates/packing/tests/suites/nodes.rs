@@ -281,6 +281,28 @@ impl Environment {
                     claim.status.conditions.retain(|own| own.kind != kind);
                     claim.status.conditions.push(condition(kind, status));
                 }
+                // `sick:BadNode=False@2026-01-01T00:10:00Z` and perhaps `@Reason`
+                "sick" => {
+                    let mut fields = rest.split('@');
+                    let (kind, status) = fields
+                        .next()
+                        .and_then(|field| field.split_once('='))
+                        .expect("a condition and its status");
+                    let mut sick = condition(kind, status);
+                    if let Some(since) = fields.next() {
+                        sick.last_transition_time = Some(since.to_owned());
+                    }
+                    fields.next().unwrap_or_default().clone_into(&mut sick.reason);
+                    let conditions = &mut node.expect("a node").status.conditions;
+                    conditions.retain(|own| own.kind != kind);
+                    conditions.push(sick);
+                }
+                // The last reboot ended then.
+                "rebooted" => {
+                    let mut ended = condition("Rebooting", "False");
+                    ended.last_transition_time = Some(rest.to_owned());
+                    claim.expect("a claim").status.conditions.push(ended);
+                }
                 "not-ready" => {
                     let node = node.expect("a node");
                     node.status.conditions.retain(|own| own.kind != "Ready");

@@ -1,6 +1,6 @@
 //! One line of a case as a NodePool.
 
-use slipway_packing::model::{Budget, NodePool};
+use slipway_packing::model::{Budget, NodePool, RepairAction, RepairPolicy};
 
 use super::words;
 use crate::cluster::{condition, pool};
@@ -39,6 +39,28 @@ pub fn parse(words: &[&str]) -> NodePool {
         }
     }
     pool
+}
+
+/// `BadNode=False after:30m because:^Hung$ grace:5m priority:90 reboot`
+pub fn repair(words: &[&str]) -> RepairPolicy {
+    let (kind, status) = words[0].split_once('=').expect("a condition and its status");
+    let mut policy = RepairPolicy {
+        condition_type: kind.to_owned(),
+        condition_status: status.to_owned(),
+        ..RepairPolicy::default()
+    };
+    for word in &words[1..] {
+        let (name, rest) = words::option(word);
+        match name {
+            "after" => policy.toleration_duration = Some(rest.to_owned()),
+            "because" => rest.clone_into(&mut policy.reason_regex),
+            "grace" => policy.termination_grace_period = Some(rest.to_owned()),
+            "priority" => policy.priority = rest.parse().expect("a priority"),
+            "reboot" => policy.action = RepairAction::Reboot,
+            other => panic!("unknown word for a repair: {other}"),
+        }
+    }
+    policy
 }
 
 /// `30%`, then `;for=Drifted,Empty`, `;at=0_0_*_*_*` (blanks written as `_`), `;long=1h`
