@@ -45,6 +45,35 @@ pub struct Described {
     pub refused: Vec<(Reference, Refused)>,
     /// The type is a kind of templates that is not installed, or cannot be listed yet.
     pub is_unknown: bool,
+    /// What is wrong with the price list that the class names.
+    pub price_problems: Vec<String>,
+}
+
+/// Where the price list of a class is.
+pub fn price_list(class: &ClusterAPINodeClass) -> Option<&ConfigMapKey> {
+    class.spec.price.as_ref()?.config_map.as_ref()
+}
+
+/// Only the ConfigMap of a price list is watched, not every one of its namespace.
+pub fn price_scope(key: &ConfigMapKey) -> Scope {
+    Scope::namespace(&key.namespace).fields(format!("metadata.name={}", key.name))
+}
+
+/// The prices in a ConfigMap, and what its user has to mend.
+pub fn read_prices(key: &ConfigMapKey, found: Option<&ConfigMap>) -> (PriceList, Vec<String>) {
+    let named = format!("ConfigMap {}/{}", key.namespace, key.name);
+    let Some(map) = found else {
+        return (PriceList::default(), vec![format!("there is no {named}")]);
+    };
+    let Some(text) = map.data.as_ref().and_then(|data| data.get(&key.key)) else {
+        return (
+            PriceList::default(),
+            vec![format!("{named} has no key {:?}", key.key)],
+        );
+    };
+    let (list, errors) = PriceList::parse(text);
+    let problems = errors.iter().map(|error| format!("{named}: {error}")).collect();
+    (list, problems)
 }
 
 /// Reads the caches of one manager.
@@ -349,8 +378,11 @@ impl<'a> Reader<'a> {
         options: &Options,
         now: Timestamp,
     ) -> Described {
-        let settings = self.settings(class, options).await;
-        let mut result = Described::default();
+        let (settings, price_problems) = self.settings(class, options).await;
+        let mut result = Described {
+            price_problems,
+            ..Described::default()
+        };
         for mut source in self.sources(class, options).await {
             if let Err(refused) = admits(&class.spec, &options.scope, &options.group, &source) {
                 result.refused.push((source.reference, refused));
@@ -380,20 +412,17 @@ impl<'a> Reader<'a> {
         result
     }
 
-    pub async fn settings(&self, class: &ClusterAPINodeClass, options: &Options) -> Settings {
+    /// What a NodeClass sets, and what is wrong with the price list it names.
+    pub async fn settings(&self, class: &ClusterAPINodeClass, options: &Options) -> (Settings, Vec<String>) {
         let overhead = class.spec.overhead.clone().unwrap_or_default();
-        let list = class
-            .spec
-            .price
-            .as_ref()
-            .and_then(|price| price.config_map.as_ref());
-        Settings {
+        let (prices, problems) = match price_list(class) {
+            Some(key) => self.prices(key).await,
+            None => (PriceList::default(), Vec::new()),
+        };
+        let settings = Settings {
             group: options.group.clone(),
             default_architecture: options.default_architecture.clone(),
-            prices: match list {
-                Some(key) => self.prices(key).await,
-                None => PriceList::default(),
-            },
+            prices,
             learn_overhead: overhead.learn != Some(false),
             startup_taints: options.startup_taints.clone(),
             overhead: Overhead {
@@ -401,26 +430,25 @@ impl<'a> Reader<'a> {
                 system_reserved: overhead.system_reserved,
                 eviction_threshold: overhead.eviction_threshold,
             },
-        }
+        };
+        (settings, problems)
     }
 
-    async fn prices(&self, key: &ConfigMapKey) -> PriceList {
+    async fn prices(&self, key: &ConfigMapKey) -> (PriceList, Vec<String>) {
         let informer = {
             let mut known = self.memory.prices.lock();
             let found = known.iter().find(|(other, _)| other == key);
             if let Some((_, informer)) = found {
                 informer.clone()
             } else {
-                let scope = Scope::namespace(&key.namespace).fields(format!("metadata.name={}", key.name));
-                let informer: Informer<ConfigMap> = self.context.informers.get(scope);
+                let informer: Informer<ConfigMap> = self.context.informers.get(price_scope(key));
                 known.push((key.clone(), informer.clone()));
                 informer
             }
         };
         let _ = tokio::time::timeout(FIRST_LIST, informer.synced()).await;
         let found = informer.get(&ObjectKey::namespaced(&key.namespace, &key.name));
-        let text = found.and_then(|map| map.data.as_ref()?.get(&key.key).cloned());
-        PriceList::parse(&text.unwrap_or_default()).0
+        read_prices(key, found.as_deref())
     }
 
     /// Why an object makes no Machines although it has too few.

@@ -49,6 +49,23 @@ fn from_claims_to_machines_and_back() {
     );
 }
 
+/// Killed between the fall of replicas and the deletion: replicas do not fall again for the same Machine, while another one that
+/// is to go is not marked yet. Cluster API would choose whom to delete, and could choose the one that stays.
+#[test]
+fn replicas_that_fell_before_a_crash_do_not_fall_again() {
+    let mut world = world(3);
+    let uids: Vec<String> = world.claims.iter().map(|claim| claim.uid.clone()).collect();
+    world.leave(&uids[0]);
+    world.reconcile(Autoscaler::Ours);
+    world.replicas = 2;
+    world.leave(&uids[1]);
+    let printed = printed(&world);
+    assert!(!printed.contains("scale"), "{printed}");
+    assert!(printed.starts_with("mark Machine"), "{printed}");
+    world.settle(Autoscaler::Ours);
+    assert_eq!((world.judge(), world.replicas), (Ok(()), 1));
+}
+
 /// Machines that somebody asked for by hand stay, and are used before new ones are made.
 #[test]
 fn a_raise_by_hand_stays_and_is_used() {

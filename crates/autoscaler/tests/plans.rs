@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde_json::{Value, json};
 use slipway_autoscaler::{
     accounting::Group,
-    api::{ClusterAPINodeClass, NodeClaim},
-    cluster_api::Described,
+    api::{ClusterAPINodeClass, ConfigMapKey, NodeClaim},
+    cluster_api::{self, Described},
     group,
     instances::Reference,
     node_claim::{self, Assignment, Observed, Part, drain::PodFacts},
@@ -367,4 +367,46 @@ fn a_kind_that_is_not_installed_is_looked_for_again() {
         "EdgeMachineTemplate of infrastructure.cluster.x-k8s.io is not installed, or may not be listed"
     );
     assert_eq!(message(false), "there is no EdgeMachineTemplate");
+}
+
+/// A price that cannot be read is told where its reader looks, and the others count.
+#[test]
+fn a_price_list_that_cannot_be_read_is_told() {
+    let key: ConfigMapKey = object(json!({"namespace": "fleet", "name": "prices"}));
+    let read = |data: Option<serde_json::Value>| {
+        let map: Option<ConfigMap> = data.map(|data| object(json!({"data": data})));
+        let (list, price_problems) = cluster_api::read_prices(&key, map.as_ref());
+        let observed = node_class::Observed {
+            described: Described {
+                price_problems,
+                ..Described::default()
+            },
+            ..node_class::Observed::default()
+        };
+        let conditions = node_class::status(&observed, now()).conditions;
+        let valid = conditions
+            .into_iter()
+            .find(|one| one.type_ == "ValidationSucceeded");
+        let valid = valid.expect("it is told");
+        (list.find("m5.large", "", ""), valid.reason, valid.message)
+    };
+    let (price, reason, _) = read(Some(json!({"prices": "m5.large 0.1"})));
+    assert_eq!((price, reason.as_str()), (Some(0.1), "ValidationSucceeded"));
+    for (data, known, problem) in [
+        (
+            Some(json!({"prices": "m5.large 0.1\nm5.xlarge dear"})),
+            Some(0.1),
+            "ConfigMap fleet/prices: line 2 of the price list is \"m5.xlarge dear\"",
+        ),
+        (
+            Some(json!({"cost": "m5.large 0.1"})),
+            None,
+            "ConfigMap fleet/prices has no key \"prices\"",
+        ),
+        (None, None, "there is no ConfigMap fleet/prices"),
+    ] {
+        let (price, reason, message) = read(data);
+        assert_eq!((price, reason.as_str()), (known, "InvalidPriceList"));
+        assert!(message.contains(problem), "{message}");
+    }
 }

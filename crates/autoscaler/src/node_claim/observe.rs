@@ -313,7 +313,7 @@ async fn to(
         });
     };
     let settings = match class {
-        Some(class) => reader.settings(class, options).await,
+        Some(class) => reader.settings(class, options).await.0,
         None => crate::instances::Settings::default(),
     };
     let shape = match claim.metadata.deletion_timestamp {

@@ -6,7 +6,10 @@ mod act;
 use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Condition};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Node},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{ResourceExt, api::DynamicObject};
 use slipway_capi::{
     condition::{self, Report, Status},
@@ -18,7 +21,7 @@ use slipway_runtime::{Context, Controller, Informer, ObjectKey, Outcome, Scope, 
 use crate::{
     Error,
     api::{ClusterAPINodeClass, ClusterAPINodeClassStatus, NodeClaim, names::condition as names},
-    cluster_api::{Described, Reader},
+    cluster_api::{self, Described, Reader},
     instances::Finding,
     memory::Memory,
     options::Options,
@@ -82,11 +85,14 @@ impl Kind for Classes {
         let described = reader
             .describe(&subject.object, &options, context.clock.now())
             .await;
+        let classes: Informer<ClusterAPINodeClass> = context.informers.get(Scope::of_work(&context.settings));
         if let Some(templates) = reader.template_kind(&subject.object) {
-            let classes: Informer<ClusterAPINodeClass> =
-                context.informers.get(Scope::of_work(&context.settings));
-            let scope = Scope::of_namespace(&context.settings);
+            let (scope, classes) = (Scope::of_namespace(&context.settings), classes.clone());
             context.watch(&templates, scope, move |_: &DynamicObject| classes.keys());
+        }
+        if let Some(key) = cluster_api::price_list(&subject.object) {
+            let scope = cluster_api::price_scope(key);
+            context.watch(&(), scope, move |_: &ConfigMap| classes.keys());
         }
         let is_news = |finding: &&Finding| {
             let object = finding.object.to_string();
@@ -158,12 +164,21 @@ pub fn status(observed: &Observed, now: Timestamp) -> ClusterAPINodeClassStatus 
         .filter(|finding| finding.excludes)
         .map(ToString::to_string)
         .collect();
-    let valid = if wrong.is_empty() {
+    let valid = if wrong.is_empty() && described.price_problems.is_empty() {
         Report::new(
             names::VALIDATION_SUCCEEDED,
             Status::True,
             names::VALIDATION_SUCCEEDED,
             "",
+        )
+    } else if wrong.is_empty() {
+        let problems = listed(&described.price_problems);
+        let message = format!("prices are missing, so machines without one are ordered by size: {problems}");
+        Report::new(
+            names::VALIDATION_SUCCEEDED,
+            Status::False,
+            "InvalidPriceList",
+            message,
         )
     } else {
         let message = format!("objects are left out: {}", listed(&wrong));

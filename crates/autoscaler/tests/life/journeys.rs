@@ -173,20 +173,32 @@ fn made_in_vain<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
             .until("claims", |objects| count(objects, "NodeClaim") > 0)
             .await;
         life.delete_all("Pod").await;
-        life.delete_all("NodeClaim").await;
+        // What the provisioner reads may still hold the pods: the user deletes the claims made for them after that, too.
+        let alive = |objects: &[Value]| {
+            of_kind(objects, "NodeClaim").any(|claim| claim["metadata"]["deletionTimestamp"].is_null())
+        };
+        while world.server.look(alive) {
+            life.delete_all("NodeClaim").await;
+            world
+                .until("nothing is left, or a claim came late", |objects| {
+                    is_bare(objects) || alive(objects)
+                })
+                .await;
+            tokio::time::sleep(Duration::from_mins(2)).await;
+        }
         nothing_is_left(world).await;
     }
     .boxed()
 }
 
+fn is_bare(objects: &[Value]) -> bool {
+    ["NodeClaim", "Machine", "Node", "EdgeMachine", "EdgeConfig"]
+        .iter()
+        .all(|kind| count(objects, kind) == 0)
+}
+
 async fn nothing_is_left(world: &World) {
-    world
-        .until("nothing is left", |objects| {
-            ["NodeClaim", "Machine", "Node", "EdgeMachine", "EdgeConfig"]
-                .iter()
-                .all(|kind| count(objects, kind) == 0)
-        })
-        .await;
+    world.until("nothing is left", is_bare).await;
 }
 
 fn pods_with_a_budget<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
