@@ -61,7 +61,7 @@ async fn known_once(context: &Context) -> Result<Borrowed, kube::Error> {
             );
             Ok(borrowed)
         }
-        Err(kube::Error::Api(status)) if status.code == 409 => {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let stored = maps.get_opt(CONFIG_MAP).await?;
             Ok(stored.as_ref().map(read).unwrap_or_default())
         }

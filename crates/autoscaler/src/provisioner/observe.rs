@@ -1,12 +1,12 @@
 //! What the provisioner reads: the cluster as packing sees it, kept up by watches, and what each NodePool can be given.
 
 use std::{
-    any::Any,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
+use futures::future::join_all;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     coordination::v1::Lease,
@@ -58,14 +58,16 @@ pub struct Watched {
     csi_nodes: Informer<CSINode>,
     deployments: Informer<MachineDeployment>,
     machines: Informer<Machine>,
+    machine_sets: Informer<MachineSet>,
+    machine_pools: Informer<MachinePool>,
+    clusters: Informer<Cluster>,
+    leases: [Informer<Lease>; safety::LEASES.len()],
     /// What was read past the watch.
     claims_read: Mutex<Option<Vec<Arc<NodeClaim>>>>,
     store: Mutex<Store>,
     waiting: Arc<Mutex<Waiting>>,
     /// Ends the tasks that listen.
     _stop: DropGuard,
-    /// What others read here is watched as long as this is.
-    _held: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 /// Who waits for a node.
@@ -114,16 +116,14 @@ impl Watched {
             csi_nodes: informers.get(scope()),
             deployments: informers.get(scope()),
             machines: informers.get(scope()),
+            machine_sets: informers.get(scope()),
+            machine_pools: informers.get(scope()),
+            clusters: informers.get(scope()),
+            leases: safety::LEASES.map(|(name, _)| informers.get(lease_scope(name))),
             claims_read: Mutex::default(),
             store: Mutex::default(),
             waiting: Arc::clone(&waiting),
             _stop: stop.clone().drop_guard(),
-            _held: vec![
-                Box::new(informers.get::<MachineSet>(scope())),
-                Box::new(informers.get::<MachinePool>(scope())),
-                Box::new(informers.get::<Cluster>(scope())),
-                Box::new(safety::LEASES.map(|(name, _)| informers.get::<Lease>(lease_scope(name)))),
-            ],
         };
         let listen = Listener {
             waiting,
@@ -175,6 +175,7 @@ impl Watched {
         watched
     }
 
+    /// Before everything has been read once, nothing is known: whether a Cluster is paused, or another autoscaler holds its lease.
     pub async fn synced(&self) {
         tokio::join!(
             self.pods.synced(),
@@ -190,6 +191,10 @@ impl Watched {
             self.csi_nodes.synced(),
             self.deployments.synced(),
             self.machines.synced(),
+            self.machine_sets.synced(),
+            self.machine_pools.synced(),
+            self.clusters.synced(),
+            join_all(self.leases.iter().map(Informer::synced)),
         );
     }
 

@@ -43,7 +43,7 @@ pub async fn create(client: &Client, secret: &Secret) -> Result<Secret, Error> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     match secrets.create(&PostParams::default(), secret).await {
         Ok(stored) => Ok(stored),
-        Err(kube::Error::Api(status)) if status.code == 409 => secrets
+        Err(kube::Error::Api(status)) if status.is_already_exists() => secrets
             .get(&name)
             .await
             .map_err(Error::api(format!("reading Secret {namespace}/{name}"))),

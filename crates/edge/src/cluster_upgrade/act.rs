@@ -141,7 +141,7 @@ async fn ensure_template(
     match context.create(&made).await {
         Ok(_) => Ok(name),
         // An earlier try made it.
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(name),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(name),
         Err(error) => Err(Error::api(format!("creating EdgeMachineTemplate {name}"))(error)),
     }
 }

@@ -31,7 +31,7 @@ pub async fn ensure_ca(client: &Client, namespace: &str, now: Timestamp) -> Resu
     let stored = record::ca_secret(namespace, &made);
     match secrets.create(&PostParams::default(), &stored).await {
         Ok(_) => Ok(made),
-        Err(kube::Error::Api(status)) if status.code == 409 => {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let found = secrets.get(CA_SECRET).await.map_err(Error::api(doing()))?;
             record::ca(&found).ok_or_else(|| Error::NoCa {
                 namespace: namespace.to_owned(),

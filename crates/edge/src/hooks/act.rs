@@ -29,7 +29,7 @@ pub async fn ensure(desired: &Ensure, observed: &Observed, client: &Client) -> R
         match made {
             Ok(_) => tracing::info!(upgrade = %name, machine = %spec.machine_name, "Asked for an upgrade"),
             // The other replica was first.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(error) => return Err(Error::api(format!("creating NodeUpgrade {name}"))(error)),
         }
     }

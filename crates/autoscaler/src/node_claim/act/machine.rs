@@ -152,7 +152,8 @@ async fn create(resource: &ApiResource, object: &Value, context: &Context) -> Re
             context.writes().saw_dynamic(&written, resource, None);
             Ok(())
         }
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        // Not every 409: a quota that changed meanwhile answers with one too, and then nothing was made.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
         Err(error) => Err(Error::api(doing)(error)),
     }
 }
