@@ -17,6 +17,8 @@ pub const CAPACITY_ON_DEMAND: &str = "on-demand";
 pub const CAPACITY_RESERVED: &str = "reserved";
 
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// On a NodePool: the policy that decides which nodes are created for it, `karpenter` or `cost`.
+pub const PACKING: &str = "slipway.dev/packing";
 pub const DO_NOT_REPAIR: &str = "karpenter.sh/do-not-repair";
 pub const DISRUPTION_COST: &str = "karpenter.sh/disruption-cost";
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

@@ -8,24 +8,25 @@ use crate::engine::guided::{Rows, Target};
 use crate::engine::run::{Item, Refused, Run, RunOptions};
 use crate::engine::which_claim::KEEP_THEIR_ORDER;
 use crate::engine::world::World;
-use crate::model::{PackingPolicy, Plan, Pod, PodRefusal, RefusalReason, Snapshot, TopologySpreadConstraint};
+use crate::model::{
+    NodePool, PackingPolicy, Plan, Pod, PodRefusal, RefusalReason, Snapshot, TopologySpreadConstraint,
+};
 use crate::resources::amount;
 use crate::storage::Storage;
 use crate::validate;
 
 /// Decides where the pods go and what has to be created for them.
 pub fn schedule(snapshot: &Snapshot, pods: &[Pod]) -> Plan {
-    match snapshot.options.packing {
-        PackingPolicy::Karpenter => {
-            let admitted = Admitted::new(snapshot, pods);
-            let defaults = default_spread::constraints(snapshot, &admitted.accepted);
-            let mut world = build(snapshot, pods);
-            let items = prepare(&mut world, &admitted.accepted, &defaults);
-            let attempt = ordinary(&mut world, &items, &admitted.accepted, false);
-            admitted.with_refusals(attempt.plan)
-        }
-        PackingPolicy::Cost => crate::optimum::plan(snapshot, pods).plan,
+    let at_the_least_cost = |pool: &NodePool| pool.packing(&snapshot.options) == PackingPolicy::Cost;
+    if snapshot.node_pools.iter().any(at_the_least_cost) {
+        return crate::optimum::plan_by_policies(snapshot, pods).plan;
     }
+    let admitted = Admitted::new(snapshot, pods);
+    let defaults = default_spread::constraints(snapshot, &admitted.accepted);
+    let mut world = build(snapshot, pods);
+    let items = prepare(&mut world, &admitted.accepted, &defaults);
+    let attempt = ordinary(&mut world, &items, &admitted.accepted, false);
+    admitted.with_refusals(attempt.plan)
 }
 
 /// The pods that are considered, and what is said to the others.
@@ -117,7 +118,7 @@ pub(crate) fn attempt(
     let options = RunOptions {
         reserved: world.options.reserved_offering_mode,
         freed_reservation: None,
-        spare_busy_nodes: false,
+        spare_busy_nodes: world.spare_busy_nodes,
         equal_domains,
         least_cost: list.is_some(),
     };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use slipway_packing::disrupt::Command;
 use slipway_packing::labels;
 use slipway_packing::model::{
     Condition, Container, InstanceType, NewClaim, Node, NodeClaim, NodePool, ObjectMeta, Offering, Overhead,
@@ -286,7 +287,7 @@ impl Cluster {
     }
 
     /// Makes a node of the cheapest type a claim lists.
-    fn launch(&mut self, claim: &NewClaim) -> String {
+    pub fn launch(&mut self, claim: &NewClaim) -> String {
         self.launched += 1;
         let name = format!("node-{:04}", self.launched);
         let kind = self.snapshot.instance_types[&claim.node_pool]
@@ -365,6 +366,29 @@ impl Cluster {
         pod.spec.node_name = node.to_owned();
         pod.status.phase = "Running".to_owned();
         self.snapshot.bound_pods.push(pod);
+    }
+
+    /// Does what a command says: what is new comes up, pods move, and nodes go.
+    pub fn carry_out(&mut self, command: &Command) {
+        let mut moves: Vec<(&String, String)> = Vec::new();
+        for claim in &command.replacements {
+            let node = self.launch(claim);
+            moves.extend(claim.pods.iter().map(|pod| (pod, node.clone())));
+        }
+        for node in &command.existing {
+            moves.extend(node.pods.iter().map(|pod| (pod, node.node.clone())));
+        }
+        for (name, node) in moves {
+            let pods = &mut self.snapshot.bound_pods;
+            let moved = pods.iter_mut().find(|pod| pod.metadata.reference() == *name);
+            moved.expect("a pod that runs").spec.node_name = node;
+        }
+        let stays = |name: &String| !command.nodes.contains(name);
+        self.snapshot.nodes.retain(|node| stays(&node.metadata.name));
+        self.snapshot
+            .node_claims
+            .retain(|claim| stays(&claim.status.node_name));
+        self.snapshot.bound_pods.retain(|pod| stays(&pod.spec.node_name));
     }
 
     pub fn node_of(&self, pod: &str) -> &Node {

@@ -10,6 +10,7 @@
 mod brute_force;
 mod cluster;
 mod constraints;
+mod cost_consolidation;
 mod custom_labels;
 mod determinism;
 mod differential;

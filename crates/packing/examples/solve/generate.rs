@@ -19,11 +19,36 @@ impl Random {
         Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) as usize % bound
+    }
+
+    /// Between zero and one, never zero.
+    fn unit(&mut self) -> f64 {
+        const PARTS: usize = 1 << 40;
+        (self.below(PARTS) + 1) as f64 / PARTS as f64
+    }
+
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * self.unit().ln()
+    }
+
+    pub fn poisson(&mut self, mean: f64) -> usize {
+        let (mut count, mut product, limit) = (0, self.unit(), (-mean).exp());
+        while product > limit {
+            count += 1;
+            product *= self.unit();
+        }
+        count
+    }
+
+    /// Log-normal around a median.
+    fn log_normal(&mut self, median: f64, sigma: f64) -> f64 {
+        let normal = (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
+        median * (sigma * normal).exp()
     }
 
     fn pick<'a>(&mut self, options: &[&'a str]) -> &'a str {
@@ -211,15 +236,78 @@ fn preferring(random: &mut Random, index: usize) -> Pod {
     pod
 }
 
+/// The pods of one deployment: log-normal in their number (median 3) and CPU (median 250m), one to eight GiB for a CPU; two in
+/// ten spread over zones, one in ten keeps to hosts of their own.
+pub fn deployment(random: &mut Random, index: usize) -> Vec<Pod> {
+    let replicas = random.log_normal(3.3, 0.9).round().clamp(1.0, 50.0) as usize;
+    let milli_cpu = (random.log_normal(250.0, 1.0) / 10.0).round().clamp(5.0, 800.0) * 10.0;
+    let gibibytes = [1.0, 2.0, 4.0, 8.0][random.below(4)] * random.log_normal(1.0, 0.3);
+    let mebibytes = (milli_cpu / 1_000.0 * gibibytes * 1_024.0)
+        .round()
+        .clamp(16.0, 65_536.0);
+    let app = format!("app-{index}");
+    let kind = random.below(10);
+    (0..replicas)
+        .map(|replica| {
+            let mut made = match kind {
+                0 | 1 => spread(random, index, labels::ZONE, "DoNotSchedule"),
+                2 => apart(random, index, labels::HOSTNAME, &app),
+                _ => pod(random, index, &[]),
+            };
+            made.metadata.name = format!("{app}-{replica}");
+            made.metadata.uid = format!("uid-{index:06}-{replica:03}");
+            made.metadata.labels.insert("app".to_owned(), app.clone());
+            for constraint in &mut made.spec.topology_spread_constraints {
+                constraint.label_selector = selector("app", &app);
+            }
+            made.spec.containers[0].resources.requests = quantities(&[
+                ("cpu", format!("{milli_cpu}m")),
+                ("memory", format!("{mebibytes}Mi")),
+            ]);
+            made
+        })
+        .collect()
+}
+
 /// Replicas of one application in the mixes made of applications.
 const REPLICAS: usize = 100;
 
-/// `diverse`, `preference`, `topology`, `affinity` or `generic`; and for the named options `pools` of different prices,
+/// A pod of the mixes in which only resources bind: `small` ones of a few sizes; `mixed` ones, log-normal around 500m and two GiB for a
+/// CPU, ten to a deployment; and `batch`, ten to a job of two to sixteen CPUs.
+fn sized(random: &mut Random, index: usize, last: &mut Option<(String, String)>, mix: &str) -> Pod {
+    if index.is_multiple_of(10) || last.is_none() {
+        *last = Some(match mix {
+            "small" => (
+                random.pick(&["50m", "100m", "200m", "250m"]).to_owned(),
+                random.pick(&["64Mi", "128Mi", "256Mi", "512Mi"]).to_owned(),
+            ),
+            "batch" => {
+                let cpus = [2, 4, 7, 8, 12, 16][random.below(6)];
+                let memory = cpus * [1, 2, 4, 7][random.below(4)];
+                (cpus.to_string(), format!("{memory}Gi"))
+            }
+            _ => {
+                let cpu = (random.log_normal(500.0, 0.8) / 50.0).round().clamp(1.0, 160.0) * 50.0;
+                let ratio = random.log_normal(2.0, 0.6);
+                let memory = (cpu * ratio * 1.024 / 64.0).round().clamp(1.0, 1_024.0) * 64.0;
+                (format!("{cpu}m"), format!("{memory}Mi"))
+            }
+        });
+    }
+    let mut made = pod(random, index, &[]);
+    if let Some((cpu, memory)) = last.clone() {
+        made.spec.containers[0].resources.requests = quantities(&[("cpu", cpu), ("memory", memory)]);
+    }
+    made
+}
+
+/// `diverse`, `preference`, `topology`, `affinity` or `generic`; `small`, `mixed` and `batch`, in which only resources bind; and for the named options `pools` of different prices,
 /// `limited` in its nodes, `hosts` to spread over and `zones` to be apart in.
 pub fn workload(mix: &str, pods: usize, types: usize, seed: u64) -> Option<Workload> {
     let mut random = Random::new(seed);
     let random = &mut random;
     let mut made = Vec::with_capacity(pods);
+    let mut sizes = None;
     for index in 0..pods {
         let kind = index * 5 / pods.max(1);
         made.push(match (mix, kind) {
@@ -240,6 +328,7 @@ pub fn workload(mix: &str, pods: usize, types: usize, seed: u64) -> Option<Workl
                 apart(random, index, labels::HOSTNAME, app)
             }
             ("preference", _) => preferring(random, index),
+            ("small" | "mixed" | "batch", _) => sized(random, index, &mut sizes, mix),
             ("hosts", _) => {
                 let app = format!("app-{}", index / REPLICAS);
                 let mut pod = spread(random, index, labels::HOSTNAME, "DoNotSchedule");

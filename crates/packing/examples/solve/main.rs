@@ -7,6 +7,7 @@
 //! solve --mix mixed --pods 5000 --catalogue aws_instance_types.json   the same over Karpenter's list of real types
 //! solve workload.json --optimum                      by the policy `cost`, with what every plan costs at least
 //! solve workload.json --consolidate                  one pass of every method
+//! solve --day --catalogue aws_instance_types.json [--policy cost] [--eviction 0.01] [--hours 24]   a day of arrivals and departures
 //! solve workload.json --check plan.json              what the independent checker says to a plan, anyone's
 //! ```
 
@@ -17,6 +18,7 @@ mod catalogue;
 #[path = "../../tests/judge/mod.rs"]
 #[allow(dead_code)]
 mod checker;
+mod day;
 mod generate;
 mod process;
 
@@ -28,7 +30,7 @@ use std::time::Instant;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slipway_packing::disrupt::{Method, disrupt};
-use slipway_packing::model::{Improvements, Plan, Workload};
+use slipway_packing::model::{Improvements, PackingPolicy, Plan, Workload};
 use slipway_packing::schedule;
 
 struct Arguments {
@@ -46,6 +48,10 @@ struct Arguments {
     spare: bool,
     consolidate: bool,
     optimum: bool,
+    day: bool,
+    hours: usize,
+    policy: PackingPolicy,
+    eviction: f64,
     catalogue: Option<String>,
 }
 
@@ -65,6 +71,10 @@ fn arguments() -> Result<Arguments, String> {
         spare: false,
         consolidate: false,
         optimum: false,
+        day: false,
+        hours: 24,
+        policy: PackingPolicy::Karpenter,
+        eviction: 0.0,
         catalogue: None,
     };
     let mut words = std::env::args().skip(1);
@@ -85,6 +95,17 @@ fn arguments() -> Result<Arguments, String> {
             "--spare" => result.spare = true,
             "--consolidate" => result.consolidate = true,
             "--optimum" => result.optimum = true,
+            "--day" => result.day = true,
+            "--hours" => result.hours = number(value()?)?,
+            "--policy" => {
+                let name = value()?;
+                result.policy =
+                    PackingPolicy::named(&name).ok_or_else(|| format!("there is no policy {name:?}"))?;
+            }
+            "--eviction" => {
+                let text = value()?;
+                result.eviction = text.parse().map_err(|error| format!("{text}: {error}"))?;
+            }
             "--catalogue" => result.catalogue = Some(value()?),
             word if word.starts_with("--") => return Err(format!("there is no {word}")),
             file => result.file = Some(file.to_owned()),
@@ -119,6 +140,10 @@ fn workload(arguments: &Arguments) -> Result<Workload, String> {
             own.clone_from(&types);
         }
     }
+    if arguments.policy != PackingPolicy::Karpenter {
+        workload.snapshot.options.packing = arguments.policy;
+        workload.snapshot.options.packing_weights.eviction = arguments.eviction;
+    }
     if let Some(names) = &arguments.improve {
         workload.snapshot.options.improvements = improvements(names)?;
     }
@@ -138,6 +163,19 @@ fn improvements(names: &str) -> Result<Improvements, String> {
 
 fn run() -> Result<Value, String> {
     let arguments = arguments()?;
+    if arguments.day {
+        let types = match &arguments.catalogue {
+            Some(file) => catalogue::read(file)?,
+            None => generate::instance_types(arguments.types),
+        };
+        let asked = day::Asked {
+            policy: arguments.policy,
+            eviction: arguments.eviction,
+            seed: arguments.seed,
+            hours: arguments.hours,
+        };
+        return day::day(types, &asked);
+    }
     let workload = workload(&arguments)?;
     if let Some(file) = &arguments.write {
         write(file, &workload)?;
@@ -224,6 +262,7 @@ fn consolidate(workload: &Workload, repeat: usize) -> Result<Value, String> {
         methods = json!({});
         for method in [
             Method::Emptiness,
+            Method::CostConsolidation,
             Method::MultiNodeConsolidation,
             Method::SingleNodeConsolidation,
         ] {

@@ -13,17 +13,20 @@ pub enum Method {
     Emptiness,
     StaticDrift,
     Drift,
+    /// In place of the two below, for NodePools whose policy is `cost`.
+    CostConsolidation,
     MultiNodeConsolidation,
     SingleNodeConsolidation,
 }
 
 impl Method {
     /// The order in which they are tried; the first that finds something ends the search.
-    pub const ALL: [Method; 6] = [
+    pub const ALL: [Method; 7] = [
         Method::Repair,
         Method::Emptiness,
         Method::StaticDrift,
         Method::Drift,
+        Method::CostConsolidation,
         Method::MultiNodeConsolidation,
         Method::SingleNodeConsolidation,
     ];
@@ -33,7 +36,9 @@ impl Method {
             Method::Repair => Reason::Unhealthy,
             Method::Emptiness => Reason::Empty,
             Method::StaticDrift | Method::Drift => Reason::Drifted,
-            Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => Reason::Underutilized,
+            Method::CostConsolidation | Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => {
+                Reason::Underutilized
+            }
         }
     }
 }

@@ -16,6 +16,9 @@ use crate::requirement::Requirement;
 /// The fewest cheaper types that make replacing spot by spot worth it: fewer would be repeated again and again.
 const SPOT_TO_SPOT_TYPES: usize = 15;
 
+pub(crate) const NO_SPOT_TO_SPOT: &str =
+    "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node";
+
 /// The pods a probe places besides those of its candidates.
 pub(crate) struct Others {
     /// Pods that wait anyway; they may go on waiting.
@@ -79,8 +82,8 @@ impl Replacement {
 /// How a probe is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Probe {
-    /// Busy nodes are spared as destinations.
-    pub consolidating: bool,
+    /// Nodes that have been busy lately are no destinations.
+    pub spare_busy_nodes: bool,
     /// The reservation that the candidate gives a place back to; nothing is taken in place of reserved capacity then.
     pub freed_reservation: Option<usize>,
 }
@@ -104,7 +107,7 @@ pub(crate) fn simulate(
             None => ReservedOfferingMode::Fallback,
         },
         freed_reservation: probe.freed_reservation,
-        spare_busy_nodes: probe.consolidating,
+        spare_busy_nodes: probe.spare_busy_nodes,
         equal_domains: EqualDomains::FirstByName,
         least_cost: false,
     };
@@ -196,7 +199,7 @@ pub(crate) fn consolidate(
     order: &dyn Fn(&World<'_>, &mut Vec<Item>),
 ) -> Found {
     let probe = Probe {
-        consolidating: true,
+        spare_busy_nodes: !world.options.improvements.busy_destinations,
         ..Probe::default()
     };
     let Simulated { claims, on_nodes } = match simulate(world, candidates, others, probe, order) {
@@ -256,6 +259,32 @@ fn cheaper(
     Ok(vec![Replacement { finished }])
 }
 
+/// The same whatever their number is, as long as it is cheaper.
+pub(crate) fn cheaper_in_any_number(
+    world: &mut World<'_>,
+    candidates: &[&Candidate<'_>],
+    claims: Vec<Finished>,
+) -> Result<Vec<Replacement>, String> {
+    if claims.len() < 2 {
+        return cheaper(world, candidates, claims);
+    }
+    let all_spot = candidates
+        .iter()
+        .all(|candidate| candidate.capacity_type == labels::CAPACITY_SPOT);
+    if all_spot && !world.options.spot_to_spot_consolidation {
+        let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
+        let allows_spot = |finished: &Finished| {
+            find(&finished.requirements, capacity_type)
+                .is_none_or(|id| world.interner.get(id).has(labels::CAPACITY_SPOT))
+        };
+        if claims.iter().any(allows_spot) {
+            return Err(NO_SPOT_TO_SPOT.to_owned());
+        }
+    }
+    let budget: f64 = candidates.iter().map(|candidate| candidate.price).sum();
+    many_to_many(world, claims, budget)
+}
+
 /// Where a type can be had as spot, the saving was worked out for that: if there is none, nothing should be launched in
 /// its place. Types that are only to be had on demand are left out then, because nothing could be launched as them; where
 /// there are no others, it is on demand. If several nodes go, what becomes of their own types is decided first.
@@ -296,12 +325,21 @@ fn many_to_many(
     let mut total = 0.0;
     let mut kept = Vec::new();
     for mut finished in claims {
-        // The cheapest type of each, so that the sum is what it will be.
-        Arc::make_mut(&mut finished.types).truncate(1);
+        // The cheapest type of each, so that the sum is what it will be; more where `minValues` asks for them.
         let pool = &world.pools[finished.pool];
-        total += finished.types.first().map_or(f64::MAX, |index| {
-            worst_price(pool, &mut world.interner, &finished.requirements, *index)
-        });
+        let needed = if pool.has_min_values {
+            pool.needed_for_min_values(&world.interner, &finished.requirements, &finished.types)
+        } else {
+            1
+        };
+        Arc::make_mut(&mut finished.types).truncate(needed.max(1));
+        let worst = finished
+            .types
+            .iter()
+            .map(|index| worst_price(pool, &mut world.interner, &finished.requirements, *index))
+            .max_by(f64::total_cmp);
+        total += worst.unwrap_or(f64::MAX);
+        meets_min_values(world, &finished)?;
         kept.push(Replacement { finished });
     }
     if total < budget {
@@ -319,8 +357,7 @@ fn spot_to_spot(
     spot: ReqId,
 ) -> Result<Vec<Replacement>, String> {
     if !world.options.spot_to_spot_consolidation {
-        let why = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node";
-        return Err(why.to_owned());
+        return Err(NO_SPOT_TO_SPOT.to_owned());
     }
     let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
     world

@@ -12,7 +12,7 @@ use super::score::{Totals, is_worth_it};
 use crate::default_spread;
 use crate::engine::run::Item;
 use crate::engine::world::World;
-use crate::model::{NodePool, Pod, Snapshot};
+use crate::model::{NodePool, PackingPolicy, Pod, Snapshot};
 use crate::schedule::prepare;
 
 /// At most this many nodes are considered together.
@@ -39,6 +39,10 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
     let has_no_work = match method {
         Method::Repair => snapshot.repair_policies.is_empty(),
         Method::StaticDrift => !snapshot.node_pools.iter().any(is_static),
+        Method::CostConsolidation => !snapshot
+            .node_pools
+            .iter()
+            .any(|pool| pool.packing(&snapshot.options) == PackingPolicy::Cost),
         _ => false,
     };
     if has_no_work {
@@ -115,6 +119,12 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
         world: &mut world,
         others: &others,
         order: &order,
+        pods: &pods,
+        policy: if method == Method::CostConsolidation {
+            PackingPolicy::Cost
+        } else {
+            PackingPolicy::Karpenter
+        },
         allowed,
         totals,
         outcome: &mut outcome,
@@ -124,6 +134,7 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
         Method::Emptiness => search.emptiness(found).into_iter().collect(),
         Method::StaticDrift => search.static_drift(&found),
         Method::Drift => search.drift(&found).into_iter().collect(),
+        Method::CostConsolidation => search.at_the_least_cost(&found).into_iter().collect(),
         Method::MultiNodeConsolidation => search.many(found).into_iter().collect(),
         Method::SingleNodeConsolidation => search.one(found).into_iter().collect(),
     };
@@ -145,6 +156,10 @@ pub(super) struct Search<'r, 'a> {
     pub world: &'r mut World<'a>,
     pub others: &'r Others,
     pub order: &'r dyn Fn(&World<'_>, &mut Vec<Item>),
+    /// By the place that items name.
+    pub pods: &'r [&'a Pod],
+    /// Consolidation is for nodes of NodePools with this policy.
+    policy: PackingPolicy,
     pub allowed: AHashMap<String, usize>,
     totals: AHashMap<String, Totals>,
     pub outcome: &'r mut Outcome,
@@ -152,7 +167,7 @@ pub(super) struct Search<'r, 'a> {
 
 impl<'a> Search<'_, 'a> {
     /// Takes one off the pool's budget, if anything is left of it.
-    fn spend(&mut self, candidate: &Candidate<'_>) -> bool {
+    pub fn spend(&mut self, candidate: &Candidate<'_>) -> bool {
         let left = self
             .allowed
             .entry(candidate.pool.metadata.name.clone())
@@ -236,11 +251,14 @@ impl<'a> Search<'_, 'a> {
         (!empty.is_empty()).then(|| self.command(Method::Emptiness, &empty, &Move::default()))
     }
 
-    fn consolidatable(&mut self, found: Vec<Candidate<'a>>) -> Vec<Candidate<'a>> {
+    pub fn consolidatable(&mut self, found: Vec<Candidate<'a>>) -> Vec<Candidate<'a>> {
         let mut kept: Vec<Candidate<'a>> = found
             .into_iter()
             .filter(|candidate| {
-                if candidate.is_static() || candidate.is_empty() {
+                if candidate.is_static()
+                    || candidate.is_empty()
+                    || candidate.pool.packing(&self.world.options) != self.policy
+                {
                     return false;
                 }
                 let pool = &candidate.pool.metadata.name;
@@ -269,14 +287,23 @@ impl<'a> Search<'_, 'a> {
         kept
     }
 
-    /// Pools that want a balance between savings and disruption have a say.
+    /// Whether enough is saved. Pools that want a balance between savings and disruption have a say.
     fn is_worth_it(&mut self, nodes: &[&Candidate<'_>], replacements: &[Replacement]) -> bool {
-        let source: f64 = nodes.iter().map(|candidate| candidate.price).sum();
-        let target: f64 = replacements
+        let target = replacements
             .iter()
             .map(|replacement| replacement.price(self.world))
             .sum();
+        self.is_worth(nodes, target)
+    }
+
+    /// The same for what comes in place of the nodes at this price.
+    pub fn is_worth(&self, nodes: &[&Candidate<'_>], target: f64) -> bool {
+        let source: f64 = nodes.iter().map(|candidate| candidate.price).sum();
         let savings = source - target;
+        let minimum = self.world.options.minimum_savings;
+        if savings < minimum.per_hour || savings < source * minimum.percent / 100.0 {
+            return false;
+        }
         let pools: BTreeSet<&str> = nodes
             .iter()
             .map(|candidate| candidate.pool.metadata.name.as_str())
@@ -304,7 +331,7 @@ impl<'a> Search<'_, 'a> {
         })
     }
 
-    fn one(&mut self, found: Vec<Candidate<'a>>) -> Option<Command> {
+    pub fn one(&mut self, found: Vec<Candidate<'a>>) -> Option<Command> {
         let found = self.consolidatable(found);
         for candidate in interleaved(&found) {
             if !self.has_budget(candidate) || !self.could_be_worth_it(candidate) {
@@ -330,12 +357,13 @@ impl<'a> Search<'_, 'a> {
             .get(&candidate.pool.metadata.name)
             .copied()
             .unwrap_or_default();
-        candidate.pool.spec.disruption.consolidation_policy != "Balanced"
-            || totals.cost <= 0.0
-            || is_worth_it(candidate.price, candidate.cost, totals)
+        candidate.price >= self.world.options.minimum_savings.per_hour
+            && (candidate.pool.spec.disruption.consolidation_policy != "Balanced"
+                || totals.cost <= 0.0
+                || is_worth_it(candidate.price, candidate.cost, totals))
     }
 
-    fn many(&mut self, found: Vec<Candidate<'a>>) -> Option<Command> {
+    pub fn many(&mut self, found: Vec<Candidate<'a>>) -> Option<Command> {
         let found = self.consolidatable(found);
         let mut within = Vec::new();
         for candidate in &found {

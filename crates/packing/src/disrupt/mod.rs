@@ -5,6 +5,7 @@ mod budget;
 mod candidates;
 mod command;
 mod consolidate;
+mod cost;
 mod cron;
 mod drift;
 mod eviction;

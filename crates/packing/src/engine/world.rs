@@ -50,6 +50,8 @@ pub(crate) struct World<'a> {
     pub bound: Vec<Bound<'a>>,
     pub storage: Storage<'a>,
     pub tolerate_preferences: bool,
+    /// Nodes that have been busy lately take only pods that wait.
+    pub spare_busy_nodes: bool,
     pub(super) pool_answers: AHashMap<AnswerKey, Arc<PoolAnswer>>,
     pub(super) group_ids: AHashMap<(bool, GroupSpec), GroupId>,
     pub(super) shape_ids: AHashMap<ClassKey<'a>, ClassId>,
@@ -127,6 +129,7 @@ impl<'a> World<'a> {
             bound: Vec::new(),
             storage,
             tolerate_preferences,
+            spare_busy_nodes: false,
             pool_answers: AHashMap::new(),
             group_ids: AHashMap::new(),
             shape_ids: AHashMap::new(),

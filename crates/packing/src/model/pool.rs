@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Condition, ObjectMeta, ResourceList, StringMap, Taint};
+use super::{Condition, ObjectMeta, Options, PackingPolicy, ResourceList, StringMap, Taint};
+use crate::labels;
 use crate::requirement::RequirementSpec;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -11,6 +12,15 @@ pub struct NodePool {
     pub metadata: ObjectMeta,
     pub spec: NodePoolSpec,
     pub status: NodePoolStatus,
+}
+
+impl NodePool {
+    /// What decides which nodes are created: what the pool's annotation says, or else the option.
+    pub fn packing(&self, options: &Options) -> PackingPolicy {
+        let own = self.metadata.annotations.get(labels::PACKING);
+        own.and_then(|own| PackingPolicy::named(own))
+            .unwrap_or(options.packing)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

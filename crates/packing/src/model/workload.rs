@@ -245,12 +245,31 @@ pub enum PackingPolicy {
     Cost,
 }
 
+impl PackingPolicy {
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "karpenter" => Some(PackingPolicy::Karpenter),
+            "cost" => Some(PackingPolicy::Cost),
+            _ => None,
+        }
+    }
+}
+
 /// What a node less and a pod that stays where it is are worth, per hour, to the policy `cost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PackingWeights {
     pub node: f64,
     pub eviction: f64,
+}
+
+/// The least that a consolidation has to save: both hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MinimumSavings {
+    pub per_hour: f64,
+    /// Of what the nodes cost that go.
+    pub percent: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -268,6 +287,8 @@ pub struct Options {
     pub terminate_first_drift: bool,
     /// The same for unhealthy nodes.
     pub terminate_first_repair: bool,
+    /// What consolidation has to save, or it is not worth it.
+    pub minimum_savings: MinimumSavings,
     /// Most instance types a claim may list.
     pub max_instance_types: usize,
     /// Pods with resource claims are refused, as long as dynamic resources are not simulated.
@@ -304,6 +325,7 @@ impl Default for Options {
             spot_to_spot_consolidation: false,
             terminate_first_drift: false,
             terminate_first_repair: false,
+            minimum_savings: MinimumSavings::default(),
             max_instance_types: 600,
             ignore_dynamic_resources: true,
             now: None,
@@ -333,4 +355,6 @@ pub struct Improvements {
     pub commit_domains_early: bool,
     /// Replace several nodes by several cheaper ones.
     pub many_to_many_consolidation: bool,
+    /// Nodes that have been busy within `consolidateAfter` stay, but take pods of nodes that are consolidated.
+    pub busy_destinations: bool,
 }

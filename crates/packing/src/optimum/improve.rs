@@ -27,10 +27,22 @@ pub(super) struct Search<'s, 'a> {
     pub problem: &'s Problem,
     /// What a node less is worth.
     pub weight: f64,
+    /// NodePools that no node is made of, if only some are to be packed at the least cost.
+    pub others: Option<AHashSet<String>>,
     pub best: Attempt,
 }
 
 impl Search<'_, '_> {
+    /// Whether the plan makes nodes of NodePools alone that are to be packed at the least cost.
+    pub fn may_improve(&self) -> bool {
+        self.keeps_to_its_pools(&self.best.plan)
+    }
+
+    fn keeps_to_its_pools(&self, plan: &Plan) -> bool {
+        let is_other = |name: &str| self.others.as_ref().is_some_and(|others| others.contains(name));
+        !plan.new_claims.iter().any(|claim| is_other(&claim.node_pool))
+    }
+
     /// Looks for a cheaper plan. Returns the mix it began with.
     pub fn improve(&mut self, columns: &mut Columns<'_>, work: &mut Work<'_>) -> Mix {
         let mut left: Vec<u32> = self.problem.rows.iter().map(|row| row.count).collect();
@@ -156,6 +168,7 @@ impl Search<'_, '_> {
         plan.unschedulable
             .iter()
             .all(|refusal| known.contains(refusal.uid.as_str()))
+            && self.keeps_to_its_pools(plan)
             && cost(plan) <= cost(best) + ROUNDING
             && weighed(plan) < weighed(best) - ROUNDING
     }

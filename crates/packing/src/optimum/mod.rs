@@ -18,11 +18,11 @@ use ahash::AHashSet;
 
 use crate::default_spread;
 use crate::engine::choice::EqualDomains;
-use crate::engine::run::{Run, RunOptions};
+use crate::engine::run::{Item, Run, RunOptions};
 use crate::engine::world::World;
-use crate::model::{Plan, Pod, Snapshot};
+use crate::model::{PackingPolicy, Plan, Pod, Snapshot};
 use crate::schedule::{Admitted, build, prepare};
-use columns::Columns;
+use columns::{Columns, Mix};
 use problem::Problem;
 use work::Work;
 
@@ -40,9 +40,29 @@ pub struct Outcome {
     pub bound: f64,
 }
 
-/// Decides where the pods go, at the least cost that is found within [`STEPS`].
+/// What a plan has to keep beside every pod's rules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rules {
+    /// Nodes of other NodePools than those with the policy `cost` are only made as the ordinary plan makes them.
+    pub by_policies: bool,
+    /// Nodes that have been busy lately take only pods that wait.
+    pub spare_busy_nodes: bool,
+}
+
+/// Decides where the pods go, at the least cost that is found within [`STEPS`], whatever policies the options and NodePools
+/// name.
 pub fn plan(snapshot: &Snapshot, pods: &[Pod]) -> Outcome {
     plan_within(snapshot, pods, STEPS, &mut || true)
+}
+
+/// The same as far as the policies allow. Where the ordinary plan makes nodes of a NodePool that is not to be packed at the
+/// least cost, it is the answer: what the others hold depends on those.
+pub fn plan_by_policies(snapshot: &Snapshot, pods: &[Pod]) -> Outcome {
+    let rules = Rules {
+        by_policies: true,
+        ..Rules::default()
+    };
+    plan_under(snapshot, pods, rules, STEPS, &mut || true)
 }
 
 /// The same within a number of steps and as long as `go_on` says so. What is found by then is the answer.
@@ -52,10 +72,21 @@ pub fn plan_within(
     steps: u64,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Outcome {
+    plan_under(snapshot, pods, Rules::default(), steps, go_on)
+}
+
+pub(crate) fn plan_under(
+    snapshot: &Snapshot,
+    pods: &[Pod],
+    rules: Rules,
+    steps: u64,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Outcome {
     let mut work = Work::new(steps, go_on);
     let admitted = Admitted::new(snapshot, pods);
     let defaults = default_spread::constraints(snapshot, &admitted.accepted);
     let mut world = build(snapshot, pods);
+    world.spare_busy_nodes = rules.spare_busy_nodes;
     let items = prepare(&mut world, &admitted.accepted, &defaults);
     let ordinary = crate::schedule::ordinary(&mut world, &items, &admitted.accepted, true);
     let ordinary_cost = cost(&ordinary.plan);
@@ -85,9 +116,14 @@ pub fn plan_within(
         pods: &admitted.accepted,
         problem: &problem,
         weight: snapshot.options.packing_weights.node,
+        others: rules.by_policies.then(|| others(snapshot)),
         best: ordinary,
     };
-    let mix = search.improve(&mut columns, &mut work);
+    let mix = if search.may_improve() {
+        search.improve(&mut columns, &mut work)
+    } else {
+        Mix::at(vec![0.0; problem.rows.len()])
+    };
     let best = search.best;
     let reservations = &world.reservations.capacity;
     let mut bound = bound::lower_bound(&problem, &mix, &standing, reservations);
@@ -102,6 +138,16 @@ pub fn plan_within(
         ordinary_cost,
         bound,
     }
+}
+
+/// NodePools that are not to be packed at the least cost.
+fn others(snapshot: &Snapshot) -> AHashSet<String> {
+    snapshot
+        .node_pools
+        .iter()
+        .filter(|pool| pool.packing(&snapshot.options) != PackingPolicy::Cost)
+        .map(|pool| pool.metadata.name.clone())
+        .collect()
 }
 
 /// How little a plan could cost that places every one of these pods that some node takes.
@@ -128,11 +174,20 @@ pub fn lower_bound(snapshot: &Snapshot, pods: &[Pod]) -> f64 {
 fn bound_of(problem: &Problem, standing: &[bound::Spare], reservations: &[u32], work: &mut Work<'_>) -> f64 {
     let left: Vec<u32> = problem.rows.iter().map(|row| row.count).collect();
     let mix = if left.len() > improve::MIXED {
-        columns::Mix::at(poured::poured(problem, &left, 0.0).0)
+        Mix::at(poured::poured(problem, &left, 0.0).0)
     } else {
         Columns::new(problem, |kind| &kind.rows, 0.0).mix(&left, work)
     };
     bound::lower_bound(problem, &mix, standing, reservations)
+}
+
+/// By class, what a pod costs at least if pods are poured into new nodes like water; nothing where no new node takes it.
+pub(crate) fn worth_of(world: &mut World<'_>, items: &[Item]) -> Vec<f64> {
+    let problem = with_run(world, |run| Problem::new(run, items));
+    let left: Vec<u32> = problem.rows.iter().map(|row| row.count).collect();
+    let (prices, _) = poured::poured(&problem, &left, 0.0);
+    let price = |row: &Option<(usize, usize)>| row.map_or(0.0, |(row, _)| prices[row]);
+    problem.row_of.iter().map(price).collect()
 }
 
 pub(crate) fn cost(plan: &Plan) -> f64 {
@@ -144,7 +199,7 @@ fn with_run<T>(world: &mut World<'_>, ask: impl FnOnce(&mut Run<'_, '_>) -> T) -
     let options = RunOptions {
         reserved: world.options.reserved_offering_mode,
         freed_reservation: None,
-        spare_busy_nodes: false,
+        spare_busy_nodes: world.spare_busy_nodes,
         equal_domains: EqualDomains::FirstByName,
         least_cost: false,
     };

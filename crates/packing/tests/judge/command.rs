@@ -33,7 +33,7 @@ pub fn problems(snapshot: &Snapshot, pending: &[Pod], command: &Command) -> Vec<
     }
     let for_money = matches!(
         command.method,
-        Method::MultiNodeConsolidation | Method::SingleNodeConsolidation
+        Method::CostConsolidation | Method::MultiNodeConsolidation | Method::SingleNodeConsolidation
     );
     if for_money && command.decision == Decision::Replace && command.savings <= 0.0 {
         problems.push(format!("{} is saved", command.savings));
