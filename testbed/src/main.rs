@@ -1,11 +1,6 @@
 //! `testbed`: builds the real parts and runs one cluster until it is told to stop.
 
-use std::{
-    io::Read,
-    process::ExitCode,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io::Read, process::ExitCode, sync::Arc, time::Instant};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -75,18 +70,6 @@ enum With {
 /// Where the test hosts are served: Machines of these Clusters become simulated K3s nodes.
 const HOSTS_NAMESPACE: &str = "default";
 
-/// Quicker than k3s, so that nobody waits; slow enough to see things happen.
-const TIMING: Timing = Timing {
-    tick: Duration::from_secs(1),
-    learner_stall: Duration::from_mins(1),
-    heartbeat: Duration::from_mins(5),
-    node_grace: Duration::from_secs(10),
-    catch_up: Duration::from_millis(500),
-    lease: Duration::from_secs(1),
-    annotations: Duration::from_millis(50),
-    ..Timing::K3S
-};
-
 /// Hosts that run the simulated K3s, as long as this value lives.
 struct K3s {
     admin: String,
@@ -95,7 +78,7 @@ struct K3s {
 }
 
 async fn start_k3s(cluster: &Cluster) -> Result<K3s> {
-    let simulator = Simulator::new(TIMING);
+    let simulator = Simulator::new(Timing::SHOWN);
     let backend = Arc::new(SimulatedK3s::new(Arc::clone(&simulator)));
     Ok(K3s {
         admin: format!("http://{}", simulator.serve_admin().await?),

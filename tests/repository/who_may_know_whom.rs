@@ -34,6 +34,7 @@ const NOT_SHIPPED: &[&str] = &[
     "slipway-azure-sim",
     "slipway-bench-cache",
     "slipway-bench-runtime",
+    "slipway-edge-sim",
     "slipway-hosts-sim",
     "slipway-k3s-sim",
     "slipway-kit",

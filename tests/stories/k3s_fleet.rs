@@ -77,16 +77,7 @@ impl Simulated {
     fn configured(config: Option<Value>) -> Arc<Self> {
         Arc::new(Self {
             config,
-            simulator: Simulator::new(Timing {
-                tick: Duration::from_millis(500),
-                learner_stall: Duration::from_mins(1),
-                heartbeat: Duration::from_mins(5),
-                node_grace: Duration::from_secs(2),
-                catch_up: Duration::ZERO,
-                lease: Duration::from_secs(1),
-                annotations: Duration::from_millis(50),
-                ..Timing::K3S
-            }),
+            simulator: Simulator::new(Timing::HURRIED),
         })
     }
 }

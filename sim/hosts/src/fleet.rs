@@ -226,6 +226,8 @@ impl Options {
                 backoff: (Duration::from_millis(20), Duration::from_secs(1)),
                 ..Waits::default()
             },
+            system: None,
+            away: Duration::ZERO,
             steps: Arc::new(slipway_agent::engine::Unhindered),
             failpoints: Arc::new(slipway_agent::engine::Unhindered),
         }

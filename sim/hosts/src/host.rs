@@ -21,6 +21,7 @@ use slipway_agent_api::tls::{Callers, CurrentTls};
 use slipway_agent_api::token::JoinToken;
 use slipway_agent_api::tunnel::connect_tunnel;
 use slipway_slots::boot::{BootState, Codec, Records};
+use slipway_slots::manifest::{LABEL_SIZE, Manifest, decode_label};
 use slipway_slots::write_plan::{Limits as WriteLimits, OnDeltaFailure};
 use slipway_slots::{BySlot, Slot};
 use tokio::net::TcpListener;
@@ -28,7 +29,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::image::{NodeImage, key_ring};
-use crate::machine::{Feels, Power, SimulatedMachine};
+use crate::machine::{Feels, Power, SimulatedMachine, System};
 
 /// Before a host behind NAT connects again.
 const CONNECT_AGAIN: Duration = Duration::from_millis(50);
@@ -61,6 +62,10 @@ pub struct Options {
     pub serving: Serving,
     /// How long to wait for whom.
     pub waits: Waits,
+    /// What runs on the machine beside its agent.
+    pub system: Option<Arc<dyn System>>,
+    /// How long it is away when it reboots.
+    pub away: Duration,
     /// Told of every step of the agent, for whoever cuts it short there.
     pub steps: Arc<dyn ServiceFailpoints>,
     pub failpoints: Arc<dyn Failpoints>,
@@ -110,7 +115,7 @@ impl SimulatedHost {
     pub fn found(folder: PathBuf, name: &str, fleet: &str, manager: &str, options: Options) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
-            machine: SimulatedMachine::new(name, &folder),
+            machine: SimulatedMachine::new(name, &folder, options.system.clone()),
             folder,
             manager: manager.to_owned(),
             fleet: fleet.to_owned(),
@@ -186,6 +191,18 @@ impl SimulatedHost {
         }
     }
 
+    /// Of the image in a slot, by the label at its end; `None` where that cannot be read.
+    fn kubelet_version(&self, slot: Slot) -> Option<String> {
+        let file = match slot {
+            Slot::A => "a.img",
+            Slot::B => "b.img",
+        };
+        let bytes = fs::read(self.folder.join(file)).ok()?;
+        let label = bytes.len().checked_sub(LABEL_SIZE)?;
+        let signed = decode_label(&bytes[label..]).ok()?;
+        Manifest::decode(signed.manifest.as_bytes()).ok()?.kubelet_version
+    }
+
     fn engine(&self, booted: Slot, alive: oneshot::Sender<()>) -> io::Result<Engine> {
         let partition = |file: &str| -> io::Result<Vec<SlotPartition>> {
             Ok(vec![SlotPartition {
@@ -227,7 +244,11 @@ impl SimulatedHost {
     pub async fn start(self: &Arc<Self>) -> io::Result<()> {
         let booted = match fs::read_to_string(self.folder.join("booted")) {
             Ok(slot) => slot.parse().map_err(io::Error::other)?,
-            Err(_) => self.boot()?,
+            Err(_) => {
+                let slot = self.boot()?;
+                self.machine.booted(self.kubelet_version(slot).as_deref());
+                slot
+            }
         };
         // Whoever stops it meanwhile, because it reboots at once, waits until it runs.
         let mut running = self.running.lock().await;
@@ -369,10 +390,15 @@ impl SimulatedHost {
     pub fn power_cycle(self: &Arc<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let host = self.clone();
         Box::pin(async move {
+            host.machine.went_down();
             host.stop().await;
+            tokio::time::sleep(host.options.away).await;
             host.machine.started();
             let started = match host.boot() {
-                Ok(_) => host.start().await,
+                Ok(slot) => {
+                    host.machine.booted(host.kubelet_version(slot).as_deref());
+                    host.start().await
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = started {

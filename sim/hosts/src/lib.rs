@@ -6,12 +6,14 @@ mod host;
 mod image;
 mod machine;
 mod process;
+mod registry;
 
 pub use fleet::{FLEET, Fleet, Tokens};
 pub use host::{Options, Reach, SimulatedHost};
 pub use image::{NodeImage, signing_key};
-pub use machine::{Faults, OnProgram, SimulatedMachine};
+pub use machine::{Faults, OnProgram, SimulatedMachine, System};
 pub use process::AgentProcess;
+pub use registry::Registry;
 
 /// The page's code, compiled and run with the documents. It reads watches with `futures::StreamExt`.
 #[cfg(doctest)]

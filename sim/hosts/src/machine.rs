@@ -27,11 +27,26 @@ pub struct Faults {
     pub programs: BTreeMap<String, (i32, Duration)>,
 }
 
+/// What runs on a machine beside its agent: told of its programs and of its power. Called while the machine waits, so it answers soon.
+pub trait System: Send + Sync {
+    /// A program ran to its end; the files of the host are below `root`. `None`: it is not a program of this system, and succeeds.
+    fn run(&self, host: &str, argv: &[String], root: &Path) -> Option<i32>;
+
+    /// The machine has booted a slot whose image has this kubelet.
+    fn booted(&self, host: &str, kubelet_version: Option<&str>);
+
+    /// It is switched off, or reboots.
+    fn went_down(&self, host: &str);
+}
+
 /// Told of each program that is started and of its end.
 pub type OnProgram = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub struct SimulatedMachine {
     name: String,
+    /// Where its files are.
+    root: PathBuf,
+    system: Option<Arc<dyn System>>,
     /// How often it was started is on its disk, so that a copy of the disk is a machine of its own.
     boots_file: PathBuf,
     boots: AtomicU64,
@@ -43,11 +58,13 @@ pub struct SimulatedMachine {
 }
 
 impl SimulatedMachine {
-    pub fn new(name: &str, folder: &Path) -> Arc<Self> {
+    pub fn new(name: &str, folder: &Path, system: Option<Arc<dyn System>>) -> Arc<Self> {
         let boots_file = folder.join("boots");
         let boots = std::fs::read_to_string(&boots_file).ok();
         Arc::new(Self {
             name: name.to_owned(),
+            root: folder.join("root"),
+            system,
             boots_file,
             boots: AtomicU64::new(boots.and_then(|text| text.parse().ok()).unwrap_or(1)),
             faults: Mutex::default(),
@@ -77,6 +94,18 @@ impl SimulatedMachine {
         let told = self.on_program.lock().clone();
         if let Some(told) = told {
             told(what);
+        }
+    }
+
+    pub(crate) fn booted(&self, kubelet_version: Option<&str>) {
+        if let Some(system) = &self.system {
+            system.booted(&self.name, kubelet_version);
+        }
+    }
+
+    pub(crate) fn went_down(&self) {
+        if let Some(system) = &self.system {
+            system.went_down(&self.name);
         }
     }
 
@@ -116,6 +145,10 @@ impl Machine for SimulatedMachine {
             if name == "reboot" {
                 self.reboot.notify_one();
             }
+            let of_system = self.system.as_ref().filter(|_| code == 0);
+            let code = of_system
+                .and_then(|system| system.run(&self.name, &argv, &self.root))
+                .unwrap_or(code);
             Outcome::Exited { code }
         };
         self.tell(&format!("{name} ended"));

@@ -62,20 +62,30 @@ pub struct Config {
 
 pub fn read(userdata: &str, instance: &Instance) -> Result<Bootstrap, Unreadable> {
     let Userdata { files, commands } = Userdata::read(userdata, instance)?;
-    let files: BTreeMap<String, Vec<u8>> = files.into_iter().map(|file| (file.path, file.content)).collect();
-    let (role, version) = commands
-        .iter()
-        .find_map(|command| installed(command))
-        .ok_or(Unreadable::NotK3s)?;
-    Ok(Bootstrap {
-        role,
-        version,
-        config: Config::read(&files)?,
-        files,
-    })
+    let files = files.into_iter().map(|file| (file.path, file.content)).collect();
+    Bootstrap::of(files, &commands)
+}
+
+/// Whether a command installs k3s.
+pub fn installs_k3s(command: &str) -> bool {
+    installed(command).is_some()
 }
 
 impl Bootstrap {
+    /// From the files of a host, by their paths, and the commands that are run on it.
+    pub fn of(files: BTreeMap<String, Vec<u8>>, commands: &[String]) -> Result<Self, Unreadable> {
+        let (role, version) = commands
+            .iter()
+            .find_map(|command| installed(command))
+            .ok_or(Unreadable::NotK3s)?;
+        Ok(Self {
+            role,
+            version,
+            config: Config::read(&files)?,
+            files,
+        })
+    }
+
     /// How long a start of k3s waits that finds its etcd member removed: what the drop-ins of its unit say.
     pub fn rejoin_wait(&self) -> RejoinWait {
         let drop_ins = self.files.iter().filter(|(path, _)| path.starts_with(DROP_INS));

@@ -158,13 +158,39 @@ impl Cluster {
 
     /// Boots a host with its userdata. One that runs already is left alone.
     pub fn boot(&self, machine: &Machine, userdata: &str) -> Result<(), BootError> {
+        let instance = Instance {
+            hostname: machine.name.clone(),
+            instance_id: machine.name.clone(),
+            zone: machine.failure_domain.clone(),
+        };
+        self.start(machine, || cloud_config::read(userdata, &instance))
+    }
+
+    /// k3s is installed on a host by a command that somebody ran there, with the files that lie there by then. One that runs already is
+    /// left alone.
+    pub fn install(
+        &self,
+        machine: &Machine,
+        files: BTreeMap<String, Vec<u8>>,
+        command: &str,
+    ) -> Result<(), BootError> {
+        self.start(machine, || Bootstrap::of(files, &[command.to_owned()]))
+    }
+
+    fn start(
+        &self,
+        machine: &Machine,
+        bootstrap: impl FnOnce() -> Result<Bootstrap, Unreadable>,
+    ) -> Result<(), BootError> {
         let mut state = self.state.lock();
         if state.hosts.contains_key(&machine.name)
             || state.waiting.iter().any(|one| one.machine.name == machine.name)
         {
             return Ok(());
         }
-        let booted = self.try_boot(&mut state, machine, userdata);
+        let booted = bootstrap()
+            .map_err(BootError::from)
+            .and_then(|bootstrap| self.try_boot(&mut state, machine, bootstrap));
         match &booted {
             Ok(()) => {
                 state.failures.remove(&machine.name);
@@ -178,13 +204,12 @@ impl Cluster {
         booted
     }
 
-    fn try_boot(&self, state: &mut State, machine: &Machine, userdata: &str) -> Result<(), BootError> {
-        let instance = Instance {
-            hostname: machine.name.clone(),
-            instance_id: machine.name.clone(),
-            zone: machine.failure_domain.clone(),
-        };
-        let mut bootstrap = cloud_config::read(userdata, &instance)?;
+    fn try_boot(
+        &self,
+        state: &mut State,
+        machine: &Machine,
+        mut bootstrap: Bootstrap,
+    ) -> Result<(), BootError> {
         bootstrap.version = bootstrap.version.or_else(|| machine.image_version.clone());
         if bootstrap.version.is_none() {
             return Err(BootError::NoVersion);

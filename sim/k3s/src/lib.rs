@@ -13,7 +13,7 @@ mod serve;
 mod simulator;
 mod userdata;
 
-pub use cloud_config::{Config, Role};
+pub use cloud_config::{Config, Role, installs_k3s};
 pub use cluster::{BootError, Cluster, Machine};
 pub use model::{Host, Member, Model, Node, Timing};
 pub use node::Registration;

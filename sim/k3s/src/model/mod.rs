@@ -59,6 +59,24 @@ impl Timing {
         shutdown: SHUTDOWN,
         rejoin: REJOIN,
     };
+    /// Quicker than k3s, so that nobody waits; slow enough to see things happen.
+    pub const SHOWN: Self = Self {
+        tick: Duration::from_secs(1),
+        learner_stall: Duration::from_mins(1),
+        heartbeat: Duration::from_mins(5),
+        node_grace: Duration::from_secs(10),
+        catch_up: Duration::from_millis(500),
+        lease: Duration::from_secs(1),
+        annotations: Duration::from_millis(50),
+        ..Self::K3S
+    };
+    /// As quick as goes, so that what a test waits for is whoever manages it.
+    pub const HURRIED: Self = Self {
+        tick: Duration::from_millis(500),
+        node_grace: Duration::from_secs(2),
+        catch_up: Duration::ZERO,
+        ..Self::SHOWN
+    };
 }
 
 impl Default for Timing {
