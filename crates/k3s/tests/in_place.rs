@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use kube::ResourceExt;
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams},
+};
 use serde_json::json;
 use slipway_capi::hook::{
     HookClient, registry,
@@ -171,6 +174,37 @@ async fn a_single_server_is_updated_without_a_spare() {
     }
     assert!(all_run(&driver, NEW));
     assert_eq!((most, driver.names().await), (1, names));
+}
+
+/// Core writes to a Machine as soon as it is there, so whoever made it may come too late to let go of its labels and annotations. An update
+/// in place does not take them away.
+#[tokio::test]
+async fn labels_that_their_maker_could_not_let_go_of_stay_through_an_update() {
+    let (mut driver, _extension) = ready(1, "InPlace", EVERYTHING).await;
+    let name = driver.names().await.remove(0);
+    let made = driver.machine(&name).await;
+    // As a creation leaves it whose second write met a conflict.
+    let intent = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "metadata": {"name": name, "namespace": made.namespace(), "labels": made.labels(), "annotations": made.annotations(),
+            "ownerReferences": made.owner_references()},
+        "spec": made.data["spec"]});
+    let maker = PatchParams::apply("capi-kthreescontrolplane").force();
+    driver
+        .machines()
+        .patch(&name, &maker, &Patch::Apply(&intent))
+        .await
+        .expect("applied");
+    driver.change_plane(json!({"version": NEW})).await;
+    assert!(rounds(&mut driver, 40, |driver| all_run(driver, NEW)).await);
+    let updated = driver.machine(&name).await;
+    assert_eq!(updated.data["spec"]["version"], NEW);
+    assert_eq!(updated.labels(), made.labels());
+    for annotation in made.annotations().keys() {
+        assert!(
+            updated.annotations().contains_key(annotation),
+            "{annotation} is gone"
+        );
+    }
 }
 
 /// S-38: what the extension does not cover is replaced under InPlace, and blocks with the list of fields under External.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
-use slipway_capi::{frame::Difference, view::Machine};
+use slipway_capi::{apply, frame::Difference, view::Machine};
 
 use super::{
     act::{MANAGERS, propagated},
@@ -55,6 +55,14 @@ pub fn differences(
         &snapshot.server_annotations(),
         &owned.annotations,
     );
+    // Core was quicker than whoever made the object, or that was interrupted: the next update in place would take away what it still owns.
+    if apply::release_metadata(metadata, MANAGERS).is_some() {
+        found.push(difference(
+            "metadata.managedFields".to_owned(),
+            format!("labels and annotations of {}", MANAGERS.spec),
+            format!("labels and annotations of {}", MANAGERS.metadata),
+        ));
+    }
     let (present, desired) = match part {
         Part::Machine => (present(machine), propagated(&snapshot.object.spec.machines())),
         Part::Config | Part::InfraMachine => (BTreeMap::new(), BTreeMap::new()),
