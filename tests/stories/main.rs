@@ -16,6 +16,7 @@ mod aso_world;
 mod azure_upstream;
 mod clusterctl;
 mod clusterctl_repository;
+mod edge_k3s;
 mod guides;
 mod helm;
 mod helm_chart;

@@ -67,7 +67,15 @@ const RBAC: &[Rule] = &[
     Rule::new("cluster.x-k8s.io", &["machines"], &["patch"]),
     Rule::new(GROUP, &["hostimages"], &["list", "watch"]),
     Rule::new(GROUP, &["hostimages", "nodeupgrades"], &["patch"]),
-    Rule::new(GROUP, &["hostimages/status", "nodeupgrades/status"], &["patch"]),
+    Rule::new(
+        GROUP,
+        &[
+            "hostimages/status",
+            "nodeupgrades/status",
+            "upgradepolicies/status",
+        ],
+        &["patch"],
+    ),
     // Bootstrap data and the credentials of registries, when they are due, and the kubeconfig of the cluster whose node is upgraded.
     Rule::new("", &["secrets"], &["get"]),
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
@@ -123,6 +131,7 @@ pub fn infrastructure_of(platform: &Platform) -> Package {
         cluster_upgrade::registration(),
         node_upgrade::registration(platform),
         host_image::registration(platform),
+        upgrade_policy::registration(),
     ];
     package.conditions = conditions();
     package
@@ -241,7 +250,18 @@ fn conditions() -> Vec<ConditionType> {
         ),
         of(
             "ClusterUpgrade",
-            &[(names::READY, "every machine runs the version"), PAUSED],
+            &[
+                (names::READY, "every machine runs the version"),
+                (
+                    cluster_upgrade::status::HALTED,
+                    "machines that went back from an image stop it, and its message names them",
+                ),
+                PAUSED,
+            ],
+        ),
+        of(
+            "UpgradePolicy",
+            &[(names::READY, "upgrades can go by it"), PAUSED],
         ),
     ]
     .concat()

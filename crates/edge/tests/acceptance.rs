@@ -16,8 +16,21 @@ fn every_behaviour_that_is_shown_is_named_in_a_test_and_in_the_table() {
     let mut in_tests = BTreeSet::new();
     let name = Regex::new(r"fn (e\d+_\w+)").expect("a pattern");
     let number = Regex::new(r"e(\d+)_").expect("a pattern");
-    for file in fs::read_dir(root.join("tests")).expect("tests").flatten() {
-        let Ok(text) = fs::read_to_string(file.path()) else {
+    let folders =
+        ["tests", "../../tests/stories"].map(|folder| fs::read_dir(root.join(folder)).expect("tests"));
+    for file in folders.into_iter().flatten().flatten() {
+        let is_ours = |path: &Path| {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            path.starts_with(root.join("tests")) || name.starts_with("edge_")
+        };
+        let Some(text) = Some(file.path())
+            .filter(|path| is_ours(path))
+            .and_then(|path| fs::read_to_string(path).ok())
+        else {
             continue;
         };
         for found in name.captures_iter(&text) {
@@ -26,4 +39,12 @@ fn every_behaviour_that_is_shown_is_named_in_a_test_and_in_the_table() {
         }
     }
     assert_eq!(in_table, in_tests, "left: the table, right: the tests");
+    // MOC is spoken to by nobody yet.
+    let missing = BTreeSet::from([57]);
+    let asked = (1..=20).chain([28, 51]).chain(55..=58);
+    let asked: BTreeSet<u32> = asked.filter(|number| !missing.contains(number)).collect();
+    assert_eq!(
+        asked, in_table,
+        "left: what is asked of the operator, right: the table"
+    );
 }

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_edge::{
     api::{GROUP, INFRASTRUCTURE_GROUP, VERSION},
-    cluster_upgrade, provider,
+    cluster_upgrade, provider, upgrade_policy,
     version::Version,
 };
 use slipway_kit::{
     core::kinds,
     journey::{Journey, Surroundings},
-    objects::{create, delete, find, merge, merge_status, name, of_kind},
+    objects::{create, delete, find, holds, merge, merge_status, name, of_kind},
     sweep::{Extent, World},
 };
 use slipway_runtime::{Clock, controller::Registration};
@@ -183,7 +183,7 @@ impl Surroundings for Owners {
     fn state(&self) {}
 
     fn controllers(self: &Arc<Self>, _: &Faults) -> Vec<Registration> {
-        vec![cluster_upgrade::registration()]
+        vec![cluster_upgrade::registration(), upgrade_policy::registration()]
     }
 
     fn play(self: &Arc<Self>) -> BoxFuture<'static, ()> {
@@ -398,11 +398,14 @@ fn e55_an_upgrade_that_is_taken_away_stops_nobody() {
             cluster(world).await;
             upgrade(world, "v1.34.3+k3s1", &[("v1.34.3+k3s1", BAD)]).await;
             until_phase(world, "Halted").await;
+            let find_object = find;
             let find = |kind: &'static str, name: &'static str| {
-                world.server.look(|objects| find(objects, kind, name).cloned()).expect("there")
+                world.server.look(|objects| find_object(objects, kind, name).cloned()).expect("there")
             };
+            assert!(holds(&find("ClusterUpgrade", "up"), "Halted"));
             delete(&world.server, &find("NodeUpgrade", "s-1-up")).await;
             until_phase(world, "ControlPlane").await;
+            assert!(!holds(&find("ClusterUpgrade", "up"), "Halted"));
             let named = json!({"spec": {"policyName": "slow"}});
             merge(&world.server, &find("ClusterUpgrade", "up"), named).await;
             until_phase(world, "Blocked").await;
@@ -412,6 +415,17 @@ fn e55_an_upgrade_that_is_taken_away_stops_nobody() {
             )
             .await;
             until_phase(world, "ControlPlane").await;
+            world
+                .until("the policy says who goes by it", |objects| {
+                    let policy = find_object(objects, "UpgradePolicy", "slow");
+                    policy.is_some_and(|policy| {
+                        holds(policy, "Ready") && policy["status"]["clusterUpgrades"] == json!(["up"])
+                    })
+                })
+                .await;
+            // Without it nobody knows when hosts may be disturbed.
+            delete(&world.server, &find("UpgradePolicy", "slow")).await;
+            until_phase(world, "Blocked").await;
         }
         .boxed()
     }

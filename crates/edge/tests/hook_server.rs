@@ -1,10 +1,11 @@
 //! The runtime extension as Cluster API calls it: requests as v1.14.2 writes them, over HTTPS, to the server that ships. Each replica is a
 //! server of its own on one apiserver; none of them leads.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
+use slipway_agent_api::{Identity, ca::Ca, tls::Material};
 use slipway_apiserver_sim::{
     Apiserver,
     faults::{Fault, Faults},
@@ -21,7 +22,7 @@ use slipway_kit::{
 use slipway_runtime::{
     Clock, Metrics,
     certificates::SelfSigned,
-    server::{Listener, Protocol, Routes},
+    server::{ClientCa, Listener, Protocol, Routes},
     settings::Gates,
 };
 use tokio_util::sync::CancellationToken;
@@ -49,15 +50,30 @@ impl Replica {
     }
 
     async fn speaking(client: kube::Client, gates: Gates, protocols: &[&[u8]]) -> Self {
+        Self::called_by(client, gates, protocols, None, None).await
+    }
+
+    /// Whose certificates callers need, and the one that this caller shows.
+    async fn called_by(
+        client: kube::Client,
+        gates: Gates,
+        protocols: &[&[u8]],
+        client_ca: Option<&str>,
+        shown: Option<&Material>,
+    ) -> Self {
         let pair = SelfSigned::generate(&["127.0.0.1".to_owned()]).expect("a certificate");
         let certificates = Arc::new(pair.certificates().expect("its files"));
-        let protocol = Protocol::tls(certificates, rustls::ALL_VERSIONS, &[]).expect("TLS");
+        let client_ca = client_ca.map(|pem| ClientCa::from_pem(pem.as_bytes()).expect("a CA"));
+        let protocol =
+            Protocol::tls_for(certificates, rustls::ALL_VERSIONS, &[], client_ca.as_ref()).expect("TLS");
         let listener = Listener::bind("127.0.0.1:0", "--webhook-port")
             .await
             .expect("a port");
         let base = format!("https://{}{HOOKS}", listener.address());
         let package = provider::extension();
-        let routes = Arc::new(Routes::new([&package], client, &gates, &Metrics::new()));
+        let routes = Routes::new([&package], client, &gates, &Metrics::new())
+            .require_certificates_for_hooks(client_ca.is_some());
+        let routes = Arc::new(routes);
         let stop = CancellationToken::new();
         tokio::spawn(listener.serve(
             protocol,
@@ -67,9 +83,13 @@ impl Replica {
         let mut roots = rustls::RootCertStore::empty();
         let ca = CertificateDer::from_pem_slice(pair.ca.as_bytes()).expect("a CA");
         roots.add(ca).expect("a root");
-        let mut tls = rustls::ClientConfig::builder()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let tls = rustls::ClientConfig::builder().with_root_certificates(roots);
+        let mut tls = match shown {
+            None => tls.with_no_client_auth(),
+            Some(shown) => tls
+                .with_client_auth_cert(shown.chain.clone(), shown.key.clone_key())
+                .expect("a certificate and its key"),
+        };
         tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         let caller = reqwest::Client::builder().tls_backend_preconfigured(tls);
         Self {
@@ -176,6 +196,45 @@ async fn without_apiserver() -> kube::Client {
     drop(free);
     let config = kube::Config::new(format!("http://{address}").parse().expect("an address"));
     kube::Client::try_from(config).expect("a client")
+}
+
+/// A CA, and a certificate of it for whoever calls.
+fn caller_of_a_ca() -> (String, Material) {
+    let now = jiff::Timestamp::now();
+    let pem = Ca::generate("core", now).expect("a CA");
+    let ca = Ca::open("core", &pem, &[], Duration::from_hours(1)).expect("a CA");
+    let caller = Identity::Operator {
+        fleet: "core".to_owned(),
+    };
+    let issued = ca.issue(&caller, now).expect("a certificate");
+    (pem.certificate, issued)
+}
+
+/// E-5: where callers need a certificate, nobody without one of the right CA reaches a handler.
+#[tokio::test]
+async fn e5_only_a_caller_with_a_certificate_of_the_named_ca_reaches_a_handler() {
+    let server = world().await;
+    let (ca, core) = caller_of_a_ca();
+    let (_, foreign) = caller_of_a_ca();
+    let replica = async |shown: Option<&Material>| {
+        let (client, protocols) = (server.client(), [b"http/1.1".as_slice()]);
+        Replica::called_by(client, Gates::default(), &protocols, Some(&ca), shown).await
+    };
+    let path = "updatemachine/update-machine";
+    let request = || update("v1.34.3+k3s1", NEW);
+    let nobody = replica(None).await;
+    assert_eq!(nobody.send(path, request()).await.status(), 403);
+    let foreign = replica(Some(&foreign)).await;
+    let url = format!("{}/{path}?timeout=10s", foreign.base);
+    let refused = foreign.caller.post(url).body(request()).send().await;
+    assert!(
+        refused.is_err(),
+        "a certificate of another CA ends the connection"
+    );
+    assert!(upgrades(&server).is_empty(), "no handler ran");
+    let core = replica(Some(&core)).await;
+    assert_eq!(core.post(path, request()).await["status"], "Success");
+    assert_eq!(upgrades(&server).len(), 1);
 }
 
 #[tokio::test]

@@ -352,3 +352,87 @@ proptest! {
         prop_assert_eq!(world.decide(0).plan.actions().count(), 0);
     }
 }
+
+/// One host with a job's orders: of each image, its last order and whether the host has it.
+fn asked(orders: &[(u8, OrderState, u32, i64)], pinned: &[u8]) -> HostFacts {
+    let fetch = |(number, state, attempt, minutes_ago): &(u8, OrderState, u32, i64)| {
+        let fetch = Fetch {
+            attempt: *attempt,
+            state: *state,
+            message: format!("image {number} failed"),
+            ended_at: Some(start() - SignedDuration::from_mins(*minutes_ago)),
+        };
+        (key(&image(*number)), fetch)
+    };
+    HostFacts {
+        name: "box".to_owned(),
+        is_selected: true,
+        cache: Some(CacheFacts {
+            pinned: pinned.iter().map(|number| image(*number).image.digest).collect(),
+            orders: orders.iter().map(fetch).collect(),
+        }),
+    }
+}
+
+fn decided(images: &[u8], hosts: Vec<HostFacts>) -> Decision {
+    let facts = Facts {
+        spec: job(images, 4),
+        is_deleting: false,
+        hosts,
+    };
+    decide(&facts, start())
+}
+
+/// Several things wait for their time: the first of them is waited for.
+#[test]
+fn e51_what_failed_is_tried_again_when_its_own_time_has_come() {
+    let until = |decision: &Decision| {
+        let wait = decision.plan.waits().next().map(|(wait, _)| wait.until);
+        wait.flatten().map(|time| time.duration_since(start()).as_secs())
+    };
+    let now = OrderState::FailedForNow;
+    // The first try waits for half a minute, the fifth for eight.
+    let on_one_host = decided(&[1, 2], vec![asked(&[(1, now, 5, 1), (2, now, 1, 0)], &[])]);
+    assert_eq!(until(&on_one_host), Some(30));
+    let on_two = decided(
+        &[1],
+        vec![asked(&[(1, now, 5, 1)], &[]), asked(&[(1, now, 1, 0)], &[])],
+    );
+    assert_eq!(until(&on_two), Some(30));
+    let two_the_other_way = decided(
+        &[1],
+        vec![asked(&[(1, now, 1, 0)], &[]), asked(&[(1, now, 5, 1)], &[])],
+    );
+    assert_eq!(until(&two_the_other_way), Some(30));
+}
+
+/// An image that can never be had holds up neither the others nor the count of what is wrong.
+#[test]
+fn e51_what_can_never_be_had_does_not_hold_up_the_other_images() {
+    let good = OrderState::FailedForGood;
+    let decision = decided(&[1, 2], vec![asked(&[(1, good, 1, 5)], &[])]);
+    let fetched: Vec<String> = decision.plan.actions().map(ToString::to_string).collect();
+    assert_eq!(fetched, [format!("fetch {} on box", image(2).image.short())]);
+    assert_eq!(decision.status.failures.len(), 1);
+    let ended = decided(&[1, 2], vec![asked(&[(1, good, 1, 5)], &[2])]);
+    assert_eq!((ended.status.failed, ended.plan.actions().count()), (1, 0));
+    // The host has it by now, whatever came of an order.
+    let had = decided(&[1], vec![asked(&[(1, OrderState::FailedForNow, 1, 0)], &[1])]);
+    assert_eq!((had.status.complete, had.status.failures.len()), (1, 0));
+}
+
+/// The same order goes on after the agent was restarted; what was taken away is another one.
+#[test]
+fn e51_an_order_that_was_interrupted_keeps_its_number() {
+    let attempt = |state| {
+        let decision = decided(&[1], vec![asked(&[(1, state, 3, 5)], &[])]);
+        decision.plan.actions().find_map(|action| match action {
+            Action::Fetch { attempt, .. } => Some(*attempt),
+            Action::Unpin { .. } => None,
+        })
+    };
+    assert_eq!(attempt(OrderState::Interrupted), Some(3));
+    assert_eq!(attempt(OrderState::Succeeded), Some(4));
+    assert_eq!(attempt(OrderState::FailedForNow), Some(4));
+    assert_eq!(attempt(OrderState::Running), None);
+}

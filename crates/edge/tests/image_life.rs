@@ -1,6 +1,6 @@
 //! HostImages in their world (E-51): hosts that fetch, come later, are away, and cannot use an image, and faults at calls to every side.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::{Value, json};
@@ -10,41 +10,34 @@ use slipway_edge::{
     provider,
 };
 use slipway_kit::{
-    core::kinds,
     journey::{Journey, Surroundings},
     objects::{condition, create, delete, find, holds, merge, of_kind},
     sweep::{Extent, World},
 };
 use slipway_runtime::{Clock, controller::Registration};
 
-use crate::simulated_hosts::{NEW, OLD, SimulatedHost, SimulatedHosts};
+use crate::simulated_hosts::{HostStates, NEW, OLD, SimulatedHosts};
 
 pub struct Caching {
     hosts: SimulatedHosts,
 }
 
 impl Surroundings for Caching {
-    type State = BTreeMap<String, SimulatedHost>;
+    type State = HostStates;
 
     fn new(server: &Apiserver, clock: Clock) -> Self {
-        let hosts = SimulatedHosts::new(clock);
-        for name in ["box-1", "box-2", "box-3"] {
-            hosts.add(name, 2);
-        }
-        let package = provider::infrastructure(Arc::new(hosts.clone()));
-        server.install(&kinds::of_core(), &[], &[]);
-        server.install(&package.crds, &package.conversion, &package.admission);
+        let hosts =
+            SimulatedHosts::in_world(server, clock, &["box-1", "box-2", "box-3"].map(|name| (name, 2)));
         Self { hosts }
     }
 
     fn resume(_: &Apiserver, clock: Clock, state: &Self::State) -> Self {
-        let hosts = SimulatedHosts::new(clock);
-        hosts.hosts.lock().clone_from(state);
+        let hosts = SimulatedHosts::resumed(clock, state);
         Self { hosts }
     }
 
     fn state(&self) -> Self::State {
-        self.hosts.hosts.lock().clone()
+        self.hosts.state()
     }
 
     fn controllers(self: &Arc<Self>, faults: &Faults) -> Vec<Registration> {

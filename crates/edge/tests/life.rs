@@ -16,50 +16,40 @@ use slipway_edge::{
     host, machine, provider,
 };
 use slipway_kit::{
-    core::{FakeCore, kinds},
+    core::FakeCore,
     journey::{Journey, Standing, Surroundings},
     objects::{self, condition, create, delete, find, holds, merge, of_kind},
     sweep::World,
 };
 use slipway_runtime::{Clock, controller::Registration};
 
-use crate::simulated_hosts::{SimulatedHost, SimulatedHosts};
+use crate::simulated_hosts::{HostStates, SimulatedHosts};
 
 pub struct Life {
     core: FakeCore,
     hosts: SimulatedHosts,
 }
 
-type HostStates = std::collections::BTreeMap<String, SimulatedHost>;
-
 impl Surroundings for Life {
     type State = HostStates;
 
     fn new(server: &Apiserver, clock: Clock) -> Self {
-        let hosts = SimulatedHosts::new(clock);
-        // Of two sizes: which one is chosen first is known.
-        hosts.add("box-1", 2);
-        hosts.add("box-2", 4);
-        let package = provider::infrastructure(Arc::new(hosts.clone()));
-        server.install(&kinds::of_core(), &[], &[]);
-        server.install(&package.crds, &package.conversion, &package.admission);
         Self {
             core: FakeCore::new(server.clone(), clock),
-            hosts,
+            // Of two sizes: which one is chosen first is known.
+            hosts: SimulatedHosts::in_world(server, clock, &[("box-1", 2), ("box-2", 4)]),
         }
     }
 
     fn resume(server: &Apiserver, clock: Clock, state: &HostStates) -> Self {
-        let hosts = SimulatedHosts::new(clock);
-        hosts.hosts.lock().clone_from(state);
         Self {
             core: FakeCore::new(server.clone(), clock),
-            hosts,
+            hosts: SimulatedHosts::resumed(clock, state),
         }
     }
 
     fn state(&self) -> HostStates {
-        self.hosts.hosts.lock().clone()
+        self.hosts.state()
     }
 
     fn controllers(self: &Arc<Self>, faults: &Faults) -> Vec<Registration> {
@@ -130,6 +120,11 @@ async fn machine(world: &World, name: &str) {
 }
 
 async fn machine_with(world: &World, name: &str, data: &str) {
+    machine_labelled(world, name, data, &json!({})).await;
+}
+
+/// The same with labels of the Machine, by which core tells a server.
+pub async fn machine_labelled(world: &World, name: &str, data: &str, labels: &Value) {
     let data = ByteString(data.as_bytes().to_vec());
     create(
         &world.server,
@@ -145,14 +140,14 @@ async fn machine_with(world: &World, name: &str, data: &str) {
     .await;
     create(
         &world.server,
-        &json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": {"name": name},
+        &json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": {"name": name, "labels": labels},
         "spec": {"clusterName": "north", "version": "v1.34.2+k3s1", "bootstrap": {"dataSecretName": name},
             "infrastructureRef": {"apiGroup": INFRASTRUCTURE_GROUP, "kind": "EdgeMachine", "name": name}}}),
     )
     .await;
 }
 
-async fn hosts_and_cluster(world: &World) {
+pub async fn hosts_and_cluster(world: &World) {
     for (name, domain) in [("box-1", "hall-a"), ("box-2", "hall-b")] {
         create(&world.server, &edge_host(name, domain)).await;
     }

@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 use slipway_edge::{
     hooks::upgrade_plan,
     upgrade_policy::{
-        api::UpgradePolicySpec,
+        api::{UpgradePolicy, UpgradePolicySpec},
         judge::{Member, Standing, Verdict, assign, judge},
         path::{self, Journey},
+        plan::{Observed, plan},
+        status::status,
     },
     version::Version,
 };
@@ -270,4 +272,58 @@ fn e58_an_upgrade_goes_by_way_of_mandatory_versions_and_says_what_is_missing() {
         plan("latest", "", "v1.34.0", &none)["message"],
         "fromControlPlaneKubernetesVersion \"latest\": must be a version of Kubernetes with a leading v, e.g. v1.34.1 or v1.34.1+k3s1"
     );
+}
+
+/// What a policy says of itself: whether upgrades can go by it, what is wrong where, and who goes by it.
+#[test]
+fn a_policy_says_what_is_wrong_with_it_and_who_goes_by_it() {
+    let said = |spec: Value, upgrades: usize| {
+        let mut object = UpgradePolicy::new("slow", policy(spec));
+        object.metadata.generation = Some(4);
+        let observed = Observed {
+            object,
+            cluster_upgrades: vec!["to-1-35".to_owned()],
+            node_upgrades: upgrades,
+        };
+        let status = status(&observed, &plan(&observed), now());
+        assert_eq!(status.observed_generation, Some(4));
+        assert_eq!(
+            (status.cluster_upgrades.len(), status.node_upgrades),
+            (1, i32::try_from(upgrades).expect("few"))
+        );
+        let ready = &status.conditions[0];
+        assert_eq!(ready.observed_generation, Some(4));
+        format!(
+            "{} {} {}: {}",
+            ready.type_, ready.status, ready.reason, ready.message
+        )
+    };
+    for (spec, upgrades, expected) in [
+        (json!({}), 0, "Ready True Ready: "),
+        (
+            json!({"waves": [{"name": "all"}, {"name": "never"}]}),
+            3,
+            "Ready True Ready: spec.waves[0] takes every machine: nothing is left for the waves after it",
+        ),
+        (
+            json!({"maxConcurrent": "many"}),
+            0,
+            "Ready False Invalid: correct spec.maxConcurrent: Invalid value: \"many\": must be a number that is not negative, or a share \
+             from 0% to 100%",
+        ),
+        (
+            json!({"stopAfterRollbacks": 0, "knownVersions": ["latest"]}),
+            2,
+            "Ready False Invalid: correct spec.stopAfterRollbacks: Invalid value: 0: must be at least 1: an upgrade that has not begun \
+             cannot be stopped by its rollbacks; spec.knownVersions[0]: Invalid value: \"latest\": ",
+        ),
+    ] {
+        let said = said(spec, upgrades);
+        assert!(said.starts_with(expected), "{said}");
+        assert_eq!(
+            said.ends_with("; 2 upgrades wait for it"),
+            upgrades == 2,
+            "{said}"
+        );
+    }
 }

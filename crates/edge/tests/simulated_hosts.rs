@@ -18,15 +18,43 @@ use slipway_agent_api::{
         start_request::Verb,
     },
 };
-use slipway_apiserver_sim::faults::{Fate, Faults};
-use slipway_edge::hosts::{HostAddress, Hosts};
+use slipway_apiserver_sim::{
+    Apiserver,
+    faults::{Fate, Faults},
+};
+use slipway_edge::{
+    hosts::{HostAddress, Hosts},
+    provider,
+};
+use slipway_kit::core::kinds;
 use slipway_runtime::Clock;
 use slipway_slots::Digest;
 
-/// How long a host takes for its bootstrap data, to be wiped, and for an image and a slot.
-const TAKES: Duration = Duration::from_secs(40);
-/// How long it is away when it reboots, after it was told to.
-const AWAY: Duration = Duration::from_mins(2);
+/// How long things take on a host.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Bootstrap data, being wiped, an image, a slot.
+    pub order: Duration,
+    /// It is away for so long when it reboots, after it was told to.
+    pub reboot: Duration,
+}
+
+impl Pace {
+    /// As hosts are, for worlds in virtual time.
+    const LIFELIKE: Self = Self {
+        order: Duration::from_secs(40),
+        reboot: Duration::from_mins(2),
+    };
+    /// For stories that somebody waits for.
+    pub const HURRIED: Self = Self {
+        order: Duration::from_millis(500),
+        reboot: Duration::from_secs(2),
+    };
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).expect("a short time")
+}
 
 /// The images of this world, by the digests that orders name, and the versions that are in them.
 pub const OLD: &str = "sha256:00000000000000000000000000000000000000000000000000000000000000aa";
@@ -77,6 +105,8 @@ struct Known {
     operation: Operation,
     digest: Digest,
     verb: Verb,
+    /// When it goes away to reboot, if it does.
+    away_from: Option<i64>,
     ends_at: i64,
     fails: bool,
 }
@@ -84,12 +114,16 @@ struct Known {
 /// All of them. Clones share them; each process has faults of its own.
 #[derive(Clone)]
 pub struct SimulatedHosts {
-    pub hosts: Arc<Mutex<BTreeMap<String, SimulatedHost>>>,
+    pub hosts: Arc<Mutex<HostStates>>,
     /// What must never happen and did.
     pub violations: Arc<Mutex<Vec<String>>>,
     clock: Clock,
+    pace: Pace,
     faults: Faults,
 }
+
+/// The hosts of a world, by name, as they are kept while it stands still.
+pub type HostStates = BTreeMap<String, SimulatedHost>;
 
 fn refused(class: Class, reason: &str) -> Problem {
     Problem::new(class, reason, format!("the host says {reason}"))
@@ -101,8 +135,35 @@ impl SimulatedHosts {
             hosts: Arc::default(),
             violations: Arc::default(),
             clock,
+            pace: Pace::LIFELIKE,
             faults: Faults::none(),
         }
+    }
+
+    /// Hosts of these sizes in a world that begins: core's definitions and the provider's are installed.
+    pub fn in_world(server: &Apiserver, clock: Clock, sizes: &[(&str, u32)]) -> Self {
+        let hosts = Self::new(clock);
+        for (name, processors) in sizes {
+            hosts.add(name, *processors);
+        }
+        let package = provider::infrastructure(Arc::new(hosts.clone()));
+        server.install(&kinds::of_core(), &[], &[]);
+        server.install(&package.crds, &package.conversion, &package.admission);
+        hosts
+    }
+
+    pub fn resumed(clock: Clock, state: &HostStates) -> Self {
+        let hosts = Self::new(clock);
+        hosts.hosts.lock().clone_from(state);
+        hosts
+    }
+
+    pub fn state(&self) -> HostStates {
+        self.hosts.lock().clone()
+    }
+
+    pub fn at_pace(self, pace: Pace) -> Self {
+        Self { pace, ..self }
     }
 
     pub fn through(&self, faults: &Faults) -> Self {
@@ -183,7 +244,7 @@ impl SimulatedHosts {
     }
 
     fn begin(&self, host: &mut SimulatedHost, order: &Order, now: i64) -> Operation {
-        let (mut takes, mut fails) = (TAKES, false);
+        let (mut takes, mut fails, mut away_from) = (self.pace.order, false, None);
         if let Verb::RunBootstrap(run) = &order.verb {
             let data = String::from_utf8_lossy(&run.data);
             fails = data.contains("false");
@@ -200,7 +261,8 @@ impl SimulatedHosts {
             host.occupant = Some(id);
         }
         if matches!(order.verb, Verb::Arm(_) | Verb::Rollback(_)) {
-            takes += AWAY;
+            away_from = Some(now + milliseconds(takes));
+            takes += self.pace.reboot;
         }
         if let Some(problem) = host.begin_upgrade(&order.verb) {
             let operation = Operation {
@@ -217,6 +279,7 @@ impl SimulatedHosts {
                 operation: operation.clone(),
                 digest: order.digest,
                 verb: order.verb.clone(),
+                away_from: None,
                 ends_at: now,
                 fails: true,
             };
@@ -235,7 +298,8 @@ impl SimulatedHosts {
             operation: operation.clone(),
             digest: order.digest,
             verb: order.verb.clone(),
-            ends_at: now + i64::try_from(takes.as_millis()).expect("a short time"),
+            away_from,
+            ends_at: now + milliseconds(takes),
             fails,
         };
         host.operations.insert(order.id.clone(), known);
@@ -281,11 +345,11 @@ impl SimulatedHosts {
 impl SimulatedHost {
     /// It reboots: from a while after it was told to until that has ended.
     pub fn is_away(&self, now: i64) -> bool {
-        let away = i64::try_from(AWAY.as_millis()).expect("a short time");
         self.operations.values().any(|known| {
-            matches!(known.verb, Verb::Arm(_) | Verb::Rollback(_))
-                && !has_ended(&known.operation)
-                && (known.ends_at - away..known.ends_at).contains(&now)
+            let is_away = known
+                .away_from
+                .is_some_and(|from| (from..known.ends_at).contains(&now));
+            is_away && !has_ended(&known.operation)
         })
     }
 

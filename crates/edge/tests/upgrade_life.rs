@@ -8,19 +8,22 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
 use slipway_edge::{
-    api::{GROUP, INFRASTRUCTURE_GROUP, VERSION},
+    api::{GROUP, VERSION},
     hosts::Platform,
     provider,
 };
 use slipway_kit::{
-    core::{FakeCore, kinds},
+    core::FakeCore,
     journey::{Journey, Standing, Surroundings},
     objects::{condition, create, delete, find, holds, merge, merge_status, of_kind},
     sweep::{Extent, World},
 };
 use slipway_runtime::{Clock, controller::Registration};
 
-use crate::simulated_hosts::{NEW, NEW_VERSION, OLD, OLD_VERSION, SimulatedHost, SimulatedHosts, version_of};
+use crate::{
+    life::{hosts_and_cluster, machine_labelled},
+    simulated_hosts::{HostStates, NEW, NEW_VERSION, OLD, SimulatedHosts, version_of},
+};
 
 const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
 /// Another image, of the same version.
@@ -32,8 +35,6 @@ pub struct Upgrading {
     hosts: SimulatedHosts,
     clock: Clock,
 }
-
-type HostStates = std::collections::BTreeMap<String, SimulatedHost>;
 
 impl Upgrading {
     fn with(server: &Apiserver, clock: Clock, hosts: SimulatedHosts) -> Self {
@@ -106,23 +107,16 @@ impl Surroundings for Upgrading {
     type State = HostStates;
 
     fn new(server: &Apiserver, clock: Clock) -> Self {
-        let hosts = SimulatedHosts::new(clock);
-        hosts.add("box-1", 2);
-        hosts.add("box-2", 2);
-        let package = provider::infrastructure(Arc::new(hosts.clone()));
-        server.install(&kinds::of_core(), &[], &[]);
-        server.install(&package.crds, &package.conversion, &package.admission);
+        let hosts = SimulatedHosts::in_world(server, clock, &[("box-1", 2), ("box-2", 2)]);
         Self::with(server, clock, hosts)
     }
 
     fn resume(server: &Apiserver, clock: Clock, state: &HostStates) -> Self {
-        let hosts = SimulatedHosts::new(clock);
-        hosts.hosts.lock().clone_from(state);
-        Self::with(server, clock, hosts)
+        Self::with(server, clock, SimulatedHosts::resumed(clock, state))
     }
 
     fn state(&self) -> HostStates {
-        self.hosts.hosts.lock().clone()
+        self.hosts.state()
     }
 
     fn controllers(self: &Arc<Self>, faults: &Faults) -> Vec<Registration> {
@@ -227,20 +221,12 @@ impl Surroundings for Upgrading {
 }
 
 async fn machine(world: &World, name: &str, is_server: bool) {
-    let data = ByteString(b"#cloud-config\nruncmd: [[install-k3s]]\n".to_vec());
-    let secret =
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"value": data}});
-    create(&world.server, &secret).await;
-    let edge = json!({"apiVersion": format!("{INFRASTRUCTURE_GROUP}/{VERSION}"), "kind": "EdgeMachine",
-        "metadata": {"name": name}, "spec": {}});
-    create(&world.server, &edge).await;
-    let mut machine = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": {"name": name},
-        "spec": {"clusterName": "north", "version": OLD_VERSION, "bootstrap": {"dataSecretName": name},
-            "infrastructureRef": {"apiGroup": INFRASTRUCTURE_GROUP, "kind": "EdgeMachine", "name": name}}});
-    if is_server {
-        machine["metadata"]["labels"] = json!({"cluster.x-k8s.io/control-plane": ""});
-    }
-    create(&world.server, &machine).await;
+    let labels = if is_server {
+        json!({"cluster.x-k8s.io/control-plane": ""})
+    } else {
+        json!({})
+    };
+    machine_labelled(world, name, "#cloud-config\nruncmd: [[install-k3s]]\n", &labels).await;
     world
         .until("a machine with its node", |objects| {
             find(objects, "Node", name)
@@ -258,16 +244,7 @@ async fn pod(world: &World, name: &str, node: &str) {
 }
 
 async fn cluster(world: &World) {
-    for name in ["box-1", "box-2"] {
-        let host = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "EdgeHost", "metadata": {"name": name}, "spec": {}});
-        create(&world.server, &host).await;
-    }
-    let edge = json!({"apiVersion": format!("{INFRASTRUCTURE_GROUP}/{VERSION}"), "kind": "EdgeCluster",
-        "metadata": {"name": "north"}, "spec": {"controlPlaneEndpoint": {"host": "192.0.2.10", "port": 6443}}});
-    create(&world.server, &edge).await;
-    let cluster = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "north"},
-        "spec": {"infrastructureRef": {"apiGroup": INFRASTRUCTURE_GROUP, "kind": "EdgeCluster", "name": "north"}}});
-    create(&world.server, &cluster).await;
+    hosts_and_cluster(world).await;
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.10:6443"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
@@ -275,14 +252,6 @@ async fn cluster(world: &World) {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "north-kubeconfig"},
         "data": {"value": ByteString(kubeconfig.to_string().into_bytes())}});
     create(&world.server, &secret).await;
-    world
-        .until("hosts are ready", |objects| {
-            of_kind(objects, "EdgeHost")
-                .filter(|host| holds(host, "Ready"))
-                .count()
-                == 2
-        })
-        .await;
 }
 
 fn one_worker<'a>(_: &'a Upgrading, world: &'a World) -> BoxFuture<'a, ()> {
@@ -433,6 +402,13 @@ fn e28_a_node_that_is_never_ready_makes_its_host_go_back() {
         .assert_clean();
 }
 
+/// How many upgrades go by a policy, as it says itself.
+fn go_by(objects: &[Value], policy: &str) -> u64 {
+    let policy = find(objects, "UpgradePolicy", policy).expect("there");
+    assert!(holds(policy, "Ready"), "{policy}");
+    policy["status"]["nodeUpgrades"].as_u64().unwrap_or_default()
+}
+
 async fn held_policy(world: &World) {
     let policy = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "UpgradePolicy", "metadata": {"name": "held"},
         "spec": {"maxConcurrent": 0}});
@@ -450,12 +426,16 @@ fn a_newer_upgrade_takes_the_place_of_one_that_waits() {
             world.server.look(|objects| {
                 assert_eq!(message(objects, "first"), "maxConcurrent is 0");
                 assert!(!is_cordoned(objects, "m-1"), "it is prepared ahead of time");
+                assert_eq!(go_by(objects, "held"), 1);
             });
             upgrade(world, "second", "m-1", NEWER, &json!({})).await;
             settled(world, "first", "Superseded").await;
             settled(world, "second", "Done").await;
             let host = life.hosts.look(&host_of(world, "m-1")).expect("there");
             assert_eq!((host.runs(), host.arms), (NEWER, 1));
+            world
+                .until("nobody goes by the policy", |objects| go_by(objects, "held") == 0)
+                .await;
         }
         .boxed()
     }

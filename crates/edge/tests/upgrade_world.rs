@@ -130,6 +130,7 @@ impl World {
         Facts {
             spec: self.spec.clone(),
             id: "up".to_owned(),
+            created: Some(self.start),
             is_deleting: false,
             newer: self.newer.clone(),
             recorded: self.recorded.clone(),
@@ -394,7 +395,7 @@ impl World {
     }
 }
 
-fn slot(name: &str, image: &str) -> SlotFacts {
+pub fn slot(name: &str, image: &str) -> SlotFacts {
     SlotFacts {
         name: name.to_owned(),
         image: image.to_owned(),

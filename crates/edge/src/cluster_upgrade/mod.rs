@@ -4,9 +4,12 @@
 pub mod act;
 pub mod admit;
 pub mod api;
+pub mod facts;
+mod halt;
 pub mod observe;
 pub mod plan;
 pub mod status;
+mod stop;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -28,11 +31,13 @@ use self::{
 use crate::{
     api::{EdgeMachine, EdgeMachineTemplate, NodeUpgrade, UpgradePolicy},
     error::Error,
+    upgrade_policy::PolicyChanges,
 };
 
 struct ClusterUpgrades;
 
 pub fn registration() -> Registration {
+    let policies = PolicyChanges::default();
     Controller::new("clusterupgrade", Frame::new(ClusterUpgrades))
         .watches::<Cluster>(|cluster, context| {
             of_cluster(
@@ -62,7 +67,13 @@ pub fn registration() -> Registration {
             let name = machine.as_ref().map(|machine| machine.spec.cluster_name.as_str());
             of_cluster(upgrade.namespace().as_deref(), name, context)
         })
-        .watches::<UpgradePolicy>(|policy, context| of_namespace(policy.namespace().as_deref(), context))
+        .watches::<UpgradePolicy>(move |policy, context| {
+            if policies.is_news(policy, context) {
+                of_namespace(policy.namespace().as_deref(), context)
+            } else {
+                Vec::new()
+            }
+        })
         .into_registration()
 }
 
@@ -109,7 +120,7 @@ impl Kind for ClusterUpgrades {
     }
 
     fn plan(observed: &Observed, _: Timestamp) -> Plan<Action> {
-        observed.decision.plan.clone()
+        plan::decide(&observed.facts).plan
     }
 
     async fn act(

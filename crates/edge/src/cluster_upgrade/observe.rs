@@ -1,7 +1,10 @@
 //! Every read of a ClusterUpgrade: its Cluster, control plane and MachineDeployments, what their machines run, and the upgrades of hosts
 //! on the way. Control planes are of any kind, so theirs is read from the apiserver.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use kube::{
     Api, ResourceExt,
@@ -20,17 +23,12 @@ use slipway_runtime::{Context, Informer, ObjectKey, Scope, informer};
 
 use super::{
     api::{ClusterUpgrade, ClusterUpgradeSpec},
-    plan::{Asked, ClusterFacts, Decision, Facts, MachinesFacts, decide},
+    facts::{Asked, ClusterFacts, Facts, HostUpgradeFacts, MachineFacts, MachinesFacts},
 };
 use crate::{
     api::{EdgeMachine, EdgeMachineTemplate, INFRASTRUCTURE_GROUP, Image, NodeUpgrade, UpgradePolicy},
     error::Error,
     node_upgrade::api::Phase,
-    upgrade_policy::{
-        api::UpgradePolicySpec,
-        judge::{self, Member, Standing},
-    },
-    version::Version,
 };
 
 /// The variable of a topology that holds the image, where the ClusterUpgrade names no other.
@@ -40,7 +38,6 @@ const IMAGE_VARIABLE: &str = "nodeImage";
 pub struct Observed {
     pub upgrade: Arc<ClusterUpgrade>,
     pub facts: Facts,
-    pub decision: Decision,
     /// The Cluster, where it has a topology.
     pub topology: Option<DynamicObject>,
     pub control_plane: Option<(DynamicObject, ApiResource)>,
@@ -88,7 +85,6 @@ pub async fn observe(subject: &Subject<ClusterUpgrade>, context: &Context) -> Re
         .index("namespace", |template| template.namespace().into_iter().collect())
         .get(&namespace);
     let mut observed = Observed {
-        decision: decide(&facts),
         upgrade: Arc::clone(&upgrade),
         facts,
         topology: None,
@@ -99,53 +95,19 @@ pub async fn observe(subject: &Subject<ClusterUpgrade>, context: &Context) -> Re
     if let Some(cluster) = informer::<Cluster>(context).get(&key.sibling(&spec.cluster_name)) {
         of_cluster(&mut observed, &cluster, context).await?;
     }
-    observed.decision = decide(&observed.facts);
     Ok(observed)
 }
 
-/// Why nobody else is disturbed: too many machines went back from an image that is asked for. An upgrade that a person takes away has
-/// been seen, and stops nobody any more.
-fn halted(
-    spec: &ClusterUpgradeSpec,
-    policy: &UpgradePolicySpec,
-    upgrades: &[Arc<NodeUpgrade>],
-    machines: &[Arc<Machine>],
-) -> Option<String> {
-    let is_ours = |upgrade: &&Arc<NodeUpgrade>| {
-        upgrade.spec.policy_name == spec.policy_name
-            && upgrade.metadata.deletion_timestamp.is_none()
-            && machines
-                .iter()
-                .any(|machine| machine.name_any() == upgrade.spec.machine_name)
-    };
-    spec.images.iter().find_map(|image| {
-        let mut latest: BTreeMap<&str, &NodeUpgrade> = BTreeMap::new();
-        let same = upgrades
-            .iter()
-            .filter(|upgrade| upgrade.spec.image.digest == image.image.digest);
-        for upgrade in same.filter(is_ours) {
-            let known = latest.entry(&upgrade.spec.machine_name).or_insert(upgrade);
-            let made =
-                |upgrade: &NodeUpgrade| upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            if made(upgrade) > made(known) {
-                *known = upgrade;
-            }
-        }
-        let back = latest.into_iter().filter(|(_, upgrade)| {
-            upgrade
-                .status
-                .as_ref()
-                .is_some_and(|status| status.phase == Phase::RolledBack)
-        });
-        let back: Vec<Member> = back
-            .map(|(machine, _)| Member {
-                name: machine.to_owned(),
-                labels: BTreeMap::new(),
-                standing: Standing::RolledBack,
-            })
-            .collect();
-        judge::halted(policy, &back)
-    })
+fn upgrade_facts(upgrade: &NodeUpgrade) -> HostUpgradeFacts {
+    let status = upgrade.status.as_ref();
+    HostUpgradeFacts {
+        machine: upgrade.spec.machine_name.clone(),
+        digest: upgrade.spec.image.digest.clone(),
+        policy_name: upgrade.spec.policy_name.clone(),
+        created: upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        went_back: status.is_some_and(|status| status.phase == Phase::RolledBack),
+        is_deleting: upgrade.metadata.deletion_timestamp.is_some(),
+    }
 }
 
 /// The images of EdgeMachines, by their names.
@@ -167,7 +129,12 @@ async fn of_cluster(observed: &mut Observed, cluster: &Cluster, context: &Contex
     let upgrades = informer::<NodeUpgrade>(context)
         .index("namespace", |upgrade| upgrade.namespace().into_iter().collect())
         .get(key.namespace().unwrap_or_default());
-    observed.facts.halted = halted(&observed.facts.spec, &observed.facts.policy, &upgrades, &machines);
+    let names: BTreeSet<String> = machines.iter().map(|machine| machine.name_any()).collect();
+    observed.facts.upgrades = upgrades
+        .iter()
+        .filter(|upgrade| names.contains(&upgrade.spec.machine_name))
+        .map(|upgrade| upgrade_facts(upgrade))
+        .collect();
     let images: Images = informer::<EdgeMachine>(context)
         .index("namespace", |machine| machine.namespace().into_iter().collect())
         .get(key.namespace().unwrap_or_default())
@@ -266,14 +233,16 @@ fn control_plane_facts(
         image,
     };
     let number = |value: &Value| value.as_i64().and_then(|number| i32::try_from(number).ok());
-    let counted = Counted {
-        replicas: number(&spec["replicas"]).unwrap_or(1),
-        up_to_date: number(&status["upToDateReplicas"]).unwrap_or(0),
-        available: number(&status["availableReplicas"]).unwrap_or(0),
-        is_current: status["observedGeneration"].as_i64() >= object.metadata.generation,
-    };
     let machines = machines.iter().filter(|machine| machine.is_control_plane());
-    facts("the control plane".to_owned(), asked, &counted, machines, images)
+    MachinesFacts {
+        name: "the control plane".to_owned(),
+        asked,
+        replicas: number(&spec["replicas"]).unwrap_or(1),
+        counted: number(&status["upToDateReplicas"]).unwrap_or(0),
+        is_current: status["observedGeneration"].as_i64() >= object.metadata.generation,
+        available: number(&status["availableReplicas"]).unwrap_or(0),
+        machines: machines.map(|machine| machine_facts(machine, images)).collect(),
+    }
 }
 
 fn deployment_facts(
@@ -288,62 +257,26 @@ fn deployment_facts(
         version: template.version.clone(),
         image: image_of(templates, &template.infrastructure_ref.name),
     };
-    let counted = Counted {
-        replicas: deployment.spec.replicas.unwrap_or(1),
-        up_to_date: status.up_to_date_replicas.unwrap_or(0),
-        available: status.available_replicas.unwrap_or(0),
-        is_current: Some(status.observed_generation) >= deployment.metadata.generation,
-    };
     let machines = machines.iter().filter(|machine| {
         let labels = machine.metadata.labels.as_ref();
         labels.and_then(|labels| labels.get(label::MACHINE_DEPLOYMENT_NAME)) == Some(&name)
     });
-    facts(name.clone(), asked, &counted, machines, images)
-}
-
-/// What an owner of machines counts of them.
-struct Counted {
-    replicas: i32,
-    up_to_date: i32,
-    available: i32,
-    /// It has seen its own spec.
-    is_current: bool,
-}
-
-/// A machine is up to date where its owner says so of the spec as it is now, its host has the image and its kubelet the version. An owner
-/// may count by an older spec than it has observed.
-fn facts<'a>(
-    name: String,
-    asked: Asked,
-    counted: &Counted,
-    machines: impl Iterator<Item = &'a Arc<Machine>>,
-    images: &Images,
-) -> MachinesFacts {
-    let mut oldest: Option<Version> = None;
-    let mut running = 0;
-    for machine in machines {
-        let kubelet = machine.status.node_info.kubelet_version.as_str();
-        let is_new = kubelet == asked.version
-            && images.get(&machine.spec.infrastructure_ref.name) == Some(&asked.image)
-            && !in_place::is_update_in_progress(&machine.metadata);
-        running += i32::from(is_new);
-        if let Ok(version) = kubelet.parse::<Version>()
-            && oldest.as_ref().is_none_or(|known| version.compare(known).is_lt())
-        {
-            oldest = Some(version);
-        }
-    }
-    let up_to_date = if counted.is_current {
-        counted.up_to_date.min(running)
-    } else {
-        0
-    };
     MachinesFacts {
-        name,
         asked,
-        replicas: counted.replicas,
-        up_to_date,
-        available: counted.available,
-        oldest,
+        replicas: deployment.spec.replicas.unwrap_or(1),
+        counted: status.up_to_date_replicas.unwrap_or(0),
+        is_current: Some(status.observed_generation) >= deployment.metadata.generation,
+        available: status.available_replicas.unwrap_or(0),
+        machines: machines.map(|machine| machine_facts(machine, images)).collect(),
+        name: name.clone(),
+    }
+}
+
+fn machine_facts(machine: &Machine, images: &Images) -> MachineFacts {
+    let image = images.get(&machine.spec.infrastructure_ref.name);
+    MachineFacts {
+        version: machine.status.node_info.kubelet_version.clone(),
+        image: image.cloned().flatten(),
+        is_updating: in_place::is_update_in_progress(&machine.metadata),
     }
 }

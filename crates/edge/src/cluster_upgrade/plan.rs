@@ -6,82 +6,13 @@ use std::fmt;
 
 use slipway_capi::frame::Plan;
 
-use super::api::{ClusterUpgradePhase as Phase, ClusterUpgradeSpec};
-use crate::{
-    api::Image,
-    upgrade_policy::{
-        api::UpgradePolicySpec,
-        path::{self, Journey},
-    },
-    version::Version,
+use super::{
+    api::ClusterUpgradePhase as Phase,
+    facts::{Asked, ClusterFacts, Facts, MachinesFacts},
+    halt::halted,
+    stop::{Who, stop},
 };
-
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    pub spec: ClusterUpgradeSpec,
-    pub policy: UpgradePolicySpec,
-    /// It names a policy that is not there.
-    pub is_policy_missing: bool,
-    /// `None`: there is no such Cluster.
-    pub cluster: Option<ClusterFacts>,
-    /// Why the fleet is stopped.
-    pub halted: Option<String>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct ClusterFacts {
-    /// What the topology asks for, where there is one.
-    pub topology: Option<Asked>,
-    pub control_plane: MachinesFacts,
-    pub deployments: Vec<MachinesFacts>,
-    pub is_paused: bool,
-}
-
-/// A version and an image that somebody asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    pub version: String,
-    pub image: Option<Image>,
-}
-
-/// Who takes a version now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
-    /// Workers may skip it.
-    ControlPlane,
-    /// The control plane is there.
-    Workers,
-    /// The version stays and the image changes.
-    Everybody,
-}
-
-/// A control plane or a MachineDeployment.
-#[derive(Clone, Debug, Default)]
-pub struct MachinesFacts {
-    pub name: String,
-    pub asked: Asked,
-    pub replicas: i32,
-    /// How many run what is asked for, kubelets included.
-    pub up_to_date: i32,
-    pub available: i32,
-    /// The oldest version that a machine of it runs.
-    pub oldest: Option<Version>,
-}
-
-impl MachinesFacts {
-    fn is_at(&self, asked: &Asked) -> bool {
-        self.asked == *asked
-    }
-
-    /// Every machine runs what is asked for, and is there.
-    fn is_settled(&self) -> bool {
-        self.up_to_date >= self.replicas && self.available >= self.replicas
-    }
-
-    fn progress(&self) -> String {
-        format!("{} of {} machines are up to date", self.up_to_date, self.replicas)
-    }
-}
+use crate::api::Image;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -180,8 +111,8 @@ pub fn decide(facts: &Facts) -> Decision {
             plan: Plan::new(),
         };
     };
-    if let Some(message) = &facts.halted {
-        return waiting(Phase::Halted, Some(&stop), "Halted", message.clone());
+    if let Some(message) = halted(facts) {
+        return waiting(Phase::Halted, Some(&stop), "Halted", message);
     }
     if facts.spec.paused || cluster.is_paused {
         let what = if facts.spec.paused {
@@ -202,113 +133,13 @@ pub fn decide(facts: &Facts) -> Decision {
     }
 }
 
-/// The version that is to be taken now, with its image. `None`: all have been.
-fn stop(facts: &Facts, cluster: &ClusterFacts) -> Result<Option<(Who, Asked)>, String> {
-    let parse = |text: &str| {
-        text.parse::<Version>()
-            .map_err(|error| format!("{text:?}: {error}"))
-    };
-    let to = parse(&facts.spec.version)?;
-    let image_of = |version: &Version| -> Result<Asked, String> {
-        let found = facts
-            .spec
-            .images
-            .iter()
-            .find(|image| image.version == version.to_string());
-        let found = found.ok_or_else(|| {
-            format!("spec.images has no image of {version}, which is on the way to {to}: add it")
-        })?;
-        Ok(Asked {
-            version: found.version.clone(),
-            image: Some(found.image.clone()),
-        })
-    };
-    let oldest_of = |machines: &MachinesFacts| match machines.oldest.clone() {
-        Some(version) => Ok(version),
-        None => parse(&machines.asked.version),
-    };
-    // A stop that was asked for is finished before the next one.
-    let under_way = match &cluster.topology {
-        Some(topology) => topology.clone(),
-        None => cluster.control_plane.asked.clone(),
-    };
-    let everybody = || std::iter::once(&cluster.control_plane).chain(&cluster.deployments);
-    let control_plane = oldest_of(&cluster.control_plane)?;
-    let mut workers: Option<Version> = None;
-    for deployment in cluster
-        .deployments
-        .iter()
-        .filter(|deployment| deployment.replicas > 0)
-    {
-        let version = oldest_of(deployment)?;
-        if workers
-            .as_ref()
-            .is_none_or(|known| version.compare(known) == std::cmp::Ordering::Less)
-        {
-            workers = Some(version);
-        }
-    }
-    let asked = parse(&under_way.version)?;
-    let is_under_way =
-        facts.spec.images.iter().any(|image| {
-            image.version == under_way.version && Some(&image.image) == under_way.image.as_ref()
-        });
-    // A topology takes its workers along, and is not told of the next version before they are there.
-    let is_settled = match &cluster.topology {
-        Some(topology) => everybody().all(|machines| machines.is_at(topology) && machines.is_settled()),
-        None => cluster.control_plane.is_settled(),
-    };
-    if is_under_way && !is_settled {
-        return Ok(Some((Who::ControlPlane, image_of(&asked)?)));
-    }
-    let known: Vec<Version> = facts
-        .spec
-        .images
-        .iter()
-        .map(|image| image.version.as_str())
-        .chain(facts.policy.known_versions.iter().map(String::as_str))
-        .filter_map(|version| version.parse().ok())
-        .collect();
-    let mandatory: Vec<Version> = facts
-        .policy
-        .mandatory_versions
-        .iter()
-        .filter_map(|version| version.parse().ok())
-        .collect();
-    let path = path::plan(&Journey {
-        control_plane: &control_plane,
-        workers: workers.as_ref(),
-        to: &to,
-        mandatory: &mandatory,
-        known: &known,
-    })
-    .map_err(|error| error.to_string())?;
-    // Workers that have to follow before the control plane goes on.
-    let behind = path
-        .workers
-        .iter()
-        .find(|version| version.compare(&control_plane) != std::cmp::Ordering::Greater);
-    if let Some(version) = behind {
-        return Ok(Some((Who::Workers, image_of(version)?)));
-    }
-    match path.control_plane.first() {
-        Some(version) => Ok(Some((Who::ControlPlane, image_of(version)?))),
-        // The same version with another image is an upgrade as well.
-        None => {
-            let last = image_of(&to)?;
-            let is_done = everybody().all(|machines| machines.is_at(&last) && machines.is_settled());
-            Ok((!is_done).then_some((Who::Everybody, last)))
-        }
-    }
-}
-
 fn by_topology(cluster: &ClusterFacts, topology: &Asked, stop: &Asked) -> Decision {
     let Some(image) = stop.image.clone() else {
         return waiting(Phase::Blocked, Some(stop), "NoImage", "the stop has no image");
     };
     if topology == stop {
-        let left: Vec<String> = std::iter::once(&cluster.control_plane)
-            .chain(&cluster.deployments)
+        let left: Vec<String> = cluster
+            .everybody()
             .filter(|machines| !(machines.is_at(stop) && machines.is_settled()))
             .map(|machines| {
                 if machines.is_at(stop) {

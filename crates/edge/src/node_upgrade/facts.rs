@@ -15,6 +15,8 @@ pub struct Facts {
     pub spec: NodeUpgradeSpec,
     /// What the orders' ids begin with: the object's uid.
     pub id: String,
+    /// When the upgrade was asked for.
+    pub created: Option<Timestamp>,
     pub is_deleting: bool,
     /// The NodeUpgrade that takes its place.
     pub newer: Option<String>,

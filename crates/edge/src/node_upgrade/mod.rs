@@ -37,7 +37,9 @@ use self::{
     observe::Observed,
     workload::Workloads,
 };
-use crate::{api::UpgradePolicy, error::Error, host::api::EdgeHost, hosts::Platform};
+use crate::{
+    api::UpgradePolicy, error::Error, host::api::EdgeHost, hosts::Platform, upgrade_policy::PolicyChanges,
+};
 
 /// Keeps an upgrade until nothing of it is left on host, node and machine.
 pub const FINALIZER: &str = "nodeupgrade.edge.slipway.dev";
@@ -60,6 +62,7 @@ pub fn registration(platform: &Platform) -> Registration {
         workloads: Workloads::new(platform.connector.clone()),
         let_go: LetGo::default(),
     };
+    let policies = PolicyChanges::default();
     Controller::new("nodeupgrade", Frame::new(kind))
         .watches::<Machine>(|machine, context| {
             let key = key(machine.metadata.namespace.as_deref(), &machine.name_any());
@@ -77,7 +80,10 @@ pub fn registration(platform: &Platform) -> Registration {
                 &key(host.metadata.namespace.as_deref(), &host.name_any()),
             )
         })
-        .watches::<UpgradePolicy>(|policy, context| {
+        .watches::<UpgradePolicy>(move |policy, context| {
+            if !policies.is_news(policy, context) {
+                return Vec::new();
+            }
             let by_policy = upgrades(context).index("policy", |upgrade| {
                 let name = upgrade.spec.policy_name.iter();
                 name.map(|name| key(upgrade.metadata.namespace.as_deref(), name))

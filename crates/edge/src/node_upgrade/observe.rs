@@ -68,6 +68,7 @@ pub async fn observe(
     let facts = Facts {
         spec: upgrade.spec.clone(),
         id: upgrade.uid().unwrap_or_default(),
+        created: upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0),
         is_deleting: subject.is_deleting(),
         newer: None,
         recorded: recorded(upgrade),

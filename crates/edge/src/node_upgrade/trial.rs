@@ -57,10 +57,16 @@ pub(super) fn armed(facts: &Facts, host: &ReachedHost, order: &OrderFacts, now: 
 
 /// The host runs the image. Then Kubernetes has to.
 pub(super) fn verify(facts: &Facts, host: &ReachedHost, now: Timestamp) -> Decision {
-    let decided = host
-        .order(Order::Arm)
-        .and_then(|order| order.ended_at)
-        .unwrap_or(now);
+    // A host may have forgotten that it was told to. Who never was runs the image since before it was asked for, or by somebody else's order.
+    let decided = match host.order(Order::Arm) {
+        Some(order) => order.ended_at,
+        None => facts
+            .machine
+            .as_ref()
+            .and_then(|machine| machine.kept_off_since)
+            .or(facts.created),
+    };
+    let decided = decided.unwrap_or(now);
     if facts.spec.distribution == Distribution::Kubeadm
         && let Some(decision) = ordered(
             host,

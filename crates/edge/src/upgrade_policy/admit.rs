@@ -7,14 +7,19 @@ use slipway_runtime::admission::{
     field::{FieldError, Path},
 };
 
-use super::api::UpgradePolicy;
+use super::api::{UpgradePolicy, UpgradePolicySpec};
 use crate::{api::amount_error, selector, version::Version, window};
 
 pub fn validate(change: &Change<UpgradePolicy>) -> Verdict {
     let Some(new) = &change.new else {
         return Verdict::allowed();
     };
-    let (spec, path) = (&new.spec, Path::new("spec"));
+    Verdict::from_errors(errors(&new.spec), warnings(&new.spec))
+}
+
+/// What is wrong with a policy, and where: also of one that nobody was asked about when it was written.
+pub fn errors(spec: &UpgradePolicySpec) -> Vec<FieldError> {
+    let path = Path::new("spec");
     let mut errors = window::errors(&spec.windows, &path.child("windows"));
     let mut seen = BTreeSet::new();
     for (index, wave) in spec.waves.iter().enumerate() {
@@ -60,6 +65,11 @@ pub fn validate(change: &Change<UpgradePolicy>) -> Verdict {
             }
         }
     }
+    errors
+}
+
+/// What is allowed, and hardly meant.
+pub fn warnings(spec: &UpgradePolicySpec) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(open) = spec
         .waves
@@ -71,5 +81,5 @@ pub fn validate(change: &Change<UpgradePolicy>) -> Verdict {
             "spec.waves[{open}] takes every machine: nothing is left for the waves after it"
         ));
     }
-    Verdict::from_errors(errors, warnings)
+    warnings
 }

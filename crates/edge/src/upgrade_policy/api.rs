@@ -3,7 +3,10 @@
 // Columns of the same type share an attribute's text, which the lint takes for a repetition.
 #![allow(clippy::duplicated_attributes)]
 
-use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
+use k8s_openapi::apimachinery::pkg::{
+    apis::meta::v1::{Condition, LabelSelector},
+    util::intstr::IntOrString,
+};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +24,7 @@ use crate::window::Window;
     category = "edge",
     shortname = "up",
     namespaced,
+    status = "UpgradePolicyStatus",
     derive = "PartialEq",
     derive = "Default",
     printcolumn(name = "Concurrent", type_ = "string", json_path = ".spec.maxConcurrent"),
@@ -29,6 +33,12 @@ use crate::window::Window;
         type_ = "integer",
         json_path = ".spec.stopAfterRollbacks"
     ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(name = "Upgrading", type_ = "integer", json_path = ".status.nodeUpgrades"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(default, rename_all = "camelCase")]
@@ -73,4 +83,21 @@ pub struct Wave {
     /// At most so many, as a number or a share of the fleet; no limit if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<IntOrString>,
+}
+
+/// Whether upgrades can go by it, and which do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct UpgradePolicyStatus {
+    /// The generation of the spec that this is said of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The ClusterUpgrades that name it and are not done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster_upgrades: Vec<String>,
+    /// How many NodeUpgrades go by it and have not ended.
+    pub node_upgrades: i32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
 }
