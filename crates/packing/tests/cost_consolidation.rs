@@ -67,7 +67,7 @@ fn cost_of(snapshot: &Snapshot) -> f64 {
                 .iter()
                 .find(|kind| kind.name == label("node.kubernetes.io/instance-type"))
                 .expect("its type");
-            let wanted = [
+            let desired = [
                 (
                     "topology.kubernetes.io/zone",
                     label("topology.kubernetes.io/zone"),
@@ -77,7 +77,7 @@ fn cost_of(snapshot: &Snapshot) -> f64 {
             own.offerings
                 .iter()
                 .find(|offering| {
-                    wanted.iter().all(|(key, value)| {
+                    desired.iter().all(|(key, value)| {
                         let mut requirements = offering.requirements.iter();
                         requirements.any(|own| own.key == *key && own.values[0] == *value)
                     })

@@ -170,7 +170,7 @@ impl Day {
         Ok(())
     }
 
-    /// What the pods that run cost at least in an hour, if they could be placed anew.
+    /// What the pods that run cost at least in an hour, if they could be placed again.
     fn bound(&self) -> f64 {
         let empty = Snapshot {
             node_pools: self.snapshot.node_pools.clone(),

@@ -140,7 +140,7 @@ impl RepairPolicies {
 
     /// What the node's conditions call for at a moment, once they are no longer tolerated.
     pub fn verdict(&self, node: &Node, claim: &NodeClaim, now: i64) -> Option<Verdict> {
-        // No condition is older than the node, and after a reboot everybody waits anew.
+        // No condition is older than the node, and after a reboot the wait begins again.
         let created = moment(node.metadata.creation_timestamp.as_deref());
         let rebooted = claim
             .condition("Rebooting")
