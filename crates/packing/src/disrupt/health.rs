@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn replacing_goes_before_rebooting_the_shortest_grace_counts_and_a_reboot_begins_the_wait_anew() {
+    fn replacing_goes_before_rebooting_the_shortest_grace_counts_and_a_reboot_begins_the_wait_again() {
         let mut reboot = policy("Disk", "Hung", "10m", 90);
         reboot.action = RepairAction::Reboot;
         reboot.termination_grace_period = Some("5m".to_owned());
