@@ -122,7 +122,16 @@ impl Played {
                 Event::DeleteClaim => {
                     life.feel("").await;
                     pause(life, false).await;
-                    world.until("all pods run", |objects| run(objects, desired)).await;
+                    // Pods that were given up a moment ago may still be counted by the budget, as by a real one: nothing that is
+                    // evicted then is the autoscaler's doing.
+                    world
+                        .until("all pods run, and are counted", |objects| {
+                            let budget = find(objects, "PodDisruptionBudget", APP);
+                            let counted =
+                                budget.and_then(|budget| budget["status"]["currentHealthy"].as_u64());
+                            run(objects, desired) && counted == u64::try_from(desired).ok()
+                        })
+                        .await;
                     delete_one(life, "NodeClaim", &mut random).await;
                 }
                 Event::DeleteClaimNow => delete_one(life, "NodeClaim", &mut random).await,
