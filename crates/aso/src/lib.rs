@@ -3,14 +3,17 @@
 //! kinds do with them; each kind has its folder (docs/aso.md).
 
 pub mod access;
+pub mod adopt;
 pub mod api;
 pub mod borrowing;
 pub mod caches;
 pub mod cluster;
 pub mod cluster_template;
+pub mod command;
 pub mod conditions;
 pub mod control_plane;
 pub mod control_plane_template;
+pub mod diff;
 mod example;
 pub mod inline;
 pub mod mutators;

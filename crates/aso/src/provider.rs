@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_azure::{
     credential::{Mode, NAMESPACE_ACCOUNT, OPERATOR_ACCOUNT},
     workload::nodes::Nodes,
 };
 use slipway_runtime::{
     Context, Package, PackageKind, Provider, RoleGrant, Rule,
+    command::ASKER_ACCOUNT,
     controller::Registration,
     provider::{Gate, Stage},
 };
 
 use crate::{
     access::{Access, IDENTITIES_FLAG},
+    adopt,
     api::{GROUP, crd::crds},
-    cluster, conditions, control_plane, example, pool,
+    cluster, conditions, control_plane, diff, example, pool,
 };
 
 /// Switches this API off.
@@ -102,6 +104,28 @@ const TEMPLATES: &[(&str, &str)] = &[
     ),
 ];
 
+/// Whose token asks the manager: whoever may have one may ask.
+fn asker() -> [Value; 3] {
+    const ROLE: &str = "capz-slipway-asker-role";
+    let metadata = |name: &str| json!({"name": name});
+    [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(ASKER_ACCOUNT)}),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata(ROLE),
+            "rules": [
+                {"nonResourceURLs": ["/debug/diff/*", "/debug/ask/*"], "verbs": ["get", "post"]},
+                {"nonResourceURLs": ["/debug/plans", "/debug/plans/*"], "verbs": ["get"]},
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": metadata("capz-slipway-asker-rolebinding"),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+            "subjects": [{"kind": "ServiceAccount", "name": ASKER_ACCOUNT, "namespace": "capz-system"}],
+        }),
+    ]
+}
+
 /// Inline Azure resources. Adds to the package `infrastructure-azure`.
 pub fn provider() -> Provider {
     with(&Access::default(), &Nodes::default())
@@ -111,7 +135,7 @@ pub fn provider() -> Provider {
 pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
     vec![
         cluster::registration(access.clone()),
-        control_plane::registration(access.clone()),
+        adopt::read::answering(access.clone(), control_plane::registration(access.clone())),
         pool::registration(access.clone(), nodes.clone()),
     ]
 }
@@ -150,9 +174,11 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     package.objects = vec![json!({
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": OPERATOR_ACCOUNT},
     })];
+    package.objects.extend(asker());
     let mut provider = Provider::new("aso");
     provider.packages = vec![package];
     provider.examples = vec![example::example()];
+    provider.subcommands = vec![diff::subcommand(), adopt::subcommand()];
     provider.flags = vec![
         clap::Arg::new(IDENTITIES_FLAG)
             .long(IDENTITIES_FLAG)

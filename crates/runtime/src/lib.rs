@@ -5,10 +5,12 @@
 //! Kubernetes, and nothing of any provider.
 
 pub mod admission;
+pub mod answers;
 pub mod build;
 pub mod certificates;
 pub mod client;
 pub mod clock;
+pub mod command;
 pub mod controller;
 pub mod conversion;
 pub mod duration;
@@ -24,6 +26,7 @@ pub mod metrics;
 pub mod object_key;
 pub mod outcome;
 pub mod plans;
+pub mod preview;
 pub mod process;
 pub mod provider;
 pub mod queue;
@@ -38,6 +41,7 @@ pub mod throttle;
 pub mod workload;
 pub mod writes;
 
+pub use answers::Answers;
 pub use client::instrumented_client;
 pub use clock::Clock;
 pub use controller::{Context, Controller, Reconciler};
@@ -48,6 +52,7 @@ pub use metrics::Metrics;
 pub use object_key::ObjectKey;
 pub use outcome::{Class, Classified, Next, Outcome, plain};
 pub use plans::Plans;
+pub use preview::{Preview, Previews};
 pub use provider::{Names, Package, PackageKind, Provider};
 pub use random::Random;
 pub use rbac::{RoleGrant, Rule};

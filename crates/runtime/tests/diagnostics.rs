@@ -18,8 +18,9 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use slipway_runtime::{
-    Manager,
-    manager::{Options, command},
+    Manager, ObjectKey,
+    command::{ASKER_ACCOUNT, Asker, asker_flags},
+    manager::{ASKER_HEADER, Options, command},
 };
 use slipway_testbed::{install, shared};
 use tokio_util::sync::CancellationToken;
@@ -72,6 +73,18 @@ async fn ask(
     token: Option<&str>,
     body: &str,
 ) -> (StatusCode, String) {
+    let bearer = token.map(|token| format!("Bearer {token}"));
+    let header = bearer.as_deref().map(|bearer| ("authorization", bearer));
+    ask_with(address, method, path, header, body).await
+}
+
+async fn ask_with(
+    address: std::net::SocketAddr,
+    method: Method,
+    path: &str,
+    header: Option<(&str, &str)>,
+    body: &str,
+) -> (StatusCode, String) {
     let config = rustls::ClientConfig::builder()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anyone))
@@ -89,8 +102,8 @@ async fn ask(
         .method(method)
         .uri(path)
         .header("host", "localhost");
-    if let Some(token) = token {
-        request = request.header("authorization", format!("Bearer {token}"));
+    if let Some((name, value)) = header {
+        request = request.header(name, value);
     }
     let request = request
         .body(Full::new(bytes::Bytes::from(body.to_owned())))
@@ -107,7 +120,7 @@ async fn metrics_plans_and_verbosity_are_for_those_whom_the_cluster_allows() {
     let namespace = cluster.namespace("diagnostics").await.expect("a namespace");
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), &namespace);
     let mut tokens = Vec::new();
-    for name in ["allowed", "stranger"] {
+    for name in ["allowed", "stranger", ASKER_ACCOUNT] {
         let account = ServiceAccount {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
@@ -136,10 +149,12 @@ async fn metrics_plans_and_verbosity_are_for_those_whom_the_cluster_allows() {
     let objects = [
         serde_json::json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role},
             "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}, {"nonResourceURLs": ["/debug/flags/v"], "verbs": ["put"]},
-                {"nonResourceURLs": ["/debug/plans", "/debug/plans/*"], "verbs": ["get"]}]}),
+                {"nonResourceURLs": ["/debug/plans", "/debug/plans/*"], "verbs": ["get"]},
+                {"nonResourceURLs": ["/debug/diff/*", "/debug/ask/*"], "verbs": ["get", "post"]}]}),
         serde_json::json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": "allowed", "namespace": namespace}]}),
+            "subjects": [{"kind": "ServiceAccount", "name": "allowed", "namespace": namespace},
+                {"kind": "ServiceAccount", "name": ASKER_ACCOUNT, "namespace": namespace}]}),
     ];
     install::install(&cluster.client(), &objects)
         .await
@@ -159,7 +174,7 @@ async fn metrics_plans_and_verbosity_are_for_those_whom_the_cluster_allows() {
     let stop = CancellationToken::new();
     let running = tokio::spawn(manager.run(stop.clone()));
 
-    let [allowed, stranger] = [&tokens[0], &tokens[1]];
+    let [allowed, stranger, asks] = [&tokens[0], &tokens[1], &tokens[2]];
     assert_eq!(
         ask(address, Method::GET, "/metrics", None, "").await.0,
         StatusCode::UNAUTHORIZED
@@ -195,6 +210,44 @@ async fn metrics_plans_and_verbosity_are_for_those_whom_the_cluster_allows() {
     }
     let (status, text) = ask(address, Method::GET, "/debug/plans", Some(allowed), "").await;
     assert_eq!((status, text.trim()), (StatusCode::OK, ""), "nothing was planned");
+
+    // A command asks with a token of its own, which is good for nothing else.
+    let url = format!("https://{address}");
+    let flags = clap::Command::new("ask").args(asker_flags("nowhere"));
+    let matches = flags.get_matches_from(["ask", "--manager", &url, "--manager-namespace", &namespace]);
+    let asker = Asker::find(&cluster.client(), &matches).await.expect("a token");
+    let fleet = ObjectKey::namespaced("default", "north");
+    let error = asker.preview("toy.dev", "Fleet", &fleet, None, true).await;
+    assert!(
+        error
+            .as_ref()
+            .is_err_and(|error| error.contains("no controller of Fleet.toy.dev")),
+        "{error:?}"
+    );
+    let error = asker.question("toys", &serde_json::json!({})).await;
+    assert!(
+        error
+            .as_ref()
+            .is_err_and(|error| error.contains("nobody answers questions about toys")),
+        "{error:?}"
+    );
+    // The header is for that token alone, and not for those that the apiserver takes itself.
+    let diff = "/debug/diff/toy.dev/Fleet/default/north";
+    assert_eq!(
+        ask_with(address, Method::GET, diff, Some((ASKER_HEADER, asks)), "")
+            .await
+            .0,
+        StatusCode::UNAUTHORIZED
+    );
+    for (token, expected) in [
+        (None, StatusCode::UNAUTHORIZED),
+        (Some(stranger.as_str()), StatusCode::FORBIDDEN),
+        (Some(allowed.as_str()), StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        assert_eq!(ask(address, Method::GET, diff, token, "").await.0, expected);
+    }
+    let broken = ask(address, Method::POST, diff, Some(allowed), "not an object").await;
+    assert_eq!(broken.0, StatusCode::BAD_REQUEST, "{}", broken.1);
 
     stop.cancel();
     running.await.expect("no panic").expect("an orderly end");

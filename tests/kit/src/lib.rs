@@ -6,6 +6,7 @@
 //! [`definitions`] compares custom resources with upstream's, and [`extension`] is a runtime extension that updates in place.
 //! The kit knows no provider: what is behind a provider's objects is handed to it.
 
+pub mod asker;
 pub mod azure;
 pub mod clusterctl;
 pub mod core;

@@ -14,13 +14,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
-    reconcile::{Error, step::revisit},
+    reconcile::{Error, planning::sends, step::revisit},
     takeover::Takeover,
     workload::stored::StoredSecret,
 };
 use slipway_capi::{
     condition::Condition,
-    frame::{Frame, Kind, Plan, ProgressOf, Subject},
+    frame::{Entry, Frame, Kind, Plan, ProgressOf, Subject},
     owner,
 };
 use slipway_runtime::{
@@ -153,6 +153,14 @@ impl Kind for ControlPlanes {
 
     fn follow_up(reconcile: &Box<ReconcileContext>, progress: &ProgressOf<Self>) -> Plan<Action> {
         plan::follow_up(&reconcile.observed, progress)
+    }
+
+    fn changes_outside(entry: &Entry<Action>) -> bool {
+        match entry.action() {
+            Some(Action::Ensure(_)) => sends(entry),
+            Some(Action::Delete { .. } | Action::AcceptVanished { .. }) => true,
+            _ => false,
+        }
     }
 
     fn status(

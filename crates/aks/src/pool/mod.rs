@@ -12,13 +12,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
-    reconcile::{Error, step::revisit},
+    reconcile::{Error, planning::sends, step::revisit},
     takeover::Takeover,
     workload::{machines::Machines, nodes::Nodes},
 };
 use slipway_capi::{
     condition::Condition,
-    frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
+    frame::{Entry, Frame, Kind, Membership, Plan, ProgressOf, Subject},
 };
 use slipway_runtime::{
     ObjectKey, Outcome,
@@ -137,6 +137,14 @@ impl Kind for Pools {
             );
         }
         plan
+    }
+
+    fn changes_outside(entry: &Entry<Action>) -> bool {
+        match entry.action() {
+            Some(Action::Ensure(_)) => sends(entry),
+            Some(Action::Delete { .. } | Action::AcceptVanished { .. }) => true,
+            _ => false,
+        }
     }
 
     fn status(

@@ -14,7 +14,7 @@ use slipway_azure::reconcile::{Error, step::revisit};
 use slipway_capi::{
     annotations,
     condition::Condition,
-    frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
+    frame::{Entry, Frame, Kind, Membership, Plan, ProgressOf, Subject},
 };
 use slipway_runtime::{
     ObjectKey, Outcome,
@@ -26,7 +26,8 @@ use crate::{
     access::Access,
     api::{AzureASOManagedCluster, AzureASOManagedClusterStatus},
     caches::by_secret,
-    resources::follow_up,
+    inline::managed,
+    resources::{changes_azure, follow_up},
     shared::Shared,
 };
 
@@ -101,6 +102,16 @@ impl Kind for Clusters {
 
     fn follow_up(reconcile: &Box<ReconcileContext>, progress: &ProgressOf<Self>) -> Plan<Action> {
         follow_up(&reconcile.observed.held, progress)
+    }
+
+    fn unheld(object: &AzureASOManagedCluster) -> AzureASOManagedCluster {
+        let mut object = object.clone();
+        object.spec.resources = managed(&object.spec.resources);
+        object
+    }
+
+    fn changes_outside(entry: &Entry<Action>) -> bool {
+        changes_azure(entry)
     }
 
     fn status(

@@ -14,7 +14,7 @@ use kube::api::ApiResource;
 use slipway_azure::reconcile::{Error, step::revisit};
 use slipway_capi::{
     condition::Condition,
-    frame::{Frame, Kind, Plan, ProgressOf, Subject},
+    frame::{Entry, Frame, Kind, Plan, ProgressOf, Subject},
 };
 use slipway_runtime::{
     ObjectKey, Outcome,
@@ -26,6 +26,8 @@ use crate::{
     access::Access,
     api::{AzureASOManagedControlPlane, AzureASOManagedControlPlaneStatus},
     caches::by_secret,
+    inline::managed,
+    resources::changes_azure,
     shared::Shared,
 };
 
@@ -94,6 +96,16 @@ impl Kind for ControlPlanes {
 
     fn follow_up(reconcile: &Box<ReconcileContext>, progress: &ProgressOf<Self>) -> Plan<Action> {
         plan::follow_up(&reconcile.observed, progress)
+    }
+
+    fn unheld(object: &AzureASOManagedControlPlane) -> AzureASOManagedControlPlane {
+        let mut object = object.clone();
+        object.spec.resources = managed(&object.spec.resources);
+        object
+    }
+
+    fn changes_outside(entry: &Entry<Action>) -> bool {
+        changes_azure(entry)
     }
 
     fn status(

@@ -22,6 +22,6 @@ pub use self::{
     labelling::{Labelling, Member},
     order::order,
     parse::{CREDENTIAL_FROM, Inline, Inventory, PROTECTION},
-    policy::{Policy, RECONCILE_POLICY},
+    policy::{Policy, RECONCILE_POLICY, managed},
     problem::Problem,
 };

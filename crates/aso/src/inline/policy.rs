@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::{Value, json};
+
 /// The annotation that sets the policy of one resource.
 pub const RECONCILE_POLICY: &str = "serviceoperator.azure.com/reconcile-policy";
 
@@ -45,4 +47,17 @@ impl fmt::Display for Policy {
             Self::Skip => "skip",
         })
     }
+}
+
+/// The same resources, managed where they are only read.
+pub fn managed(resources: &[Value]) -> Vec<Value> {
+    let mut resources = resources.to_vec();
+    for resource in resources.iter_mut().filter(|resource| resource.is_object()) {
+        let named = &resource["metadata"]["annotations"][RECONCILE_POLICY];
+        let policy = named.as_str().and_then(Policy::by_name);
+        if policy.is_none_or(|policy| !policy.writes()) {
+            resource["metadata"]["annotations"][RECONCILE_POLICY] = json!(Policy::Manage.to_string());
+        }
+    }
+    resources
 }

@@ -16,7 +16,7 @@ use slipway_azure::{
 };
 use slipway_capi::{
     condition::Condition,
-    frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
+    frame::{Entry, Frame, Kind, Membership, Plan, ProgressOf, Subject},
 };
 use slipway_runtime::{
     ObjectKey, Outcome,
@@ -28,7 +28,8 @@ use crate::{
     access::Access,
     api::{AzureASOManagedMachinePool, AzureASOManagedMachinePoolStatus},
     caches::by_secret,
-    resources::follow_up,
+    inline::managed,
+    resources::{changes_azure, follow_up},
     shared::Shared,
 };
 
@@ -119,6 +120,16 @@ impl Kind for MachinePools {
 
     fn follow_up(reconcile: &Box<ReconcileContext>, progress: &ProgressOf<Self>) -> Plan<Action> {
         follow_up(&reconcile.observed.held, progress)
+    }
+
+    fn unheld(object: &AzureASOManagedMachinePool) -> AzureASOManagedMachinePool {
+        let mut object = object.clone();
+        object.spec.resources = managed(&object.spec.resources);
+        object
+    }
+
+    fn changes_outside(entry: &Entry<Action>) -> bool {
+        changes_azure(entry)
     }
 
     fn status(

@@ -20,7 +20,7 @@ pub use self::{
     fetched::{Asked, Fetch},
     held::{Held, Resource},
     observe::{Facts, Mutation, SecretData, Sources, Standing, observe, user},
-    plan::{Action, Desired, Recording, Wraps, follow_up, plan},
+    plan::{Action, Desired, Recording, Wraps, changes_azure, follow_up, plan},
     status::{BORROWED, IDENTITY_BORROWED, MAPPED_BY_RULE, NEWER, RESOURCES_READY, Summary, sum_up},
     verdict::Verdict,
 };

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use slipway_azure::{
     ResourceId,
     reconcile::{
-        planning::{SOON, VANISHED, later},
+        planning::{SOON, VANISHED, later, sends},
         records::Entry as RecordEntry,
     },
     resource::Put,
@@ -88,6 +88,15 @@ impl fmt::Display for Action {
 /// An action of a kind that may be one for its resources.
 pub trait Wraps: From<Action> + fmt::Display {
     fn resource_action(&self) -> Option<&Action>;
+}
+
+/// Whether an entry changes something in Azure.
+pub fn changes_azure<A: Wraps>(entry: &Entry<A>) -> bool {
+    match entry.action().and_then(Wraps::resource_action) {
+        Some(Action::Ensure(_)) => sends(entry),
+        Some(Action::Delete { .. } | Action::AcceptVanished { .. }) => true,
+        _ => false,
+    }
 }
 
 /// The plan for the resources of an object that stays. Resources of one object do not wait for each other here: one that

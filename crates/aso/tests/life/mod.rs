@@ -1,9 +1,11 @@
 //! The controllers at work: an apiserver in memory, the simulated Azure, virtual time, and the part that Cluster API's
 //! core plays.
 
+mod adoption;
 mod at_rest;
 mod changes;
 mod deletion;
+mod diff;
 mod exports;
 mod journey;
 mod nodes;

@@ -203,6 +203,14 @@ impl World {
         Self(azure::World::new(kinds(), settings, controllers(nodes)))
     }
 
+    /// Requests that change something in Azure, so far.
+    pub fn writes(&self) -> usize {
+        ["PUT", "PATCH", "DELETE"]
+            .map(|method| self.count(method, ""))
+            .iter()
+            .sum()
+    }
+
     pub fn object(&self, kind: &str, name: &str) -> Option<Value> {
         find(&self.server.objects(), kind, name)
     }

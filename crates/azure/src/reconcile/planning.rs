@@ -157,6 +157,14 @@ impl Comparison {
     }
 }
 
+/// The events of what is sent.
+const SENT: &[&str] = &["Creating", "Updating", "Upgrading"];
+
+/// Whether an entry that compares a resource with Azure sends something.
+pub fn sends<A>(entry: &Entry<A>) -> bool {
+    !entry.differences.is_empty() || entry.event.is_some_and(|event| SENT.contains(&event.reason))
+}
+
 /// Where the bodies of clusters and pools name the Kubernetes version.
 const VERSIONS: &[&str] = &["properties.kubernetesVersion", "properties.orchestratorVersion"];
 

@@ -177,6 +177,16 @@ impl Records {
         api_version.clone_into(&mut entry.api_version);
     }
 
+    /// Somebody said that a resource which was there before is ours now, to delete as well.
+    pub fn adopt(&mut self, id: &str, api_version: &str, now: Timestamp) {
+        let entry = self.current.entries.entry(id.to_lowercase()).or_default();
+        entry.made = true;
+        entry.since.get_or_insert(now);
+        if entry.api_version.is_empty() {
+            api_version.clone_into(&mut entry.api_version);
+        }
+    }
+
     /// Notes something beside a resource that is recorded.
     pub fn note(&mut self, id: &str, notes: BTreeMap<String, String>) {
         if let Some(entry) = self.current.entries.get_mut(&id.to_lowercase()) {

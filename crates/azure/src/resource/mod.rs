@@ -6,6 +6,7 @@ mod error;
 mod fit;
 mod from_arm;
 pub mod handed_out;
+pub mod import;
 mod object;
 mod rules;
 mod shape;

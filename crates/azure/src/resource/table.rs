@@ -169,6 +169,16 @@ impl Table {
         })
     }
 
+    /// A kind in its newest version that is no preview.
+    pub fn newest(&'static self, group: &str, kind: &str) -> Option<Mapping> {
+        let versions = &self.kinds.get(group)?.get(kind)?.versions;
+        let stable = versions
+            .iter()
+            .filter(|(_, version)| !version.api.contains("preview"));
+        let (name, _) = stable.max_by(|(_, left), (_, right)| left.api.cmp(&right.api))?;
+        self.lookup(group, kind, name).ok()
+    }
+
     /// The mapping of an ARM type at an api-version, as far as the table has it.
     pub fn by_arm_type(&'static self, arm_type: &str, api_version: &str) -> Option<Mapping> {
         self.all().find(|mapping| {

@@ -67,7 +67,7 @@ impl fmt::Debug for Put {
 }
 
 /// Members of a spec that steer the operator and have no place in a body.
-const NOT_SENT: &[&str] = &[
+pub(super) const NOT_SENT: &[&str] = &[
     "azureName",
     "azureNameFromConfig",
     "owner",

@@ -167,6 +167,18 @@ pub trait Kind: Send + Sync + 'static {
     /// What the status says. The frame adds the `Paused` condition and writes it once, only if it differs.
     fn status(observed: &Self::Observed, progress: &ProgressOf<Self>, now: Timestamp) -> StatusOf<Self>;
 
+    /// The object as it would be if what a user lets go of with a word did not hold it back, as a reconcile policy does. Asked
+    /// by who wants to know what would change (`slipway diff`).
+    fn unheld(object: &Self::Object) -> Self::Object {
+        object.clone()
+    }
+
+    /// Whether an entry of the plan changes something outside of Kubernetes.
+    fn changes_outside(entry: &Entry<Self::Action>) -> bool {
+        let _ = entry;
+        false
+    }
+
     /// What outlives the reconcile in memory. It is given up in [`Kind::forget`].
     fn remember(
         &self,

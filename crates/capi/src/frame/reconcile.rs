@@ -5,12 +5,14 @@ use std::{fmt, sync::Arc};
 
 use kube::{Api, Resource, ResourceExt, core::object::HasStatus};
 use slipway_runtime::{
-    Class, Classified, Context, Informer, Next, ObjectKey, Outcome, Reconciler, Scope, plans::PlanKey,
+    Class, Classified, Context, Informer, Next, ObjectKey, Outcome, Preview, Reconciler, Scope,
+    plans::PlanKey,
+    preview::{self, Effect},
 };
 
 use super::{
     Announcement, Attempt, Entry, Failure, Kind, Membership, Plan, Progress, ProgressOf, StatusOf, Subject,
-    What,
+    What, without_credentials,
 };
 use crate::{
     Error, annotations, condition, finalizer, names,
@@ -38,8 +40,12 @@ impl<K: Kind> Reconciler for Frame<K> {
     type Error = Failure<K::Error>;
 
     async fn reconcile(&self, object: Arc<K::Object>, context: &Context) -> Result<Next, Failure<K::Error>> {
-        let Some(subject) = self.subject(object, context).await? else {
-            return Ok(Next::OnChange);
+        let subject = match self.subject(object, context).await? {
+            Ok(subject) => subject,
+            Err(why) => {
+                tracing::debug!("Left alone: {why}");
+                return Ok(Next::OnChange);
+            }
         };
         let object = subject.object.as_ref();
         let paused = paused(subject.cluster.as_deref(), object.meta());
@@ -57,6 +63,32 @@ impl<K: Kind> Reconciler for Frame<K> {
         self.work(&subject, paused, context).await
     }
 
+    async fn preview(
+        &self,
+        object: Arc<K::Object>,
+        unheld: bool,
+        context: &Context,
+    ) -> Result<Option<Preview>, Failure<K::Error>> {
+        let object = if unheld {
+            Arc::new(K::unheld(&object))
+        } else {
+            object
+        };
+        let subject = match self.subject(object, context).await? {
+            Ok(subject) => subject,
+            Err(why) => return Ok(Some(Preview::left_alone(why))),
+        };
+        let paused = paused(subject.cluster.as_deref(), subject.object.meta());
+        let (_, plan) = self.planned(&subject, context).await?;
+        Ok(Some(Preview {
+            paused: paused
+                .is_paused()
+                .then(|| paused.report(&K::Object::kind(&())).message),
+            left_alone: None,
+            steps: plan.entries.iter().map(step::<K>).collect(),
+        }))
+    }
+
     fn forget(&self, key: &ObjectKey, context: &Context) {
         context.plans.forget(&plan_key::<K>(key));
         self.kind.forget(key, context);
@@ -64,43 +96,42 @@ impl<K: Kind> Reconciler for Frame<K> {
 }
 
 impl<K: Kind> Frame<K> {
-    /// What is reconciled, with its Cluster. `None` if there is nothing to do for it now.
+    /// What is reconciled, with its Cluster. Otherwise there is nothing to do for it now, and the text says why.
     async fn subject(
         &self,
         object: Arc<K::Object>,
         context: &Context,
-    ) -> Result<Option<Subject<K::Object>>, Failure<K::Error>> {
+    ) -> Result<Result<Subject<K::Object>, String>, Failure<K::Error>> {
         let membership = self.kind.membership(&object, context).await;
         let cluster_name = match membership.map_err(Failure::Kind)? {
             Membership::Of(name) => Some(name),
             Membership::Standalone => None,
-            Membership::LeftAlone(why) => {
-                tracing::debug!(why, "Left alone");
-                return Ok(None);
-            }
+            Membership::LeftAlone(why) => return Ok(Err(why.to_owned())),
         };
         let cluster = match &cluster_name {
             Some(name) => cluster(object.meta().namespace.as_deref(), name, context).await?,
             None => None,
         };
         // Core makes the Cluster before it makes it an owner: one that is not there is on its way, or gone.
-        if cluster_name.is_some() && cluster.is_none() && object.meta().deletion_timestamp.is_none() {
-            tracing::debug!(cluster = cluster_name, "Left alone: its Cluster is not there");
-            return Ok(None);
+        if let Some(name) = &cluster_name
+            && cluster.is_none()
+            && object.meta().deletion_timestamp.is_none()
+        {
+            return Ok(Err(format!("its Cluster {name} is not there")));
         }
-        Ok(Some(Subject {
+        Ok(Ok(Subject {
             object,
             cluster,
             cluster_name,
         }))
     }
 
-    async fn work(
+    /// What is observed, as closely as the plan made from it needs.
+    async fn planned(
         &self,
         subject: &Subject<K::Object>,
-        paused: Paused,
         context: &Context,
-    ) -> Result<Next, Failure<K::Error>> {
+    ) -> Result<(K::Observed, Plan<K::Action>), Failure<K::Error>> {
         let mut observed = self.kind.observe(subject, context).await.map_err(Failure::Kind)?;
         let mut plan = K::plan(&observed, context.clock.now());
         let mut confirmations = 0;
@@ -116,6 +147,16 @@ impl<K: Kind> Frame<K> {
                 .map_err(Failure::Kind)?;
             plan = K::plan(&observed, context.clock.now());
         }
+        Ok((observed, plan))
+    }
+
+    async fn work(
+        &self,
+        subject: &Subject<K::Object>,
+        paused: Paused,
+        context: &Context,
+    ) -> Result<Next, Failure<K::Error>> {
+        let (mut observed, plan) = self.planned(subject, context).await?;
         let mut progress = Progress::new(plan);
         tracing::debug!(plan = %progress.plan(), "Planned");
         keep_plan::<K>(subject, progress.plan(), context);
@@ -202,6 +243,27 @@ impl<K: Kind> Frame<K> {
                 conclude(failure, next, subject.object.as_ref(), context)
             }
         }
+    }
+}
+
+/// An entry of a plan, for who asks ahead.
+fn step<K: Kind>(entry: &Entry<K::Action>) -> preview::Step {
+    let effect = match &entry.what {
+        What::Wait(wait) if wait.class.is_some() => Effect::Blocked,
+        What::Wait(_) => Effect::Wait,
+        What::Do(_) if K::changes_outside(entry) => Effect::Outside,
+        _ => Effect::Inside,
+    };
+    let changes = entry.differences.iter().map(|difference| preview::Change {
+        path: difference.path.clone(),
+        from: without_credentials(&difference.from).into_owned(),
+        to: without_credentials(&difference.to).into_owned(),
+    });
+    preview::Step {
+        what: entry.what.to_string(),
+        why: entry.why.clone(),
+        effect,
+        changes: changes.collect(),
     }
 }
 

@@ -17,7 +17,6 @@ use slipway_capi::{names, reference, view::ObjectReference};
 use slipway_runtime::provider::Subcommand;
 
 use super::explain::{Explained, OWNERS, Objects, REFERENCES};
-use crate::command;
 
 /// Something would be replaced, or refused.
 const NOT_IN_PLACE: u8 = 2;
@@ -54,7 +53,7 @@ pub fn subcommand() -> Subcommand {
             .subcommand(explain),
         run: |matches| {
             let result = match matches.subcommand() {
-                Some(("explain", matches)) => command::run(explained(matches)),
+                Some(("explain", matches)) => slipway_runtime::command::run(explained(matches)),
                 _ => Err("there is explain".to_owned()),
             };
             match result {
@@ -87,7 +86,7 @@ async fn explained(matches: &ArgMatches) -> Result<Vec<Explained>, String> {
                 .get_one::<String>("namespace")
                 .cloned()
                 .unwrap_or_default();
-            let client = command::client(path("kubeconfig")).await?;
+            let client = slipway_runtime::command::client(path("kubeconfig")).await?;
             read_current(&client, &namespace, &manifests).await?
         }
     };

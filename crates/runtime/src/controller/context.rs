@@ -7,9 +7,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{run::DynamicWatches, slot::Slot, trigger::Trigger};
 use crate::{
-    Clock, Events, Metrics, ObjectKey, Plans, Random, Settings,
+    Answers, Clock, Events, Metrics, ObjectKey, Plans, Previews, Random, Settings,
     informer::{Informers, Object, Scope},
     lease::Leadership,
+    preview,
     writes::Writes,
 };
 
@@ -25,6 +26,10 @@ pub struct Context {
     pub events: Events,
     /// The last plan of every object, served on the diagnostics port.
     pub plans: Plans,
+    /// The controllers that say what they would do with an object, asked on the diagnostics port.
+    pub previews: Previews,
+    /// Questions that providers answer there.
+    pub answers: Answers,
     /// Cancelled when the manager stops. A reconcile in work is given time to end.
     pub shutdown: CancellationToken,
     /// Whether this process leads. Clients of other clusters ask it before they write.
@@ -56,6 +61,8 @@ impl Context {
             metrics,
             settings: Arc::new(settings),
             plans: Plans::default(),
+            previews: Previews::default(),
+            answers: Answers::default(),
             shutdown,
             leadership: Leadership::always(),
             identity: None,
@@ -84,6 +91,8 @@ impl Context {
             metrics,
             settings: Arc::new(Settings::default()),
             plans: Plans::default(),
+            previews: Previews::default(),
+            answers: Answers::default(),
             shutdown,
             leadership: Leadership::always(),
             identity: None,
@@ -104,6 +113,16 @@ impl Context {
             self.shutdown.child_token(),
         );
         context.client = client;
+        // The same kinds are asked about in the cluster of the manager alone.
+        context.previews = Previews::default();
+        context.answers = Answers::default();
+        context
+    }
+
+    /// The same with a client that refuses every write.
+    pub fn reading(&self) -> Self {
+        let mut context = self.clone();
+        context.client = preview::reading(&self.client);
         context
     }
 

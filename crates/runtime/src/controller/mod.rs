@@ -22,7 +22,7 @@ pub use self::{
     trigger::Trigger,
     write::Writable,
 };
-use crate::{Classified, Next, ObjectKey, informer::Object};
+use crate::{Classified, Next, ObjectKey, Preview, informer::Object};
 
 /// Makes one object true. Called with the state the caches show, never twice at once for the same object, and
 /// again on every change, on failure and at the resync.
@@ -35,6 +35,18 @@ pub trait Reconciler: Send + Sync + 'static {
         object: Arc<Self::Object>,
         context: &Context,
     ) -> impl Future<Output = Result<Next, Self::Error>> + Send;
+
+    /// What a reconcile of this object would do: what it reads and plans, without a write. `None`: it cannot be told ahead.
+    /// May run beside a reconcile of the same object.
+    fn preview(
+        &self,
+        object: Arc<Self::Object>,
+        unheld: bool,
+        context: &Context,
+    ) -> impl Future<Output = Result<Option<Preview>, Self::Error>> + Send {
+        let _ = (object, unheld, context);
+        async { Ok(None) }
+    }
 
     /// The object is gone, whoever let it go: what is held in memory for it (connections, watches, notes) ends here.
     /// Called once for every object that was reconciled, never while a reconcile of it runs, also before another object

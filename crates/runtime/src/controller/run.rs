@@ -28,6 +28,7 @@ use crate::{
     Class, Classified, Next, ObjectKey,
     informer::{Delta, Event, Informer, Informers, Object, Origin, Scope},
     metrics::{ClassLabels, ControllerLabel, ResultLabels, StaleLabels},
+    preview::{Previewer, Question, Refusal},
     queue::{Item, Priority, Queue},
     writes::{Ledger, Writes},
 };
@@ -244,6 +245,11 @@ pub(super) async fn run<R: Reconciler>(
         () = ready => true,
     };
     if began {
+        let kind = (R::Object::group(&()), R::Object::kind(&()));
+        let _answers = worker
+            .context
+            .previews
+            .register(&kind.0, &kind.1, previewer(&worker));
         worker.dispatch(&stopped).await;
     }
     for trigger in triggers {
@@ -252,6 +258,32 @@ pub(super) async fn run<R: Reconciler>(
     fed.cancel();
     feeds.close();
     feeds.wait().await;
+}
+
+/// Says what the worker's reconciler would do with an object.
+fn previewer<R: Reconciler>(worker: &Worker<R>) -> Previewer {
+    let (reconciler, informer) = (Arc::clone(&worker.reconciler), worker.informer.clone());
+    let context = worker.context.reading();
+    Arc::new(move |key, question: Question| {
+        let (reconciler, informer) = (Arc::clone(&reconciler), informer.clone());
+        let context = context.clone();
+        boxed(async move {
+            let name = format!("{} {key}", R::Object::kind(&()));
+            let object = match question.object {
+                Some(value) => serde_json::from_value(value)
+                    .map(Arc::new)
+                    .map_err(|error| Refusal::Unreadable(name.clone(), error.to_string()))?,
+                None => informer
+                    .get(&key)
+                    .ok_or_else(|| Refusal::NoObject(name.clone()))?,
+            };
+            match reconciler.preview(object, question.unheld, &context).await {
+                Ok(Some(preview)) => Ok(preview),
+                Ok(None) => Err(Refusal::NotPlanned(name)),
+                Err(error) => Err(Refusal::Failed(name, error.to_string())),
+            }
+        })
+    })
 }
 
 /// Asks for every object once a period, spread out, after everything else.

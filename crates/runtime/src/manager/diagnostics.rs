@@ -21,11 +21,13 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
-    Metrics, Plans,
+    Answers, Metrics, ObjectKey, Plans, Previews,
+    answers::NoAnswer,
     health::{Checks, Health},
     logs::Verbosity,
     metrics::CONTENT_TYPE,
-    server::{Answer, text},
+    preview::{Question, Refusal},
+    server::{Answer, json, text},
 };
 
 /// `/healthz` and `/readyz`, and one check of them as `/readyz/<check>`.
@@ -62,6 +64,8 @@ pub fn answer_probe(health: &Health, request: &Request<Incoming>) -> Answer {
 pub struct Diagnostics {
     pub metrics: Metrics,
     pub plans: Plans,
+    pub previews: Previews,
+    pub answers: Answers,
     pub verbosity: Verbosity,
     /// Absent with `--insecure-diagnostics`: metrics only, for anybody.
     pub gate: Option<Arc<Gatekeeper>>,
@@ -76,6 +80,12 @@ impl Diagnostics {
             }
             if path == "/debug/flags/v" {
                 return self.set_verbosity(request).await;
+            }
+            if let Some(rest) = path.strip_prefix("/debug/diff/") {
+                return self.preview(request, rest).await;
+            }
+            if let Some(name) = path.strip_prefix("/debug/ask/") {
+                return self.ask(request, name).await;
             }
             if let Some(rest) = path.strip_prefix("/debug/plans") {
                 return self.show_plans(request.method(), rest);
@@ -115,6 +125,73 @@ impl Diagnostics {
         text(StatusCode::OK, list.trim_end())
     }
 
+    /// What the leading manager would do with an object that is there (GET), or with one that is sent along (POST).
+    async fn preview(self, request: Request<Incoming>, path: &str) -> Answer {
+        let parts: Vec<&str> = path.split('/').collect();
+        let (group, kind, key) = match parts.as_slice() {
+            [group, kind, namespace, name] => (*group, *kind, ObjectKey::namespaced(*namespace, *name)),
+            [group, kind, name] => (*group, *kind, ObjectKey::new(None, *name)),
+            _ => {
+                return text(
+                    StatusCode::NOT_FOUND,
+                    "the path is /debug/diff/<group>/<kind>/<namespace>/<name>",
+                );
+            }
+        };
+        let unheld = request
+            .uri()
+            .query()
+            .is_some_and(|query| query.split('&').any(|key| key == "unheld=true"));
+        let object = match *request.method() {
+            Method::GET => None,
+            Method::POST => match sent(request).await {
+                Ok(object) => Some(object),
+                Err(message) => return text(StatusCode::BAD_REQUEST, &message),
+            },
+            _ => {
+                return text(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "send a GET, or a POST of the object",
+                );
+            }
+        };
+        let question = Question { object, unheld };
+        match self.previews.ask(group, kind, key, question).await {
+            Ok(preview) => json(&serde_json::json!(preview)),
+            Err(refusal) => {
+                let status = match refusal {
+                    Refusal::NoController(_) => StatusCode::SERVICE_UNAVAILABLE,
+                    Refusal::NoObject(_) => StatusCode::NOT_FOUND,
+                    Refusal::Unreadable(..) | Refusal::NotPlanned(_) => StatusCode::BAD_REQUEST,
+                    Refusal::Failed(..) | Refusal::TimedOut(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                text(status, &refusal.to_string())
+            }
+        }
+    }
+
+    /// What a provider answers to a question.
+    async fn ask(self, request: Request<Incoming>, name: &str) -> Answer {
+        if request.method() != Method::POST {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "send a POST of the question");
+        }
+        let question = match sent(request).await {
+            Ok(question) => question,
+            Err(message) => return text(StatusCode::BAD_REQUEST, &message),
+        };
+        match self.answers.ask(name, question).await {
+            Ok(answer) => json(&answer),
+            Err(error) => {
+                let status = match error {
+                    NoAnswer::Nobody(_) => StatusCode::SERVICE_UNAVAILABLE,
+                    NoAnswer::Refused(_) => StatusCode::BAD_REQUEST,
+                    NoAnswer::Panicked | NoAnswer::TimedOut => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                text(status, &error.to_string())
+            }
+        }
+    }
+
     async fn set_verbosity(self, request: Request<Incoming>) -> Answer {
         if request.method() != Method::PUT {
             return text(
@@ -145,6 +222,24 @@ impl Diagnostics {
         }
     }
 }
+
+/// A larger object is not read: the apiserver takes none either.
+const LARGEST_OBJECT: usize = 3 * 1024 * 1024;
+
+/// The object that was sent.
+async fn sent(request: Request<Incoming>) -> Result<serde_json::Value, String> {
+    let body = http_body_util::Limited::new(request.into_body(), LARGEST_OBJECT);
+    let body = body
+        .collect()
+        .await
+        .map_err(|_| "the object is too large".to_owned())?;
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| format!("the object is no JSON: {error}"))
+}
+
+/// Where a token is that comes through the apiserver, which keeps `Authorization` to itself. It is for this audience, and so of no
+/// use to who else sees it.
+pub const ASKER_HEADER: &str = "slipway-token";
+pub const ASKER_AUDIENCE: &str = "slipway";
 
 /// How long an answer of the apiserver about a caller is trusted.
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
@@ -177,18 +272,19 @@ impl Gatekeeper {
 
     async fn check<B>(&self, request: &Request<B>) -> Result<(), Answer> {
         let unauthorized = || text(StatusCode::UNAUTHORIZED, "Unauthorized");
-        let token = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
+        let value = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let asked = value(ASKER_HEADER);
+        let token = asked
+            .or_else(|| value(header::AUTHORIZATION.as_str())?.strip_prefix("Bearer "))
             .map(str::trim)
             .filter(|token| !token.is_empty())
             .ok_or_else(unauthorized)?
             .to_owned();
+        let audience = asked.is_some().then_some(ASKER_AUDIENCE);
         let path = request.uri().path().to_owned();
         let verb = request.method().as_str().to_lowercase();
         // Only a keyed hash of the token is kept.
-        let key = self.hasher.hash_one((&token, &path, &verb));
+        let key = self.hasher.hash_one((&token, &path, &verb, audience));
         let remembered = self
             .remembered
             .lock()
@@ -198,7 +294,7 @@ impl Gatekeeper {
         let standing = match remembered {
             Some((standing, _)) => standing,
             None => {
-                let standing = self.ask(token, path, verb).await.map_err(|error| {
+                let standing = self.ask(token, audience, path, verb).await.map_err(|error| {
                     tracing::error!(err = %error, "Failed to authorize a diagnostics request");
                     text(StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed")
                 })?;
@@ -222,11 +318,18 @@ impl Gatekeeper {
         }
     }
 
-    async fn ask(&self, token: String, path: String, verb: String) -> Result<Standing, kube::Error> {
+    /// A token for an audience of our own has to be for that one.
+    async fn ask(
+        &self,
+        token: String,
+        audience: Option<&str>,
+        path: String,
+        verb: String,
+    ) -> Result<Standing, kube::Error> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token),
-                ..TokenReviewSpec::default()
+                audiences: audience.map(|audience| vec![audience.to_owned()]),
             },
             ..TokenReview::default()
         };
@@ -236,6 +339,10 @@ impl Gatekeeper {
         let Some(user) = reviewed
             .status
             .filter(|status| status.authenticated == Some(true))
+            .filter(|status| {
+                let holds = |audience: &str| status.audiences.iter().flatten().any(|one| one == audience);
+                audience.is_none_or(holds)
+            })
             .and_then(|status| status.user)
         else {
             return Ok(Standing::Unknown);

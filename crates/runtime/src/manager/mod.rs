@@ -25,11 +25,12 @@ pub(crate) use self::connect::configuration;
 use self::diagnostics::{Diagnostics, Gatekeeper};
 pub use self::{
     connect::own_namespace,
+    diagnostics::{ASKER_AUDIENCE, ASKER_HEADER},
     options::{Options, TlsVersion, command, duration_flag, normalize, switch},
     selection::{lease_name, select, select_to_run},
 };
 use crate::{
-    Clock, Context, Metrics, Package, Plans, Provider, Random,
+    Clock, Context, Metrics, Package, Provider, Random,
     certificates::{self, CertificateError, Certificates, SelfSigned},
     health::Health,
     lease::{ApiServerLease, Campaign, Election, InvalidElection, Leadership},
@@ -342,7 +343,7 @@ impl Bound {
             &self.metrics,
         );
         let routes = Arc::new(routes.require_certificates_for_hooks(options.hook_clients.is_some()));
-        let servers = self.serve(&health, routes, context.plans.clone())?;
+        let servers = self.serve(&health, routes, &context)?;
 
         let result = work(runs, context, &mut leadership, &stop).await;
         working.cancel();
@@ -360,7 +361,7 @@ impl Bound {
     }
 
     /// Starts every server.
-    fn serve(self, health: &Health, routes: Arc<Routes>, plans: Plans) -> Result<Servers, ManagerError> {
+    fn serve(self, health: &Health, routes: Arc<Routes>, context: &Context) -> Result<Servers, ManagerError> {
         let options = self.manager.options;
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -396,7 +397,9 @@ impl Bound {
             let secure = !options.insecure_diagnostics;
             let diagnostics = Diagnostics {
                 metrics: self.metrics,
-                plans,
+                plans: context.plans.clone(),
+                previews: context.previews.clone(),
+                answers: context.answers.clone(),
                 verbosity: self.verbosity,
                 gate: secure.then(|| Arc::new(Gatekeeper::new(self.client))),
             };
