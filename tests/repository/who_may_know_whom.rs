@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
 /// Pure crates: data in, data out.
-const PURE: &[&str] = &["slipway-packing", "slipway-slots"];
+const PURE: &[&str] = &["slipway-insight", "slipway-packing", "slipway-slots"];
 
 /// What a pure crate may not reach, however far down.
 const IMPURE: &[&str] = &[
@@ -207,7 +207,8 @@ fn the_runtime_knows_no_provider() {
         .iter()
         .filter(|name| graph.workspace.contains(*name))
         .collect();
-    assert!(known.is_empty(), "slipway-runtime knows {known:?}");
+    // How kinds are shown is data of a registration.
+    assert_eq!(known, ["slipway-insight"], "slipway-runtime knows {known:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub mod control_plane;
 pub mod control_plane_template;
 pub mod example;
 pub mod identity;
+mod insight;
 pub mod planning;
 pub mod pool;
 pub mod pool_template;

@@ -13,7 +13,7 @@ use crate::{
     api::{GROUP, crd::crds},
     cluster, conditions,
     control_plane::{self, POOL_WAIT_FLAG},
-    example, pool,
+    example, insight, pool,
 };
 
 /// Where the manager finds the token of its service account for Azure.
@@ -183,6 +183,7 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     package.controllers = controllers(access, nodes);
     package.templates = TEMPLATES.to_vec();
     let mut provider = Provider::new("aks");
+    provider.insight = insight::insight();
     provider.packages = vec![package];
     provider.examples = vec![example::example()];
     provider.simulator = Some(example::simulator());

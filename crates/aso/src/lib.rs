@@ -16,6 +16,7 @@ pub mod control_plane_template;
 pub mod diff;
 mod example;
 pub mod inline;
+mod insight;
 pub mod mutators;
 pub mod pool;
 pub mod pool_template;

@@ -19,7 +19,7 @@ use crate::{
     access::{Access, IDENTITIES_FLAG},
     adopt,
     api::{GROUP, crd::crds},
-    cluster, conditions, control_plane, diff, example, pool,
+    cluster, conditions, control_plane, diff, example, insight, pool,
 };
 
 /// Switches this API off.
@@ -176,6 +176,7 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     })];
     package.objects.extend(asker());
     let mut provider = Provider::new("aso");
+    provider.insight = insight::insight();
     provider.packages = vec![package];
     provider.examples = vec![example::example()];
     provider.subcommands = vec![diff::subcommand(), adopt::subcommand()];

@@ -10,6 +10,7 @@ pub mod environment;
 mod error;
 pub mod group;
 pub mod hash;
+mod insight;
 pub mod instances;
 pub mod lifecycle;
 pub mod management;

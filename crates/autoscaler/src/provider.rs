@@ -14,7 +14,7 @@ use crate::{
         crd,
         names::{GROUP, NODE_CLASS_GROUP, condition},
     },
-    command, group, management,
+    command, group, insight, management,
     memory::Memory,
     metrics::KarpenterMetrics,
     node, node_claim, node_class, node_pool, options, provisioner,
@@ -128,6 +128,7 @@ pub fn provider() -> Provider {
     package.controllers = package.controllers.into_iter().map(across).collect();
     package.conditions = conditions();
     let mut provider = Provider::new("autoscaler");
+    provider.insight = insight::insight();
     provider.packages = vec![package];
     provider.flags = options::flags();
     provider.subcommands = vec![command::subcommand()];

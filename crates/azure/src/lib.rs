@@ -11,6 +11,7 @@ pub mod cloud;
 pub mod credential;
 pub mod diff;
 pub mod engine;
+pub mod insight;
 pub mod metrics;
 pub mod ownership;
 pub mod reconcile;

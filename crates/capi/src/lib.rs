@@ -13,6 +13,7 @@ pub mod finalizer;
 pub mod frame;
 pub mod hook;
 pub mod in_place;
+pub mod insight;
 pub mod names;
 pub mod owner;
 pub mod paused;

@@ -12,6 +12,7 @@ pub mod hooks;
 pub mod host;
 pub mod host_image;
 pub mod hosts;
+mod insight;
 pub mod machine;
 pub mod node_upgrade;
 pub mod orders;

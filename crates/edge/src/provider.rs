@@ -18,7 +18,7 @@ use crate::{
     },
     cluster, cluster_upgrade, command, fleet, hooks, host, host_image,
     hosts::{Hosts, Platform, native::NativeHosts},
-    machine, node_upgrade, upgrade_policy,
+    insight, machine, node_upgrade, upgrade_policy,
 };
 
 const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
@@ -155,6 +155,7 @@ pub fn provider() -> Provider {
     package.pod_labels = vec![(HOSTS_LABEL, "true")];
     package.rbac.push(FLEET_RULE);
     let mut provider = Provider::new("edge");
+    provider.insight = insight::insight();
     provider.packages = vec![package, extension()];
     provider.gates = vec![hooks::serve::PLAN_GATE];
     provider.flags = flags();

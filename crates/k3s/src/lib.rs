@@ -8,6 +8,7 @@ pub mod conversion;
 pub mod duration;
 pub mod error;
 mod example;
+mod insight;
 pub mod provider;
 mod reads;
 pub mod version;

@@ -15,7 +15,7 @@ use crate::{
         CONTROL_PLANE_GROUP, KThreesConfig, KThreesConfigTemplate, KThreesControlPlane,
         KThreesControlPlaneTemplate, VERSION, conditions, crd,
     },
-    bootstrap, control_plane, conversion, example,
+    bootstrap, control_plane, conversion, example, insight,
 };
 
 /// What cluster-api-k3s v0.2.1's managers take beside the flags that all Cluster API managers share.
@@ -30,6 +30,7 @@ const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
 /// Everything K3s brings.
 pub fn provider() -> Provider {
     let mut provider = Provider::new("k3s");
+    provider.insight = insight::insight();
     provider.packages = vec![bootstrap_package(), control_plane_package()];
     provider.examples = vec![example::example()];
     provider.foreign_flags = UPSTREAM_FLAGS;

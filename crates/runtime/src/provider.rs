@@ -7,6 +7,8 @@ use k8s_openapi::{
     api::core::v1::EnvVar, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 
+pub use slipway_insight::{ConditionType, Insight};
+
 use crate::{RoleGrant, Rule, admission::Admission, conversion::Conversion, hook::Hook, metrics::Metrics};
 
 /// The clusterctl type of a package.
@@ -73,15 +75,6 @@ pub struct Names {
 pub struct NamedPort {
     pub name: &'static str,
     pub number: u16,
-}
-
-/// A condition that objects of a kind carry, for the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConditionType {
-    pub kind: &'static str,
-    pub name: &'static str,
-    /// What holds when it is True.
-    pub meaning: &'static str,
 }
 
 /// What is installed together: one clusterctl provider, one components file, one Deployment. Two Slipway
@@ -291,6 +284,8 @@ pub struct Provider {
     pub examples: Vec<Example>,
     /// What the examples run against.
     pub simulator: Option<Simulator>,
+    /// How its kinds are shown to people, and what the reasons in their conditions mean.
+    pub insight: Insight,
     /// Registers the metrics that only this provider counts, for the reference.
     pub metrics: fn(&Metrics),
 }
@@ -307,9 +302,25 @@ impl Provider {
             subcommands: Vec::new(),
             examples: Vec::new(),
             simulator: None,
+            insight: Insight::default(),
             metrics: |_| {},
         }
     }
+}
+
+/// What all of these say of kinds, conditions and reasons.
+pub fn catalogue<'a>(providers: impl IntoIterator<Item = &'a Provider>) -> slipway_insight::Catalogue {
+    let (mut insights, mut conditions) = (Vec::new(), Vec::new());
+    for provider in providers {
+        insights.push(provider.insight.clone());
+        conditions.extend(
+            provider
+                .packages
+                .iter()
+                .flat_map(|package| package.conditions.clone()),
+        );
+    }
+    slipway_insight::Catalogue::new(insights, conditions)
 }
 
 impl fmt::Debug for Provider {

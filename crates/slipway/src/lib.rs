@@ -2,6 +2,7 @@
 
 mod man;
 mod manifests;
+mod see;
 mod up;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -11,6 +12,7 @@ use clap_complete::Shell;
 use slipway_runtime::{
     Provider,
     manager::{self, Manager},
+    provider,
 };
 
 /// The whole command, with the flags and subcommands of these providers.
@@ -24,6 +26,9 @@ pub fn command(providers: &[Provider]) -> Command {
         .subcommand(manifests::command())
         .subcommand(man::command())
         .subcommand(up::command())
+        .subcommand(see::describe::command())
+        .subcommand(see::why::command())
+        .subcommand(see::names::command())
         .subcommand(
             Command::new("version")
                 .about("Print the version, the commit and the providers of this binary")
@@ -64,6 +69,18 @@ pub fn run(providers: Vec<Provider>, arguments: impl IntoIterator<Item = OsStrin
         Some(("manifests", matches)) => report(manifests::run(&providers, matches)),
         Some(("man", matches)) => report(man::run(command(&providers), matches)),
         Some(("up", matches)) => report(up::run(&providers, matches)),
+        Some(("describe", matches)) => {
+            let catalogue = provider::catalogue(&providers);
+            see::run(see::describe::run(&catalogue, matches))
+        }
+        Some(("names", matches)) => {
+            let catalogue = provider::catalogue(&providers);
+            see::run(see::names::run(&catalogue, matches))
+        }
+        Some(("why", matches)) => {
+            let catalogue = provider::catalogue(&providers);
+            see::run(see::why::run(&catalogue, &providers, matches))
+        }
         Some(("version", matches)) => {
             print_version(&providers, matches);
             ExitCode::SUCCESS
@@ -76,6 +93,7 @@ pub fn run(providers: Vec<Provider>, arguments: impl IntoIterator<Item = OsStrin
                     "slipway",
                     &mut std::io::stdout(),
                 );
+                print!("{}", see::names::script(*shell));
             }
             ExitCode::SUCCESS
         }

@@ -32,7 +32,7 @@ fn write_all(command: &Command, name: &str, directory: &Path) -> Result<(), Stri
     write(command, name, directory)?;
     for below in command
         .get_subcommands()
-        .filter(|command| command.get_name() != "help")
+        .filter(|command| command.get_name() != "help" && !command.is_hide_set())
     {
         write_all(below, &format!("{name}-{}", below.get_name()), directory)?;
     }

@@ -11,7 +11,13 @@ use std::{
 
 use clap::Command;
 use serde_json::Value;
-use slipway_runtime::{Provider, metrics::Metrics, process, provider::Stage, server};
+use slipway_runtime::{
+    Provider,
+    metrics::Metrics,
+    process,
+    provider::{Stage, catalogue},
+    server,
+};
 
 use super::{Bundle, RenderError, roles};
 
@@ -58,7 +64,8 @@ fn index(kinds: &[(String, String, String)]) -> String {
 
 fn flags(providers: &[Provider], root: &Command) -> String {
     let mut text = "# Flags\n".to_owned();
-    let mut commands: Vec<&Command> = root.get_subcommands().collect();
+    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut commands: Vec<&Command> = shown.collect();
     commands.sort_by_key(|command| command.get_name() != "manager");
     for command in commands {
         describe(command, root.get_name(), &mut text);
@@ -164,6 +171,46 @@ fn conditions(providers: &[Provider]) -> String {
             condition.kind,
             condition.name,
             cell(condition.meaning)
+        );
+    }
+    text.push_str(&reasons(providers));
+    text
+}
+
+/// What a reason means and what helps: what `slipway why` says.
+fn reasons(providers: &[Provider]) -> String {
+    let catalogue = catalogue(providers);
+    let mut text = "\n## Reasons\n\nWhat a condition's reason means, who has to act and what to do. `slipway why KIND/NAME` finds the first \
+        cause and says the same. A reason that is not here is Azure's own error code, with Azure's own message, or \
+        another controller's word.\n\n\
+        | reason | of | state | what it means | who acts | what to do |\n|---|---|---|---|---|---|\n"
+        .to_owned();
+    let mut found: Vec<_> = catalogue.reasons().collect();
+    found.sort_by_key(|reason| (reason.name.is_empty(), reason.name, reason.kinds, reason.says));
+    for reason in found {
+        let name = match (reason.name, reason.says) {
+            ("", says) => format!("… {says} …"),
+            (name, "") => format!("`{name}`"),
+            (name, says) => format!("`{name}`: … {says} …"),
+        };
+        let kinds = if reason.kinds.is_empty() {
+            "any".to_owned()
+        } else {
+            reason.kinds.join(", ")
+        };
+        let follows = if reason.elsewhere.is_some() {
+            "; the cause is elsewhere"
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {kinds} | {} | {}{follows} | {} | {} |",
+            cell(&name),
+            reason.state.word(),
+            cell(reason.cause),
+            cell(reason.actor.words()),
+            cell(reason.remedy),
         );
     }
     text

@@ -1,24 +1,29 @@
 //! Applies a provider's example and shows each object as it becomes what it should.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
     runtime::wait::await_condition,
 };
-use parking_lot::Mutex;
 use serde_json::Value;
+use slipway_insight::{Catalogue, Id};
 use slipway_runtime::provider::Example;
+
+use super::live::{self, Line};
 
 /// A hang guard: an example on this machine is ready within seconds.
 const DEADLINE: Duration = Duration::from_mins(3);
 
-pub async fn show(client: &kube::Client, example: &Example) -> Result<(), String> {
+pub async fn show(client: &kube::Client, catalogue: &Catalogue, example: &Example) -> Result<(), String> {
     println!("  {}", example.title);
+    let cluster = example
+        .objects
+        .iter()
+        .find(|object| object["kind"] == "Cluster")
+        .map(Id::of);
+    let mut line = Line::new(cluster.as_ref().map_or("", |cluster| &cluster.name));
     let mut applied = Vec::new();
     for object in &example.objects {
         applied.push(apply(client, object).await?);
@@ -32,20 +37,29 @@ pub async fn show(client: &kube::Client, example: &Example) -> Result<(), String
         };
         let started = Instant::now();
         let expected = *condition;
-        let (shown, said) = (what.clone(), Mutex::new(BTreeMap::new()));
         let reached = await_condition(api.clone(), name, move |object: Option<&DynamicObject>| {
-            let Some(object) = object else { return false };
-            for line in news(&object.data, expected, &mut said.lock()) {
-                println!("  {shown}: {line}");
-            }
-            status(&object.data, expected) == "True"
+            object.is_some_and(|object| status(&object.data, expected) == "True")
         });
-        if !matches!(tokio::time::timeout(DEADLINE, reached).await, Ok(Ok(_))) {
+        let reached = tokio::time::timeout(DEADLINE, reached);
+        let is_reached = match &cluster {
+            Some(cluster) => tokio::select! {
+                reached = reached => matches!(reached, Ok(Ok(_))),
+                () = live::follow(client, catalogue, cluster, &mut line) => false,
+            },
+            None => matches!(reached.await, Ok(Ok(_))),
+        };
+        line.clear();
+        if !is_reached {
             let now = api.get_opt(name).await.ok().flatten();
             let message = now
                 .map(|object| message_of(&object.data, expected))
                 .unwrap_or_default();
-            return Err(format!("{what} is not {expected} after three minutes: {message}"));
+            let next = cluster.map_or_else(String::new, |cluster| {
+                format!("; `slipway why cluster/{}` says more", cluster.name)
+            });
+            return Err(format!(
+                "{what} is not {expected} after three minutes: {message}{next}"
+            ));
         }
         println!(
             "  {what} is {expected} ({:.1} s)",
@@ -89,36 +103,6 @@ fn condition_of<'a>(data: &'a Value, expected: &str) -> Option<&'a Value> {
     lists(data).flatten().find(|one| one["type"] == expected)
 }
 
-/// What an object's conditions say that they did not say before: a line for each part of it that moved on. `said` holds
-/// what was said of each.
-fn news(data: &Value, expected: &str, said: &mut BTreeMap<String, String>) -> Vec<String> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let Some(conditions) = lists(data).next() else {
-        return Vec::new();
-    };
-    let mut lines = Vec::new();
-    for condition in conditions {
-        let (name, message) = (text(&condition["type"]), text(&condition["message"]));
-        let is_true = condition["status"] == "True";
-        let summary = name == expected;
-        let said_by_a_part = summary
-            && conditions
-                .iter()
-                .any(|other| other["type"] != expected && other["message"] == message);
-        let line = match message.lines().next() {
-            _ if summary && (is_true || said_by_a_part) => continue,
-            _ if is_true => format!("{name} is True"),
-            Some(first) => format!("{name}: {first}"),
-            None => continue,
-        };
-        if said.get(&name) != Some(&line) {
-            lines.push(line.clone());
-            said.insert(name, line);
-        }
-    }
-    lines
-}
-
 fn status<'a>(data: &'a Value, expected: &str) -> &'a str {
     condition_of(data, expected)
         .and_then(|one| one["status"].as_str())
@@ -146,20 +130,5 @@ mod tests {
         assert_eq!(status(&upstream, "Ready"), "False");
         assert_eq!(message_of(&upstream, "Ready"), "waiting");
         assert_eq!(status(&own, "Available"), "");
-    }
-
-    #[test]
-    fn each_part_is_shown_once_when_it_moves_on() {
-        let object = |network: &str, message: &str| {
-            json!({"status": {"v1beta2": {"conditions": [
-                {"type": "NetworkReady", "status": network, "message": message},
-                {"type": "Ready", "status": network, "message": message},
-            ]}}})
-        };
-        let mut said = BTreeMap::new();
-        let mut news_of = |network, message| news(&object(network, message), "Ready", &mut said);
-        assert_eq!(news_of("False", "Updating\nslowly"), ["NetworkReady: Updating"]);
-        assert_eq!(news_of("False", "Updating"), [""; 0]);
-        assert_eq!(news_of("True", ""), ["NetworkReady is True"]);
     }
 }

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod examples;
+mod live;
 mod manager;
 mod packages;
 mod simulators;
@@ -127,6 +128,7 @@ async fn show(
     client: &kube::Client,
     simulators: &Simulators,
 ) -> Result<(), String> {
+    let catalogue = slipway_runtime::provider::catalogue(providers);
     let examples = async {
         if steps.total > steps.done {
             steps.next("Applying examples");
@@ -136,7 +138,7 @@ async fn show(
                     continue;
                 }
                 for example in &provider.examples {
-                    examples::show(client, example).await?;
+                    examples::show(client, &catalogue, example).await?;
                 }
             }
             println!("The examples are up.");
@@ -225,7 +227,7 @@ fn print_summary(
             cluster["metadata"]["name"].as_str()
         })
     {
-        println!("  clusterctl describe cluster {name}");
+        println!("  slipway describe {name}");
     }
     println!();
 }
