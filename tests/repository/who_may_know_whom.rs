@@ -38,6 +38,7 @@ const NOT_SHIPPED: &[&str] = &[
     "slipway-hosts-sim",
     "slipway-k3s-sim",
     "slipway-kit",
+    "slipway-moc-sim",
     "slipway-testbed",
     "slipway-tests",
     "slipway-xtask",

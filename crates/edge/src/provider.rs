@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use slipway_capi::names::condition as names;
 use slipway_runtime::{
-    Package, PackageKind, Provider, Rule,
+    Clock, Package, PackageKind, Provider, Rule,
     admission::{Admission, Operation},
     provider::ConditionType,
 };
@@ -17,7 +17,14 @@ use crate::{
         GROUP, HostImage, INFRASTRUCTURE_GROUP, NodeUpgrade, UpgradePolicy,
     },
     cluster, cluster_upgrade, command, fleet, hooks, host, host_image,
-    hosts::{Hosts, Platform, native::NativeHosts},
+    hosts::{
+        EveryHost, Hosts, Platform,
+        moc::{
+            MocHosts,
+            clouds::{self, SecretClouds},
+        },
+        native::NativeHosts,
+    },
     insight, machine, node_upgrade, upgrade_policy,
 };
 
@@ -149,8 +156,14 @@ pub fn extension() -> Package {
 /// Everything edge brings.
 pub fn provider() -> Provider {
     let hosts: Arc<NativeHosts> = Arc::default();
-    let mut package = infrastructure(hosts.clone());
+    let clouds: Arc<SecretClouds> = Arc::default();
+    let every = EveryHost {
+        native: hosts.clone(),
+        moc: Arc::new(MocHosts::new(clouds.clone(), Clock::system())),
+    };
+    let mut package = infrastructure(Arc::new(every));
     package.controllers.insert(0, fleet::registration(&hosts));
+    package.controllers.insert(1, clouds::registration(&clouds));
     package.objects = vec![service()];
     package.pod_labels = vec![(HOSTS_LABEL, "true")];
     package.rbac.push(FLEET_RULE);

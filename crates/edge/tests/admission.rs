@@ -42,6 +42,67 @@ fn told<K: DeserializeOwned>(
 }
 
 #[test]
+fn a_machine_of_moc_says_which_one_it_is_and_who_may_speak_for_it() {
+    let moc = json!({"cloudAgent": "cloud.example.com:55000", "location": "north", "group": "site", "virtualMachine": "vm-1",
+        "imageURL": "https://images.example.com/{digest}.vhdx", "credentialsSecretName": "moc"});
+    let spec = |changes: &[(&str, &str)]| {
+        let mut moc = moc.clone();
+        for (field, value) in changes {
+            moc[field] = json!(value);
+        }
+        json!({"platform": {"moc": moc}})
+    };
+    let check = |new: Value| told(host::admit::validate, None, Some(new));
+    assert_eq!(check(spec(&[])), [""; 0]);
+    assert_eq!(check(spec(&[("cloudAgent", "cloud")])), [""; 0]);
+    assert_eq!(
+        check(json!({"platform": {}})),
+        [
+            "spec.platform.moc: Required value: which machine of MOC it is; leave platform out for a machine with an agent of its own"
+        ]
+    );
+    let mut both = spec(&[]);
+    both["address"] = json!("192.0.2.7:7443");
+    assert_eq!(
+        check(both),
+        [
+            "spec.platform.moc: Forbidden: together with address: a machine of MOC is reached through its cloud agent"
+        ]
+    );
+    assert_eq!(
+        check(spec(&[("cloudAgent", "https://cloud"), ("group", "")])),
+        [
+            "spec.platform.moc.cloudAgent: Invalid value: \"https://cloud\": must be a name with a port or without, e.g. cloud.example.com \
+             or cloud.example.com:55000",
+            "spec.platform.moc.group: Required value: the group of the virtual machine",
+        ]
+    );
+    for url in ["images/{digest}", "https://images.example.com/k3s.vhdx"] {
+        assert_eq!(
+            check(spec(&[("imageURL", url)])),
+            [format!(
+                "spec.platform.moc.imageURL: Invalid value: \"{url}\": must be an address with {{digest}} in it, e.g. \
+                 https://images.example.com/{{digest}}.vhdx"
+            )]
+        );
+    }
+    // How it is had at may change while somebody has it; which one it is may not.
+    let claimed = |changes: &[(&str, &str)]| {
+        let mut spec = spec(changes);
+        spec["claim"] = json!({"name": "a", "uid": "1"});
+        spec
+    };
+    let change = |new: Value| told(host::admit::validate, Some(claimed(&[])), Some(new));
+    assert_eq!(change(claimed(&[("credentialsSecretName", "other")])), [""; 0]);
+    assert_eq!(
+        change(claimed(&[("virtualMachine", "vm-2")])),
+        [
+            "spec.platform: Forbidden: names another machine while an EdgeMachine has this one: delete its Machine first"
+        ]
+    );
+}
+
+#[test]
 fn a_claim_never_goes_from_one_machine_to_another() {
     let claim = |name: &str, released: bool| json!({"claim": {"name": name, "uid": format!("uid-{name}"), "released": released}});
     let check = |old: Value, new: Option<Value>| told(host::admit::validate, Some(old), new);

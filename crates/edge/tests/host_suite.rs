@@ -19,7 +19,10 @@ use slipway_edge::{
 use slipway_hosts_sim::{FLEET, Fleet, NodeImage, Options, Reach};
 use slipway_runtime::Clock;
 
-use crate::simulated_hosts::{NEW, SimulatedHosts};
+use crate::{
+    moc,
+    simulated_hosts::{NEW, SimulatedHosts},
+};
 
 const SHORT: &str = "#cloud-config\nruncmd: [[install-k3s]]\n";
 const LONG: &str = "#cloud-config\nruncmd: [[sleep, '600']]\n";
@@ -92,7 +95,7 @@ async fn hold(hosts: &dyn Hosts, host: &HostAddress) {
     assert_eq!(said.reason, "StaleGeneration");
     let elsewhere = HostAddress {
         name: "another-host".to_owned(),
-        address: host.address.clone(),
+        ..host.clone()
     };
     let said = hosts
         .start(host, wipe(&elsewhere, "one", 2))
@@ -265,6 +268,7 @@ async fn hosts_in_memory_hold_the_suite() {
     let place = HostAddress {
         name: "box-1".to_owned(),
         address: None,
+        ..HostAddress::default()
     };
     hold(&hosts, &place).await;
     // A person works on it.
@@ -302,6 +306,7 @@ async fn agents_hold_the_suite_through_the_native_port() {
         let place = HostAddress {
             name: "box-1".to_owned(),
             address: host.address(),
+            ..HostAddress::default()
         };
         hold(&native, &place).await;
         assert_eq!(native.len(), 1, "one connection a host");
@@ -323,4 +328,16 @@ async fn agents_hold_the_suite_through_the_native_port() {
         });
         hold_upgrades(&native, &place, &image.digest.to_string(), cached).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_of_moc_hold_the_suite() {
+    let site = moc::Site::start().await;
+    site.machine.faults.lock().programs = [
+        ("false".to_owned(), (1, Duration::ZERO)),
+        ("sleep".to_owned(), (0, Duration::from_mins(10))),
+    ]
+    .into();
+    hold(&site.hosts, &site.place).await;
+    hold_upgrades(&site.hosts, &site.place, moc::NEW, moc::ensure(moc::NEW, "up-1")).await;
 }

@@ -30,6 +30,7 @@ async fn manager(server: &Apiserver) -> (Arc<NativeHosts>, String, Context) {
     let place = HostAddress {
         name: "box-1".to_owned(),
         address: None,
+        ..HostAddress::default()
     };
     let said = hosts.inventory(&place).await.expect_err("nothing is served yet");
     assert!(said.message.contains("no certificate for hosts yet"), "{said}");
@@ -70,6 +71,7 @@ async fn a_host_joins_once_and_is_spoken_to_behind_nat_also_by_the_next_manager(
     let place = HostAddress {
         name: "box-1".to_owned(),
         address: None,
+        ..HostAddress::default()
     };
     answers(&hosts, &place).await;
 

@@ -19,6 +19,7 @@ mod in_place_world;
 mod joining;
 mod life;
 mod machines;
+mod moc;
 mod node_decisions;
 mod node_upgrades;
 mod policies;

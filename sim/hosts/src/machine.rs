@@ -83,7 +83,8 @@ impl SimulatedMachine {
         self.ran.lock().clone()
     }
 
-    pub(crate) fn started(&self) {
+    /// The power is on again.
+    pub fn started(&self) {
         let boots = self.boots.fetch_add(1, Ordering::SeqCst) + 1;
         if let Err(error) = std::fs::write(&self.boots_file, boots.to_string()) {
             tracing::error!(host = self.name, "the simulated disk fails: {error}");
@@ -97,20 +98,22 @@ impl SimulatedMachine {
         }
     }
 
-    pub(crate) fn booted(&self, kubelet_version: Option<&str>) {
+    /// A system with this kubelet runs.
+    pub fn booted(&self, kubelet_version: Option<&str>) {
         if let Some(system) = &self.system {
             system.booted(&self.name, kubelet_version);
         }
     }
 
-    pub(crate) fn went_down(&self) {
+    /// Nothing runs any more.
+    pub fn went_down(&self) {
         if let Some(system) = &self.system {
             system.went_down(&self.name);
         }
     }
 
     /// Ends when somebody on the machine asks for a reboot.
-    pub(crate) async fn rebooting(&self) {
+    pub async fn rebooting(&self) {
         self.reboot.notified().await;
     }
 }

@@ -3,6 +3,7 @@
 mod bundle;
 mod config;
 mod exec;
+mod guest;
 mod host;
 mod image;
 mod keys;
@@ -118,6 +119,10 @@ enum Command {
     },
     /// Run as a service of a fleet: take orders from its manager.
     Serve,
+    /// Run as a service in a guest of a cloud: orders come as commands that the cloud runs in it (`call`).
+    Guest(guest::Guest),
+    /// Hand one call to the agent of this guest: the call on standard input, the answer on standard output.
+    Call(guest::Call),
     /// Keep the fleet's manager from disturbing this host while somebody works on it.
     #[command(subcommand)]
     Maintenance(MaintenanceCommand),
@@ -172,6 +177,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Keys(command) => keys::run(&config()?, command),
         Command::Join { host, token_file } => serve::join(&config()?, &host, &token_file),
         Command::Serve => serve::run(&config()?),
+        Command::Guest(guest) => guest::run(guest),
+        Command::Call(call) => guest::call(&call),
         Command::Maintenance(MaintenanceCommand::On { reason }) => {
             serve::maintenance(&config()?, true, &reason)
         }

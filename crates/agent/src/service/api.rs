@@ -30,7 +30,7 @@ fn is_operator<T>(request: &Request<T>) -> bool {
     )
 }
 
-fn unknown(id: &str) -> Problem {
+pub(super) fn unknown(id: &str) -> Problem {
     Problem::new(
         Class::Terminal,
         "UnknownOperation",
@@ -90,6 +90,14 @@ impl Host {
         }
     }
 
+    pub(super) fn shown_images(&self) -> Vec<proto::Image> {
+        let images = self.cache.list();
+        images
+            .iter()
+            .map(|(record, kept)| Self::image(record, kept.as_ref()))
+            .collect()
+    }
+
     /// What the machine has of its own: an address that it holds for others goes to another host with them.
     fn own_addresses(&self) -> Vec<String> {
         let held = self.addresses.list();
@@ -102,7 +110,7 @@ impl Host {
         found.filter(|address| !is_held(address)).collect()
     }
 
-    fn inventory(&self) -> proto::Host {
+    pub(super) fn inventory(&self) -> proto::Host {
         let status = self.slots.as_ref().and_then(super::Slots::status);
         let slots = status
             .iter()
@@ -177,12 +185,8 @@ impl Agent for Api {
     }
 
     async fn list_images(&self, _: Request<proto::ListImagesRequest>) -> Answer<proto::ListImagesResponse> {
-        let images = self.0.cache.list();
         Ok(Response::new(proto::ListImagesResponse {
-            images: images
-                .iter()
-                .map(|(record, kept)| Host::image(record, kept.as_ref()))
-                .collect(),
+            images: self.0.shown_images(),
             r#use: Some(self.0.cache_use()),
         }))
     }

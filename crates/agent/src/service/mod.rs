@@ -9,6 +9,7 @@ pub mod bootstrap;
 mod chunks;
 mod image_names;
 mod images;
+pub mod local;
 pub mod machine;
 pub mod maintenance;
 pub mod operations;

@@ -1,6 +1,8 @@
 //! The program as people use it: images built, shown and checked, keys of the real minisign, and an update of slots that are
 //! files.
 
+mod guest;
+
 use std::{
     fs,
     path::{Path, PathBuf},

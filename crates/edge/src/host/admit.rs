@@ -6,7 +6,7 @@ use slipway_runtime::admission::{
     field::{FieldError, Path},
 };
 
-use super::api::EdgeHost;
+use super::api::{EdgeHost, EdgeHostSpec, cloud_agent};
 
 pub fn validate(change: &Change<EdgeHost>) -> Verdict {
     let path = Path::new("spec");
@@ -43,6 +43,7 @@ pub fn validate(change: &Change<EdgeHost>) -> Verdict {
             "must be host:port, e.g. 192.0.2.7:7443 or [2001:db8::7]:7443",
         ));
     }
+    errors.extend(platform_errors(&new.spec, &path));
     let claim = path.child("claim");
     if let Some(new) = &new.spec.claim
         && (new.name.is_empty() || new.uid.is_empty())
@@ -66,7 +67,94 @@ pub fn validate(change: &Change<EdgeHost>) -> Verdict {
             ));
         }
     }
+    if let (Some(old), Some(_)) = (&change.old, before)
+        && old.spec.platform != new.spec.platform
+        && !is_same_machine(&old.spec, &new.spec)
+    {
+        errors.push(FieldError::forbidden(
+            &path.child("platform"),
+            "names another machine while an EdgeMachine has this one: delete its Machine first",
+        ));
+    }
     Verdict::from_errors(errors, Vec::new())
+}
+
+/// How a machine of MOC is had at may change; which one it is may not.
+fn is_same_machine(old: &EdgeHostSpec, new: &EdgeHostSpec) -> bool {
+    let which = |spec: &EdgeHostSpec| {
+        let moc = spec.moc()?;
+        Some((
+            moc.location.clone(),
+            moc.group.clone(),
+            moc.virtual_machine.clone(),
+        ))
+    };
+    which(old) == which(new)
+}
+
+fn platform_errors(spec: &EdgeHostSpec, path: &Path) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let Some(platform) = &spec.platform else {
+        return errors;
+    };
+    let path_of_platform = path.child("platform");
+    let Some(moc) = &platform.moc else {
+        errors.push(FieldError::required(
+            &path_of_platform.child("moc"),
+            "which machine of MOC it is; leave platform out for a machine with an agent of its own",
+        ));
+        return errors;
+    };
+    let path = path_of_platform.child("moc");
+    if spec.address.is_some() {
+        errors.push(FieldError::forbidden(
+            &path,
+            "together with address: a machine of MOC is reached through its cloud agent",
+        ));
+    }
+    let (name, _) = cloud_agent(&moc.cloud_agent);
+    if name.is_empty() || name.contains(|letter: char| letter.is_whitespace() || "/:@".contains(letter)) {
+        errors.push(FieldError::invalid(
+            &path.child("cloudAgent"),
+            moc.cloud_agent.as_str(),
+            "must be a name with a port or without, e.g. cloud.example.com or cloud.example.com:55000",
+        ));
+    }
+    for (field, value, what) in [
+        (
+            "location",
+            &moc.location,
+            "the location whose gallery has the images",
+        ),
+        ("group", &moc.group, "the group of the virtual machine"),
+        (
+            "virtualMachine",
+            &moc.virtual_machine,
+            "the virtual machine's name",
+        ),
+        (
+            "credentialsSecretName",
+            &moc.credentials_secret_name,
+            "the Secret with a login file of MOC",
+        ),
+    ] {
+        if value.is_empty() {
+            errors.push(FieldError::required(&path.child(field), what));
+        }
+    }
+    if let Some(url) = &moc.image_url {
+        let is_address = ["http://", "https://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme));
+        if !is_address || !url.contains("{digest}") || url.contains(char::is_whitespace) {
+            errors.push(FieldError::invalid(
+                &path.child("imageURL"),
+                url.as_str(),
+                "must be an address with {digest} in it, e.g. https://images.example.com/{digest}.vhdx",
+            ));
+        }
+    }
+    errors
 }
 
 /// `host:port`, with brackets around an IPv6 address.

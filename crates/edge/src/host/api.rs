@@ -9,7 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::api::rule;
+use slipway_moc::session::{CLOUD_PORT, Endpoint, LOGIN_PORT};
+
+use crate::{api::rule, hosts::moc::MocPlace};
 
 /// A machine on site that has joined. Its name is the host's name in the agent's certificates.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +49,9 @@ pub struct EdgeHostSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 300))]
     pub address: Option<String>,
+    /// What it is, where it is not a machine with an agent of its own that is reached over the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub platform: Option<HostPlatform>,
     /// The failure domain it is in.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 256))]
@@ -58,6 +63,85 @@ pub struct EdgeHostSpec {
     /// Who has it. Written by the provider. It is in the spec because `clusterctl move` restores no status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
+}
+
+/// Whose machine it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostPlatform {
+    /// A virtual machine of MOC, the Microsoft On-premises Cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moc: Option<MocHost>,
+}
+
+/// A virtual machine of MOC. In its guest runs `slipway-agent guest`; what boots is a disk made from an image of the gallery.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MocHost {
+    /// The cloud agent as its certificate names it, with a port where that is not 55000, e.g. cloud.example.com.
+    #[schemars(extend("minLength" = 1, "maxLength" = 253))]
+    pub cloud_agent: String,
+    /// The port at which the cloud agent takes logins (default 65000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = 1, "maximum" = 65535))]
+    pub login_port: Option<u16>,
+    /// The location whose gallery has the images.
+    #[schemars(extend("minLength" = 1, "maxLength" = 253))]
+    pub location: String,
+    /// The group of the virtual machine and its disks.
+    #[schemars(extend("minLength" = 1, "maxLength" = 253))]
+    pub group: String,
+    #[schemars(extend("minLength" = 1, "maxLength" = 253))]
+    pub virtual_machine: String,
+    /// The storage container of images and disks; MOC chooses one if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1, "maxLength" = 253))]
+    pub container: Option<String>,
+    /// Where the gallery has images from that it does not have yet, with {digest} for the hexadecimal digits of the image's digest. If absent, somebody imports them.
+    #[serde(rename = "imageURL", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1, "maxLength" = 1024))]
+    pub image_url: Option<String>,
+    /// A Secret of this namespace with an identity's login file under `login`, or with the file that logging in writes under `wssdconfig`.
+    #[schemars(extend("minLength" = 1, "maxLength" = 253))]
+    pub credentials_secret_name: String,
+}
+
+impl EdgeHostSpec {
+    /// Its virtual machine of MOC, if it is one.
+    pub fn moc(&self) -> Option<&MocHost> {
+        self.platform.as_ref()?.moc.as_ref()
+    }
+}
+
+impl MocHost {
+    pub fn place(&self, host: &EdgeHost) -> MocPlace {
+        let (name, port) = cloud_agent(&self.cloud_agent);
+        MocPlace {
+            namespace: host.metadata.namespace.clone().unwrap_or_default(),
+            secret: self.credentials_secret_name.clone(),
+            cloud: Endpoint {
+                host: name.to_owned(),
+                cloud_port: port.unwrap_or(CLOUD_PORT),
+                login_port: self.login_port.unwrap_or(LOGIN_PORT),
+            },
+            location: self.location.clone(),
+            group: self.group.clone(),
+            machine: self.virtual_machine.clone(),
+            container: self.container.clone(),
+            image_url: self.image_url.clone(),
+        }
+    }
+}
+
+/// Name and port.
+pub fn cloud_agent(text: &str) -> (&str, Option<u16>) {
+    let Some((name, port)) = text.rsplit_once(':') else {
+        return (text, None);
+    };
+    match port.parse() {
+        Ok(port) if port > 0 => (name.trim_start_matches('[').trim_end_matches(']'), Some(port)),
+        _ => (text, None),
+    }
 }
 
 /// Who has a host.

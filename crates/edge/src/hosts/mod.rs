@@ -1,6 +1,7 @@
-//! How hosts are spoken to: the port that controllers order through. What is behind it is the native agent ([`native`]), or a simulated
-//! host in tests. Every call may be made twice: orders carry an id, and the same id is the same operation.
+//! How hosts are spoken to: the port that controllers order through. What is behind it is the native agent ([`native`]), a virtual machine
+//! of MOC ([`moc`]), or a simulated host in tests. Every call may be made twice: orders carry an id, and the same id is the same operation.
 
+pub mod moc;
 pub mod native;
 
 use std::sync::{Arc, OnceLock};
@@ -13,14 +14,17 @@ use slipway_agent_api::{
 };
 use slipway_runtime::workload::Connector;
 
+use self::moc::MocPlace;
 use crate::host::api::EdgeHost;
 
 /// A host, and where it is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostAddress {
     pub name: String,
     /// `host:port`; `None`: it connects to the manager.
     pub address: Option<String>,
+    /// It is a virtual machine of MOC.
+    pub moc: Option<MocPlace>,
 }
 
 impl HostAddress {
@@ -28,7 +32,56 @@ impl HostAddress {
         Self {
             name: host.metadata.name.clone().unwrap_or_default(),
             address: host.spec.address.clone(),
+            moc: host.spec.moc().map(|moc| moc.place(host)),
         }
+    }
+}
+
+/// Every host, each through the port of its platform.
+pub struct EveryHost {
+    pub native: Arc<dyn Hosts>,
+    pub moc: Arc<dyn Hosts>,
+}
+
+impl EveryHost {
+    fn of(&self, host: &HostAddress) -> &dyn Hosts {
+        if host.moc.is_some() {
+            self.moc.as_ref()
+        } else {
+            self.native.as_ref()
+        }
+    }
+}
+
+#[async_trait]
+impl Hosts for EveryHost {
+    async fn inventory(&self, host: &HostAddress) -> Result<proto::Host, Problem> {
+        self.of(host).inventory(host).await
+    }
+
+    async fn operation(&self, host: &HostAddress, id: &str) -> Result<Option<Operation>, Problem> {
+        self.of(host).operation(host, id).await
+    }
+
+    async fn operations(&self, host: &HostAddress) -> Result<Vec<Operation>, Problem> {
+        self.of(host).operations(host).await
+    }
+
+    async fn images(&self, host: &HostAddress) -> Result<Vec<proto::Image>, Problem> {
+        self.of(host).images(host).await
+    }
+
+    async fn start(&self, host: &HostAddress, order: StartRequest) -> Result<Operation, Problem> {
+        self.of(host).start(host, order).await
+    }
+
+    async fn cancel(&self, host: &HostAddress, id: &str, generation: u64) -> Result<Operation, Problem> {
+        self.of(host).cancel(host, id, generation).await
+    }
+
+    fn forget(&self, name: &str) {
+        self.native.forget(name);
+        self.moc.forget(name);
     }
 }
 
