@@ -25,8 +25,11 @@ pub struct Change {
     pub tag: Option<(String, String)>,
 }
 
+/// A field by its number, and all of its bytes.
+type Field<'a> = (u32, WireType, &'a [u8]);
+
 /// Every field of a message, as its bytes are.
-fn fields(message: &[u8]) -> Result<Vec<(u32, WireType, &[u8])>, DecodeError> {
+fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, DecodeError> {
     let mut rest = message;
     let mut found = Vec::new();
     while !rest.is_empty() {
