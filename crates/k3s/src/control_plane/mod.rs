@@ -70,9 +70,6 @@ use crate::{
 /// What was done to a server is read before anything else is done.
 const READ_AGAIN: Outcome = Outcome::InProgress(Duration::from_secs(1));
 
-/// How long a refusal of the update extension stands: it may have learnt since, and nothing tells.
-const REFUSAL_STANDS: Duration = Duration::from_mins(5);
-
 /// What the update extension said of each machine and when, and at which generation it was asked.
 type Answers = (Option<i64>, BTreeMap<String, (Timestamp, InPlaceAnswer)>);
 
@@ -392,13 +389,13 @@ impl ControlPlanes {
             known.clear();
         }
         known.retain(|_, (at, answer)| {
-            !matches!(answer, InPlaceAnswer::Cannot(_)) || health::age(*at, now) < REFUSAL_STANDS
+            answer
+                .stands()
+                .is_none_or(|stands| health::age(*at, now) < stands)
         });
-        let given = known
+        known
             .iter()
             .map(|(machine, (_, answer))| (machine.clone(), answer.clone()))
-            .collect();
-        known.retain(|_, (_, answer)| !matches!(answer, InPlaceAnswer::Failed(_) | InPlaceAnswer::Nobody));
-        given
+            .collect()
     }
 }

@@ -234,6 +234,19 @@ pub enum InPlaceAnswer {
     Failed(String),
 }
 
+impl InPlaceAnswer {
+    /// For how long it is not asked again: nothing tells when the extension has learnt, answers again, or comes. `None`: for as long as
+    /// the same is asked.
+    pub fn stands(&self) -> Option<Duration> {
+        match self {
+            Self::Can => None,
+            Self::Cannot(_) => Some(Duration::from_mins(5)),
+            Self::Nobody => Some(Duration::from_mins(1)),
+            Self::Failed(_) => Some(Duration::from_secs(30)),
+        }
+    }
+}
+
 /// What the annotations keep of a remediation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,7 +1,5 @@
 //! How servers are brought up to date: replaced one after the other, or updated in place where an extension can.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 
 use super::{
@@ -119,7 +117,9 @@ fn update_in_place(observed: &Observed, now: Timestamp, server: &Server, plan: D
     }
     let only = observed.desired.embedded_etcd && voters <= 1;
     let external = observed.desired.strategy == RolloutStrategyType::External;
-    match observed.in_place_answers.get(&server.name) {
+    let answer = observed.in_place_answers.get(&server.name);
+    let again = answer.and_then(InPlaceAnswer::stands).unwrap_or(WAITING);
+    match answer {
         None => plan.act(
             Action::AskInPlace {
                 machine: server.name.clone(),
@@ -147,8 +147,7 @@ fn update_in_place(observed: &Observed, now: Timestamp, server: &Server, plan: D
                 "UpdateExtensionFailed",
                 format!("the update extension failed for machine {}: {why}", server.name),
             )
-            .again_in(Duration::from_secs(30)),
-        // The extension may learn what it could not; nothing tells when.
+            .again_in(again),
         Some(InPlaceAnswer::Cannot(fields)) if external => plan
             .wait(
                 "OnlyReplaceable",
@@ -158,7 +157,7 @@ fn update_in_place(observed: &Observed, now: Timestamp, server: &Server, plan: D
                     fields.join(", ")
                 ),
             )
-            .again_in(Duration::from_mins(5)),
+            .again_in(again),
         Some(InPlaceAnswer::Nobody) if external => plan
             .wait(
                 "NoUpdateExtension",
@@ -168,7 +167,7 @@ fn update_in_place(observed: &Observed, now: Timestamp, server: &Server, plan: D
                     server.name
                 ),
             )
-            .again_in(Duration::from_mins(1)),
+            .again_in(again),
         Some(InPlaceAnswer::Cannot(_) | InPlaceAnswer::Nobody) => replace(observed, now, server, plan),
     }
 }
