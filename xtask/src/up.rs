@@ -33,6 +33,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             "slipway-testbed",
             "--package",
             "slipway-azure-sim",
+            "--package",
+            "slipway-edge-sim",
             "--bins",
         ])
         .arg("--message-format=json-render-diagnostics")

@@ -4,6 +4,7 @@
 mod aks;
 mod autoscaler;
 mod cache;
+mod edge;
 mod k3s;
 mod packing;
 mod runtime;
@@ -32,6 +33,8 @@ enum Bench {
     Autoscaler(autoscaler::Arguments),
     /// An image for many hosts: time and bytes from upstream, with and without the hosts beside them, and an agent's memory.
     Cache(cache::Arguments),
+    /// Edge hosts by the thousand that take one upgrade: processor time, memory, requests, and how soon `UpdateMachine` is answered.
+    Edge(edge::Arguments),
     /// Many K3s clusters: time until all are ready, processor time, memory and requests, against cluster-api-k3s.
     K3s(k3s::Arguments),
     /// Pods placed a second, nodes, cost and memory, against Karpenter's own scheduler.
@@ -48,6 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         Bench::Aso(bench) => aks::run(bench, "inline", arguments.json)?,
         Bench::Autoscaler(bench) => autoscaler::run(bench, arguments.json)?,
         Bench::Cache(bench) => cache::run(bench, arguments.json)?,
+        Bench::Edge(bench) => edge::run(bench, arguments.json)?,
         Bench::K3s(bench) => k3s::run(bench, arguments.json)?,
         Bench::Packing(bench) => packing::run(bench, arguments.json)?,
         Bench::Runtime(bench) => runtime::run(bench, arguments.json)?,
