@@ -38,7 +38,7 @@ use crate::{
     support::{apply, objects},
 };
 
-const BINARY: &str = env!("CARGO_BIN_EXE_slipway-edge");
+pub const BINARY: &str = env!("CARGO_BIN_EXE_slipway-edge");
 const USER: &str = "slipway-edge";
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io/v1alpha1";
 const EDGE: &str = "edge.slipway.dev/v1alpha1";

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    aks_manager,
+    aks_manager, edge_k3s,
     guides::{Guide, Shell},
     k3s_manager,
     toy_provider::BINARY,
@@ -185,6 +185,39 @@ async fn up_shows_a_k3s_cluster() -> Result<()> {
     println!("report: up with K3s: {}", took.unwrap_or_default());
     for line in text.lines().filter(|line| line.contains(" is Available")) {
         println!("report: up with K3s: {}", line.trim());
+    }
+    Ok(())
+}
+
+/// The example of edge hosts: two join, K3s runs on them, they are upgraded in place, and one of them goes back from the next image.
+#[tokio::test]
+async fn up_shows_edge_hosts_upgraded_and_one_that_goes_back() -> Result<()> {
+    program("slipway-edge-sim", "edge-sim")?;
+    let mut command = up(edge_k3s::BINARY)?;
+    let output = tokio::time::timeout(HANG_GUARD, command.arg("--exit-when-ready").output()).await??;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{text}");
+    let mut rest = text.as_ref();
+    for expected in [
+        "providers        k3s, edge",
+        "edge hosts join",
+        "A K3s cluster on two edge hosts",
+        "KThreesControlPlane demo-edge is Available",
+        "EdgeHost box-2 is Claimed",
+        "MachineDeployment demo-edge-workers is MachinesReady",
+        "Its hosts are upgraded in place to the next minor version",
+        ": fetching the image",
+        "ClusterUpgrade demo-edge: the workers roll out",
+        "ClusterUpgrade demo-edge is Ready",
+        "An image that one of the hosts does not boot",
+        " did not come up in 3 tries",
+        "ClusterUpgrade demo-edge is Halted",
+    ] {
+        let at = rest.find(expected);
+        rest = &rest[at.with_context(|| format!("it does not say {expected:?}:\n{text}"))?..];
+    }
+    for line in text.lines().filter(|line| line.contains("demo-edge is ")) {
+        println!("report: up with edge hosts: {}", line.trim());
     }
     Ok(())
 }

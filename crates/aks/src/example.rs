@@ -12,8 +12,9 @@ const NAME: &str = "demo-aks";
 pub fn simulator() -> Simulator {
     Simulator {
         program: "azure-sim",
-        arguments: |kubeconfig| {
-            let kubeconfig = kubeconfig.display().to_string();
+        needs_workload: true,
+        arguments: |surroundings| {
+            let kubeconfig = surroundings.workload.display().to_string();
             ["--speed", "30", "--backing", &kubeconfig]
                 .map(str::to_owned)
                 .into()
@@ -30,6 +31,7 @@ pub fn simulator() -> Simulator {
                 ),
             ]
         },
+        flags: |_| Vec::new(),
         addresses: |said| {
             let admin = text(said, "admin");
             vec![
@@ -124,5 +126,6 @@ pub fn example() -> Example {
             (8, "Ready"),
             (4, "Available"),
         ],
+        follows: &[],
     }
 }

@@ -83,5 +83,6 @@ pub fn example() -> Example {
         title: "An AKS cluster as inline Azure resources, on the simulated Azure",
         objects,
         becomes: vec![(2, "Ready"), (3, "Ready"), (6, "Ready"), (4, "Available")],
+        follows: &[],
     }
 }

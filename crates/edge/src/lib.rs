@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod cluster_upgrade;
 pub mod command;
 pub mod error;
+mod example;
 pub mod fleet;
 pub mod hooks;
 pub mod host;

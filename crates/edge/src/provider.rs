@@ -16,7 +16,7 @@ use crate::{
         self, ClusterUpgrade, EdgeCluster, EdgeClusterTemplate, EdgeHost, EdgeMachine, EdgeMachineTemplate,
         GROUP, HostImage, INFRASTRUCTURE_GROUP, NodeUpgrade, UpgradePolicy,
     },
-    cluster, cluster_upgrade, command, fleet, hooks, host, host_image,
+    cluster, cluster_upgrade, command, example, fleet, hooks, host, host_image,
     hosts::{
         EveryHost, Hosts, Platform,
         moc::{
@@ -172,6 +172,8 @@ pub fn provider() -> Provider {
     provider.packages = vec![package, extension()];
     provider.gates = vec![hooks::serve::PLAN_GATE];
     provider.flags = flags();
+    provider.examples = example::examples();
+    provider.simulator = Some(example::simulator());
     provider.subcommands = vec![command::subcommand(), hooks::command::subcommand()];
     provider
 }

@@ -20,6 +20,7 @@ pub fn example() -> Example {
         title: "A K3s cluster of three servers and a worker",
         objects,
         becomes,
+        follows: &[],
     }
 }
 

@@ -250,21 +250,36 @@ pub struct Subcommand {
 pub struct Example {
     /// What it is, in one line.
     pub title: &'static str,
-    /// The objects, applied in this order.
+    /// The objects, applied in this order. A text `$said/a/0` in them is what the provider's simulator said at the pointer `/a/0`.
     pub objects: Vec<serde_json::Value>,
     /// The condition that each of these objects (by index) comes to have.
     pub becomes: Vec<(usize, &'static str)>,
+    /// Kinds (group, version, kind) whose objects are shown meanwhile, as what they say of being ready changes.
+    pub follows: &'static [[&'static str; 3]],
+}
+
+/// What a simulator may need of what runs beside it.
+pub struct Surroundings<'a> {
+    /// The kubeconfig of an API server for the clusters that it simulates; where it asks for one.
+    pub workload: &'a std::path::Path,
+    /// The kubeconfig of the management cluster.
+    pub management: &'a std::path::Path,
+    /// This program.
+    pub slipway: &'a std::path::Path,
 }
 
 /// A program that simulates a cloud on this machine. `slipway up` starts it before the manager, where it is built beside
 /// this program; it prints one line of JSON when it is ready and stops on SIGTERM.
 pub struct Simulator {
     pub program: &'static str,
-    /// Its arguments, given the kubeconfig of an API server for the clusters that it simulates.
-    pub arguments: fn(&std::path::Path) -> Vec<String>,
+    /// It needs an API server for the clusters that it simulates.
+    pub needs_workload: bool,
+    pub arguments: fn(&Surroundings<'_>) -> Vec<String>,
     /// The line it printed, and the folder that holds the volumes of the manager's Pod, give what the manager's
     /// environment needs to reach it.
     pub environment: fn(&serde_json::Value, &std::path::Path) -> Vec<(&'static str, String)>,
+    /// What the line gives the manager as arguments.
+    pub flags: fn(&serde_json::Value) -> Vec<String>,
     /// Addresses for people, from the same line: what is there, and where.
     pub addresses: fn(&serde_json::Value) -> Vec<(&'static str, String)>,
 }

@@ -185,10 +185,19 @@ impl SimulatedHost {
             }
             fs::write(self.folder.join("booted"), slot.to_string())?;
             let trial = matches!(state.slots[slot], slipway_slots::boot::SlotBoot::Trial { .. });
-            if !(trial && self.machine.faults.lock().does_not_boot) {
+            if !(trial && self.does_not_boot(slot)) {
                 return Ok(slot);
             }
         }
+    }
+
+    fn does_not_boot(&self, slot: Slot) -> bool {
+        let faults = self.machine.faults.lock();
+        faults.does_not_boot
+            || (!faults.broken_versions.is_empty()
+                && self
+                    .kubelet_version(slot)
+                    .is_some_and(|version| faults.broken_versions.contains(&version)))
     }
 
     /// Of the image in a slot, by the label at its end; `None` where that cannot be read.

@@ -1,6 +1,6 @@
 //! A machine that is not there: programs succeed, fail or take long as its faults say, and a reboot is a new boot id.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub struct Faults {
     pub unhealthy: bool,
     /// A new slot never comes up: the boot loader uses up its tries.
     pub does_not_boot: bool,
+    /// Nor does one whose image has a kubelet of one of these versions.
+    pub broken_versions: BTreeSet<String>,
     /// Programs by their name: exit code and how long they take.
     pub programs: BTreeMap<String, (i32, Duration)>,
 }

@@ -74,6 +74,7 @@ fn storing(version: &str) -> Provider {
             "spec": {"vessels": 2},
         })],
         becomes: vec![(0, "Ready")],
+        follows: &[],
     }];
     provider
 }

@@ -1,11 +1,15 @@
 //! Applies a provider's example and shows each object as it becomes what it should.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
+use futures::{StreamExt, future::join_all};
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
-    runtime::wait::await_condition,
+    runtime::{WatchStreamExt, wait::await_condition, watcher},
 };
 use serde_json::Value;
 use slipway_insight::{Catalogue, Id};
@@ -13,10 +17,33 @@ use slipway_runtime::provider::Example;
 
 use super::live::{self, Line};
 
-/// A hang guard: an example on this machine is ready within seconds.
-const DEADLINE: Duration = Duration::from_mins(3);
+/// A hang guard: an example on this machine is ready within seconds, and hosts reboot within a minute or two.
+const DEADLINE: Duration = Duration::from_mins(6);
 
-pub async fn show(client: &kube::Client, catalogue: &Catalogue, example: &Example) -> Result<(), String> {
+/// Shows an example; its simulator has `said` where things are.
+pub async fn show(
+    client: &kube::Client,
+    catalogue: &Catalogue,
+    example: &Example,
+    said: &Value,
+) -> Result<(), String> {
+    // Nothing is followed that the example does not name, and then nothing ends it.
+    let following = async {
+        join_all(example.follows.iter().map(|kind| follow(client, *kind))).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        shown = until_shown(client, catalogue, example, said) => shown,
+        () = following => Ok(()),
+    }
+}
+
+async fn until_shown(
+    client: &kube::Client,
+    catalogue: &Catalogue,
+    example: &Example,
+    said: &Value,
+) -> Result<(), String> {
     println!("  {}", example.title);
     let cluster = example
         .objects
@@ -26,7 +53,7 @@ pub async fn show(client: &kube::Client, catalogue: &Catalogue, example: &Exampl
     let mut line = Line::new(cluster.as_ref().map_or("", |cluster| &cluster.name));
     let mut applied = Vec::new();
     for object in &example.objects {
-        applied.push(apply(client, object).await?);
+        applied.push(apply(client, &filled(object, said)).await?);
     }
     for (index, condition) in &example.becomes {
         let Some((api, what, name)) = applied.get(*index) else {
@@ -58,7 +85,7 @@ pub async fn show(client: &kube::Client, catalogue: &Catalogue, example: &Exampl
                 format!("; `slipway why cluster/{}` says more", cluster.name)
             });
             return Err(format!(
-                "{what} is not {expected} after three minutes: {message}{next}"
+                "{what} is not {expected} after six minutes: {message}{next}"
             ));
         }
         println!(
@@ -67,6 +94,49 @@ pub async fn show(client: &kube::Client, catalogue: &Catalogue, example: &Exampl
         );
     }
     Ok(())
+}
+
+/// Tells of each object of a kind how ready it is, as that changes.
+async fn follow(client: &kube::Client, [group, version, kind]: [&str; 3]) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut said: BTreeMap<String, String> = BTreeMap::new();
+    let mut events = std::pin::pin!(
+        watcher(api, watcher::Config::default())
+            .default_backoff()
+            .applied_objects()
+    );
+    while let Some(event) = events.next().await {
+        let Ok(object) = event else { continue };
+        let name = object.name_any();
+        let line = match condition_of(&object.data, "Ready") {
+            None => continue,
+            Some(ready) if ready["status"] == "True" => "it is ready".to_owned(),
+            Some(_) => message_of(&object.data, "Ready"),
+        };
+        if said.get(&name) != Some(&line) {
+            println!("    {kind} {name}: {line}");
+            said.insert(name, line);
+        }
+    }
+}
+
+/// The object with what the simulator said in it.
+fn filled(object: &Value, said: &Value) -> Value {
+    match object {
+        Value::String(text) => match text.strip_prefix("$said") {
+            Some(pointer) => said.pointer(pointer).cloned().unwrap_or(Value::Null),
+            None => object.clone(),
+        },
+        Value::Array(items) => items.iter().map(|item| filled(item, said)).collect(),
+        Value::Object(fields) => {
+            let fields = fields
+                .iter()
+                .map(|(name, value)| (name.clone(), filled(value, said)));
+            Value::Object(fields.collect())
+        }
+        _ => object.clone(),
+    }
 }
 
 /// Applies one object and answers with where it can be watched.
@@ -120,6 +190,16 @@ fn message_of(data: &Value, expected: &str) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_the_simulator_said_is_filled_in_with_its_type() {
+        let said = json!({"endpoint": {"host": "127.0.0.1", "port": 6443}, "images": ["one"]});
+        let object = json!({"spec": {"host": "$said/endpoint/host", "port": "$said/endpoint/port", "all": ["$said/images/0", 3]}});
+        assert_eq!(
+            filled(&object, &said),
+            json!({"spec": {"host": "127.0.0.1", "port": 6443, "all": ["one", 3]}})
+        );
+    }
 
     #[test]
     fn a_condition_is_found_in_both_places() {

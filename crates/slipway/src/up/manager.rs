@@ -35,9 +35,10 @@ impl Manager {
         cluster: &Cluster,
         webhooks: &Webhooks,
         environment: Vec<(&'static str, String)>,
+        flags: &[String],
     ) -> Result<Self, String> {
         let (health, metrics) = (free_port()?, free_port()?);
-        let arguments = vec![
+        let mut arguments = vec![
             "manager".to_owned(),
             format!("--kubeconfig={}", cluster.kubeconfig.display()),
             "--webhook-host=127.0.0.1".to_owned(),
@@ -48,6 +49,7 @@ impl Manager {
             // On loopback, for whoever has this machine.
             "--insecure-diagnostics".to_owned(),
         ];
+        arguments.extend_from_slice(flags);
         let setup = Setup {
             arguments,
             environment,

@@ -15,6 +15,7 @@ use std::{
 };
 
 use clap::{Arg, ArgAction, ArgMatches};
+use serde_json::Value;
 use slipway_runtime::Provider;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -73,7 +74,10 @@ pub async fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), Str
         signal(SignalKind::terminate()).map_err(|error| format!("cannot handle signals: {error}"))?;
 
     steps.next("Starting Kubernetes and Cluster API");
-    let with_workload = providers.iter().any(|provider| provider.simulator.is_some());
+    let with_workload = providers.iter().any(|provider| {
+        let simulator = provider.simulator.as_ref();
+        simulator.is_some_and(|simulator| simulator.needs_workload)
+    });
     let mut cluster = Cluster::start(&testbed, with_workload)?;
     let result = tokio::select! {
         result = work(providers, matches, &cluster, &mut steps) => result,
@@ -96,13 +100,18 @@ async fn work(
 ) -> Result<(), String> {
     steps.next("Installing Slipway's CRDs and webhooks");
     let client = cluster.client().await?;
-    let webhooks = packages::install(providers, cluster, &client).await?;
+    let names = packages::to_run(providers)?;
+    let webhooks = packages::install(providers, &names, cluster, &client).await?;
 
     let simulators = Simulators::start(providers, cluster)?;
     steps.next("Starting the manager");
-    let mut manager = Manager::start(cluster, &webhooks, simulators.environment.clone())?;
+    let mut flags = simulators.flags.clone();
+    if !names.is_empty() {
+        flags.push(format!("--providers={}", names.join(",")));
+    }
+    let mut manager = Manager::start(cluster, &webhooks, simulators.environment.clone(), &flags)?;
     manager.until_ready().await?;
-    print_summary(providers, cluster, &manager, &simulators, steps);
+    print_summary(providers, &names, cluster, &manager, &simulators, steps);
     let result = show(
         providers,
         matches,
@@ -138,7 +147,8 @@ async fn show(
                     continue;
                 }
                 for example in &provider.examples {
-                    examples::show(client, &catalogue, example).await?;
+                    let said = simulators.said.get(provider.name).unwrap_or(&Value::Null);
+                    examples::show(client, &catalogue, example, said).await?;
                 }
             }
             println!("The examples are up.");
@@ -177,6 +187,7 @@ fn terminate(process: &mut std::process::Child) {
 
 fn print_summary(
     providers: &[Provider],
+    running: &[String],
     cluster: &Cluster,
     manager: &Manager,
     simulators: &Simulators,
@@ -184,8 +195,10 @@ fn print_summary(
 ) {
     let line = |what: &str, text: &str| println!("  {what:<16} {text}");
     let path = |path: &Path| path.display().to_string();
-    // What has to be asked for does not run here.
-    let runs = |provider: &&Provider| provider.packages.iter().any(|package| !package.on_request);
+    let runs = |provider: &&Provider| {
+        let mut packages = provider.packages.iter();
+        packages.any(|package| running.contains(&package.identity()))
+    };
     let names: Vec<&str> = providers
         .iter()
         .filter(runs)

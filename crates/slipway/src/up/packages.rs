@@ -6,9 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::ServiceAccount,
+use k8s_openapi::{
+    ByteString,
+    api::{
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        core::v1::ServiceAccount,
+    },
 };
 use kube::{
     Api,
@@ -18,7 +21,7 @@ use serde_json::{Value, json};
 use slipway_render::{Bundle, local_objects};
 use slipway_runtime::{Package, Provider, certificates::SelfSigned, install, manager::select_to_run};
 
-use super::{cluster::Cluster, free_port, own_program};
+use super::{cluster::Cluster, free_port, own_program, simulators};
 use crate::manifests;
 
 /// Nobody renews a token here, so it lives as long as anybody leaves `up` running.
@@ -35,8 +38,23 @@ pub fn volumes(cluster: &Cluster) -> PathBuf {
     cluster.directory.join("volumes")
 }
 
+/// The packages that run here, as `--providers` names them: those that nobody has to ask for, and those that have something to show.
+pub fn to_run(providers: &[Provider]) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for provider in providers {
+        let can_be_shown = match &provider.simulator {
+            Some(simulator) => simulators::is_built(simulator)?,
+            None => !provider.examples.is_empty(),
+        };
+        let runs = |package: &&Package| !package.on_request || can_be_shown;
+        names.extend(provider.packages.iter().filter(runs).map(Package::identity));
+    }
+    Ok(names)
+}
+
 pub async fn install(
     providers: &[Provider],
+    names: &[String],
     cluster: &Cluster,
     client: &kube::Client,
 ) -> Result<Webhooks, String> {
@@ -44,12 +62,11 @@ pub async fn install(
         port: free_port()?,
         certificates: cluster.directory.join("slipway-certificates"),
     };
-    let names: Vec<String> = ["localhost", "127.0.0.1"].map(str::to_owned).into();
-    let pair = SelfSigned::generate(&names).map_err(|error| error.to_string())?;
+    let addresses: Vec<String> = ["localhost", "127.0.0.1"].map(str::to_owned).into();
+    let pair = SelfSigned::generate(&addresses).map_err(|error| error.to_string())?;
     pair.write(&webhooks.certificates)
         .map_err(|error| error.to_string())?;
-    // What runs without being named.
-    let packages: Vec<&Package> = select_to_run(providers, &[]).map_err(|error| error.to_string())?;
+    let packages: Vec<&Package> = select_to_run(providers, names).map_err(|error| error.to_string())?;
     let address = format!("https://127.0.0.1:{}", webhooks.port);
     let objects = local_objects(packages.iter().copied(), &address, &pair.ca)
         .map_err(|error| format!("rendering CRDs and webhooks: {error}"))?;
@@ -57,7 +74,9 @@ pub async fn install(
         .await
         .map_err(|error| error.to_string())?;
     let bundles = Bundle::join(packages.iter().copied()).map_err(|error| error.to_string())?;
-    install::apply(client, &surroundings(&bundles)?)
+    let mut objects = surroundings(&bundles)?;
+    objects.extend(extension(&packages, &address, &pair.ca)?);
+    install::apply(client, &objects)
         .await
         .map_err(|error| error.to_string())?;
     for bundle in &bundles {
@@ -65,6 +84,19 @@ pub async fn install(
     }
     offer_commands(packages, cluster)?;
     Ok(webhooks)
+}
+
+/// Tells Cluster API where the hooks of the packages are, if there are any: one manager serves them all.
+fn extension(packages: &[&Package], address: &str, ca: &str) -> Result<Option<DynamicObject>, String> {
+    if packages.iter().all(|package| package.hooks.is_empty()) {
+        return Ok(None);
+    }
+    let config = json!({
+        "apiVersion": "runtime.cluster.x-k8s.io/v1beta2", "kind": "ExtensionConfig", "metadata": {"name": "slipway"},
+        "spec": {"clientConfig": {"url": address, "caBundle": ByteString(ca.as_bytes().to_vec())}},
+    });
+    let config = serde_json::from_value(config).map_err(|error| error.to_string())?;
+    Ok(Some(config))
 }
 
 /// Each package's namespace, its manager's service account, and its entry in clusterctl's inventory.

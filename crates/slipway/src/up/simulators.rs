@@ -1,6 +1,7 @@
 //! The programs that simulate clouds while `slipway up` runs: started before the manager, stopped after it.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{BufRead, BufReader},
     path::Path,
@@ -8,14 +9,23 @@ use std::{
 };
 
 use serde_json::Value;
-use slipway_runtime::Provider;
+use slipway_runtime::{
+    Provider,
+    provider::{Simulator, Surroundings},
+};
 
 use super::{cluster::Cluster, own_program, packages, terminate};
+
+/// What each provider's simulator said when it was ready.
+pub type Said = BTreeMap<&'static str, Value>;
 
 /// What was started, and what the manager and people have to know of it.
 pub struct Simulators {
     processes: Vec<Child>,
     pub environment: Vec<(&'static str, String)>,
+    /// More arguments of the manager.
+    pub flags: Vec<String>,
+    pub said: Said,
     pub addresses: Vec<(&'static str, String)>,
     /// Providers whose program is not built.
     pub missing: Vec<&'static str>,
@@ -27,17 +37,24 @@ impl Simulators {
         let mut simulators = Self {
             processes: Vec::new(),
             environment: Vec::new(),
+            flags: Vec::new(),
+            said: Said::new(),
             addresses: Vec::new(),
             missing: Vec::new(),
         };
         let own = own_program()?;
+        let surroundings = Surroundings {
+            workload: &cluster.workload,
+            management: &cluster.kubeconfig,
+            slipway: &own,
+        };
         for provider in providers {
             let Some(simulator) = &provider.simulator else {
                 continue;
             };
             let name = simulator.program;
             let program = own.with_file_name(name);
-            if !program.is_file() {
+            if !is_built(simulator)? {
                 println!("  {name} is not built beside this program");
                 simulators.missing.push(provider.name);
                 continue;
@@ -49,7 +66,7 @@ impl Simulators {
                 .map_err(|error| format!("cannot write {}: {error}", log.display()))?;
             let mut process = cluster
                 .launch(&program)
-                .args((simulator.arguments)(&cluster.workload))
+                .args((simulator.arguments)(&surroundings))
                 .current_dir(&folder)
                 .stdout(Stdio::piped())
                 .stderr(errors)
@@ -66,10 +83,17 @@ impl Simulators {
             simulators
                 .environment
                 .extend((simulator.environment)(&said, &packages::volumes(cluster)));
+            simulators.flags.extend((simulator.flags)(&said));
             simulators.addresses.extend((simulator.addresses)(&said));
+            simulators.said.insert(provider.name, said);
         }
         Ok(simulators)
     }
+}
+
+/// Whether its program is beside this one.
+pub fn is_built(simulator: &Simulator) -> Result<bool, String> {
+    Ok(own_program()?.with_file_name(simulator.program).is_file())
 }
 
 /// Paths are said as seen from the program's own folder.
