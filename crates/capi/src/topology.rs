@@ -1,6 +1,7 @@
 //! ClusterClass: its server-side-apply dry runs must pass immutability checks, so that a changed template is
 //! replaced instead of being refused.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use slipway_runtime::admission::Request;
 
 use crate::names::annotation;
@@ -13,6 +14,12 @@ pub fn is_dry_run(request: &Request) -> bool {
             .object
             .as_ref()
             .is_some_and(|object| object["metadata"]["annotations"][annotation::TOPOLOGY_DRY_RUN].is_string())
+}
+
+/// The same of an object that was read already.
+pub fn is_dry_run_of(dry_run: bool, metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    dry_run && annotations.is_some_and(|annotations| annotations.contains_key(annotation::TOPOLOGY_DRY_RUN))
 }
 
 #[cfg(test)]

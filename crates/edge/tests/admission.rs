@@ -177,6 +177,33 @@ fn an_image_may_change_and_a_provider_id_may_not() {
     );
 }
 
+/// A template that is in use stays as it is; the topology controller may ask what a change would be, and nobody else.
+#[test]
+fn a_template_does_not_change_but_in_the_topology_controllers_dry_run() {
+    let template = |processors: u32, annotations: Value| {
+        let template = json!({"apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha1", "kind": "EdgeMachineTemplate",
+            "metadata": {"name": "workers", "annotations": annotations},
+            "spec": {"template": {"spec": {"minimum": {"processors": processors}}}}});
+        serde_json::from_value::<api::EdgeMachineTemplate>(template).expect("a template")
+    };
+    let check = |dry_run: bool, annotations: Value| {
+        let change = Change {
+            operation: Operation::Update,
+            dry_run,
+            user: "user".to_owned(),
+            old: Some(template(1, json!({}))),
+            new: Some(template(2, annotations)),
+        };
+        matches!(
+            machine::admit::validate_template(&change),
+            Verdict::Allowed { .. }
+        )
+    };
+    let of_topology = json!({"topology.cluster.x-k8s.io/dry-run": ""});
+    assert!(check(true, of_topology.clone()));
+    assert!(!check(false, of_topology) && !check(true, json!({})));
+}
+
 #[test]
 fn an_endpoint_is_given_or_comes_from_the_virtual_address_and_stays() {
     let check = |old: Option<Value>, new: Value| told(cluster::admit::validate, old, Some(new));

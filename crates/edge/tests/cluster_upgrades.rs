@@ -222,6 +222,44 @@ fn e55_a_fleet_that_is_stopped_gets_nothing_new_until_it_is_resumed() {
     story(&mut facts);
 }
 
+/// What keeps the next machine is told by the ClusterUpgrade too, as long as that machine goes to the image that is taken.
+#[test]
+fn e55_what_is_not_well_is_named_while_the_cluster_waits_for_it() {
+    let mut facts = facts("v1.34.2+k3s1", &["v1.34.3+k3s1"]);
+    let first = decide(&facts);
+    assert_eq!(first.phase, ClusterUpgradePhase::ControlPlane);
+    cluster(&mut facts).control_plane.asked = asked("v1.34.3+k3s1");
+    let told = |facts: &Facts| {
+        let decision = decide(facts);
+        let wait = decision
+            .plan
+            .waits()
+            .next()
+            .map(|(wait, why)| format!("{}: {why}", wait.reason));
+        wait.unwrap_or_default()
+    };
+    let rolls = told(&facts);
+    assert!(
+        rolls.starts_with("RollingOut: the control plane rolls out"),
+        "{rolls}"
+    );
+    facts.upgrades = vec![HostUpgradeFacts {
+        machine: "m-2".to_owned(),
+        digest: image("v1.34.3+k3s1").digest,
+        waits_for_health: Some("StatefulSet shop/db is not available: 2 of 3 Pods are".to_owned()),
+        ..HostUpgradeFacts::default()
+    }];
+    assert_eq!(
+        told(&facts),
+        format!(
+            "NotHealthy: {}; machine m-2 waits: StatefulSet shop/db is not available: 2 of 3 Pods are",
+            rolls.trim_start_matches("RollingOut: ")
+        )
+    );
+    facts.upgrades[0].digest = image("v1.33.2+k3s1").digest;
+    assert_eq!(told(&facts), rolls);
+}
+
 #[test]
 fn what_is_missing_on_the_way_is_said_before_anything_is_written() {
     let told = |facts: &Facts| {

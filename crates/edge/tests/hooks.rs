@@ -93,6 +93,50 @@ fn e6_a_change_that_can_be_made_is_answered_with_patches() {
     assert_eq!(patched(&current, &answer), specs(&desired));
 }
 
+/// The kubeadm control plane adds this feature gate from v1.31 on and leaves it out from v1.36 on; other fields of its config are refused.
+#[test]
+fn e6_a_feature_gate_that_comes_and_goes_with_the_version_is_taken_over() {
+    let etcd = json!({"external": {"endpoints": ["https://127.0.0.1:2379"]}});
+    let gate = json!({"ControlPlaneKubeletLocalMode": true});
+    let both = json!({"ControlPlaneKubeletLocalMode": true, "Own": true});
+    let of = |version: &str, digest: &str, gates: Option<&Value>| {
+        let mut objects = objects(version, digest, Some("External"));
+        let mut cluster = json!({"etcd": etcd});
+        if let Some(gates) = gates {
+            cluster["featureGates"] = gates.clone();
+        }
+        objects["bootstrapConfig"]["kind"] = json!("KubeadmConfig");
+        objects["bootstrapConfig"]["spec"] = json!({"clusterConfiguration": cluster});
+        objects
+    };
+    let own = json!({"Own": true});
+    for (before, after) in [
+        (Some(&gate), None),
+        (None, Some(&gate)),
+        (Some(&both), Some(&own)),
+        (None, None),
+    ] {
+        let (current, desired) = (of("v1.35.4", OLD, before), of("v1.36.3", NEW, after));
+        let answer = can_update::machine(&can_update(&current, &desired));
+        assert_eq!(answer["status"], "Success", "{answer}");
+        assert_eq!(
+            patched(&current, &answer),
+            specs(&desired),
+            "{before:?} to {after:?}"
+        );
+    }
+    let (current, desired) = (of("v1.35.4", OLD, Some(&both)), of("v1.36.3", NEW, None));
+    let answer = can_update::machine(&can_update(&current, &desired));
+    let said =
+        "external strategy: cannot update in place: KubeadmConfig /spec/clusterConfiguration/featureGates";
+    assert!(
+        answer["message"]
+            .as_str()
+            .is_some_and(|message| message.starts_with(said)),
+        "{answer}"
+    );
+}
+
 #[test]
 fn e7_external_fails_closed_and_names_every_field() {
     let (current, mut desired) = upgraded(Some("External"));

@@ -257,6 +257,45 @@ fn e51_edits_are_honoured_and_new_hosts_are_included() {
     assert!(world.hosts.values().all(|host| host.pins[&0].is_empty()));
 }
 
+/// Nothing but the selection changes: the image is on the list as before.
+#[test]
+fn e51_a_host_that_is_not_selected_any_more_lets_go_of_an_image_that_is_still_on_the_list() {
+    let mut world = World::new(2, vec![job(&[1], 2)]);
+    world.story(2);
+    world.host("box-1").is_selected = false;
+    let decision = world.step(0);
+    let told = format!(
+        "1 hosts: 1 complete, 0 running, 0 failed\n1. let go of {} on box-1: the host is not selected any more\n",
+        image(1).image.short()
+    );
+    assert_eq!(decision.to_string(), told);
+    assert!(world.hosts["box-1"].pins[&0].is_empty() && world.hosts["box-0"].pins[&0].len() == 1);
+}
+
+/// With room for every host: nothing else holds it up.
+#[test]
+fn e51_a_job_that_is_paused_begins_nothing() {
+    let paused = HostImageSpec {
+        paused: true,
+        ..job(&[1], 3)
+    };
+    let mut world = World::new(3, vec![paused]);
+    for _ in 0..5 {
+        let decision = world.step(0);
+        assert_eq!(decision.plan.actions().count(), 0);
+        let told = decision
+            .plan
+            .waits()
+            .next()
+            .map(|(wait, why)| (wait.reason.as_str(), why));
+        assert_eq!(told, Some(("Paused", "3 hosts wait: the HostImage is paused")));
+        world.pass(1);
+    }
+    world.specs[0].paused = false;
+    world.story(3);
+    assert_eq!(world.decide(0).status.complete, 3);
+}
+
 #[test]
 fn e51_two_jobs_on_one_host_leave_each_others_images_alone() {
     let mut world = World::new(1, vec![job(&[1, 2], 1), job(&[2, 3], 1)]);

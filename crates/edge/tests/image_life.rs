@@ -197,6 +197,47 @@ fn e51_two_jobs_on_one_host_do_not_take_each_others_images() {
         .assert_clean();
 }
 
+/// A job that is paused begins nothing, and a host that is not selected any more keeps nothing.
+#[test]
+fn e51_a_pause_and_the_selection_are_honoured() {
+    fn selected<'a>(life: &'a Caching, world: &'a World) -> BoxFuture<'a, ()> {
+        async move {
+            let found = |kind: &'static str, name: &'static str| {
+                let found = world.server.look(|objects| find(objects, kind, name).cloned());
+                found.expect("there")
+            };
+            edge_host(world, "box-1").await;
+            edge_host(world, "box-2").await;
+            let job = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "HostImage", "metadata": {"name": "apps"},
+                "spec": {"images": [{"reference": "registry.example.com/app", "digest": NEW}], "paused": true,
+                    "parallelism": 2, "hostSelector": {"matchLabels": {"site": "north"}}}});
+            create(&world.server, &job).await;
+            world
+                .until("it says that it is paused", |objects| {
+                    find(objects, "HostImage", "apps")
+                        .is_some_and(|job| condition(job, "Ready")["reason"] == "Paused")
+                })
+                .await;
+            tokio::time::sleep(Duration::from_mins(30)).await;
+            assert_eq!(pins(life, NEW), (0, 0));
+            let resumed = json!({"spec": {"paused": false}});
+            merge(&world.server, &found("HostImage", "apps"), resumed).await;
+            complete(world, "apps", 2).await;
+            let moved = json!({"metadata": {"labels": {"site": "south"}}});
+            merge(&world.server, &found("EdgeHost", "box-2"), moved).await;
+            world
+                .until("the host lets go of the image", |_| pins(life, NEW) == (1, 1))
+                .await;
+            assert!(life.state()["box-2"].images.get(NEW).is_none_or(|owners| owners.is_empty()));
+            complete(world, "apps", 1).await;
+        }
+        .boxed()
+    }
+    Journey::<Caching>::new("edge images: paused and selected", selected)
+        .sweep(Extent::Baseline)
+        .assert_clean();
+}
+
 #[test]
 fn e51_what_a_host_cannot_use_is_named_and_the_others_go_on() {
     fn failing<'a>(life: &'a Caching, world: &'a World) -> BoxFuture<'a, ()> {

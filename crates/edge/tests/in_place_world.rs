@@ -279,12 +279,22 @@ impl Story {
         management: &Cluster,
         folder: &Path,
     ) -> Result<(String, String, Metrics)> {
+        self.run_extension_with(management, folder, &[]).await
+    }
+
+    /// The same with more arguments.
+    pub async fn run_extension_with(
+        &self,
+        management: &Cluster,
+        folder: &Path,
+        more: &[&str],
+    ) -> Result<(String, String, Metrics)> {
         std::fs::create_dir_all(folder)?;
         let kubeconfig = folder.join("kubeconfig");
         std::fs::write(&kubeconfig, management.kubeconfig_as(USER, None))?;
         let certificates = folder.join("certificates");
         let providers = vec![provider::provider()];
-        let matches = manager::command(&providers).try_get_matches_from([
+        let mut arguments = vec![
             "manager".to_owned(),
             "--providers=runtime-extension-edge".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
@@ -296,7 +306,9 @@ impl Story {
             "--diagnostics-address=0".to_owned(),
             "--leader-elect=true".to_owned(),
             format!("--leader-election-namespace={EXTENSION_NAMESPACE}"),
-        ])?;
+        ];
+        arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
+        let matches = manager::command(&providers).try_get_matches_from(arguments)?;
         let bound = Manager::from_matches(providers, &matches)?.bind().await?;
         let address = bound.addresses().webhook.context("it serves hooks")?;
         let ca = std::fs::read_to_string(certificates.join("ca.crt"))?;
@@ -409,6 +421,16 @@ pub async fn until_asked(metrics: &Metrics, hook: &str, times: u64) -> Result<()
 }
 
 pub async fn register(story: &Story, base: &str, ca: &str) -> Result<Api<DynamicObject>> {
+    register_with(story, base, ca, 3).await
+}
+
+/// Tells Cluster API where the extension is, and waits until it knows so many handlers.
+pub async fn register_with(
+    story: &Story,
+    base: &str,
+    ca: &str,
+    handlers: usize,
+) -> Result<Api<DynamicObject>> {
     let kind = GroupVersionKind::gvk("runtime.cluster.x-k8s.io", "v1beta2", "ExtensionConfig");
     let configs: Api<DynamicObject> = Api::all_with(story.client.clone(), &ApiResource::from_gvk(&kind));
     let config = json!({"apiVersion": "runtime.cluster.x-k8s.io/v1beta2", "kind": "ExtensionConfig",
@@ -425,10 +447,10 @@ pub async fn register(story: &Story, base: &str, ca: &str) -> Result<Api<Dynamic
     until(
         &configs,
         &story.namespace,
-        "be discovered with three handlers",
+        "be discovered with its handlers",
         |config| {
-            let handlers = config.data["status"]["handlers"].as_array().map(Vec::len);
-            is_true(config, "Discovered") && handlers == Some(3)
+            let found = config.data["status"]["handlers"].as_array().map(Vec::len);
+            is_true(config, "Discovered") && found == Some(handlers)
         },
     )
     .await?;

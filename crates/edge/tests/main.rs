@@ -13,6 +13,7 @@ mod hooks;
 mod host_images;
 mod host_suite;
 mod image_life;
+mod in_place_chain;
 mod in_place_story;
 mod in_place_upsets;
 mod in_place_world;

@@ -56,14 +56,20 @@ fn armed(state: OrderState, minutes_ago: i64) -> World {
 fn etcd_is_saved_on_its_only_server_and_on_nobody_else() {
     assert_eq!(
         told(&prepared(World::single_server())),
-        "Prepared Ordered [order snapshot]"
+        "Prepared Ordered [take its turn, order snapshot]"
     );
     let mut worker = prepared(World::single_server());
     worker.spec.role = Role::Worker;
-    assert_eq!(told(&worker), "Draining Draining [cordon the node]");
+    assert_eq!(
+        told(&worker),
+        "Draining Draining [take its turn, cordon the node]"
+    );
     let mut one_of_three = prepared(World::single_server());
     one_of_three.cluster.etcd_members = 3;
-    assert_eq!(told(&one_of_three), "Draining Draining [cordon the node]");
+    assert_eq!(
+        told(&one_of_three),
+        "Draining Draining [take its turn, cordon the node]"
+    );
 }
 
 #[test]

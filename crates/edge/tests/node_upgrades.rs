@@ -11,19 +11,12 @@ use slipway_edge::{
         facts::{Order, OrderState, Recorded},
     },
     orders,
-    upgrade_policy::judge::Verdict,
 };
 
 use crate::{
     golden::golden,
     upgrade_world::{OLD_VERSION, World},
 };
-
-fn halted() -> Verdict {
-    Verdict::Halted {
-        message: "1 machine went back from this image (m-0)".to_owned(),
-    }
-}
 
 #[test]
 fn a_worker_is_upgraded() {
@@ -185,7 +178,7 @@ fn a_newer_upgrade_takes_its_place_unless_the_host_reboots_already() {
 #[test]
 fn what_holds_up_a_drain_uncordons_the_node_meanwhile() {
     for hold in [
-        |world: &mut World| world.gate = halted(),
+        |world: &mut World| world.is_halted = true,
         |world: &mut World| world.host.maintenance = Some("new fan".to_owned()),
         |world: &mut World| world.is_reachable = false,
     ] {
@@ -197,6 +190,32 @@ fn what_holds_up_a_drain_uncordons_the_node_meanwhile() {
         assert_eq!(decision.phase, Phase::Prepared, "{}", decision.message);
         assert!(world.node.cordoned_by_us.is_none(), "{}", decision.message);
     }
+}
+
+/// E-55: applications of the cluster are a gate for whoever is next, and not for who is on its way.
+#[test]
+fn e55_what_is_not_well_is_waited_for_by_name_before_the_drain_and_not_after() {
+    let ill = || vec!["Deployment shop/front is not available: 1 of 3 Pods are".to_owned()];
+    let mut world = World::new();
+    world.unhealthy = ill();
+    world.until(Phase::Prepared);
+    for _ in 0..60 {
+        world.pass(1);
+        let waits = world.step();
+        assert_eq!(
+            (waits.phase, waits.reason, waits.message.as_str()),
+            (
+                Phase::Prepared,
+                "NotHealthy",
+                "Deployment shop/front is not available: 1 of 3 Pods are"
+            )
+        );
+    }
+    assert!(!world.node.is_cordoned && !world.has_place);
+    world.unhealthy.clear();
+    world.until(Phase::Draining);
+    world.unhealthy = ill();
+    world.until(Phase::Done);
 }
 
 #[test]
@@ -307,6 +326,9 @@ enum Trouble {
     AgentRestarts,
     /// `clusterctl move`, or somebody's hand: the status is gone.
     StatusLost,
+    ManagerRestarts,
+    /// Something that the policy wants to be well is not.
+    NotHealthy(bool),
     GateCloses,
     GateOpens,
     Maintenance(bool),
@@ -325,6 +347,8 @@ fn trouble() -> impl Strategy<Value = Trouble> {
         2 => Just(Trouble::HostBack),
         1 => Just(Trouble::AgentRestarts),
         2 => Just(Trouble::StatusLost),
+        2 => Just(Trouble::ManagerRestarts),
+        2 => any::<bool>().prop_map(Trouble::NotHealthy),
         1 => Just(Trouble::GateCloses),
         2 => Just(Trouble::GateOpens),
         1 => any::<bool>().prop_map(Trouble::Maintenance),
@@ -343,8 +367,15 @@ fn meet(world: &mut World, trouble: Trouble) {
         Trouble::HostBack => world.is_reachable = true,
         Trouble::AgentRestarts => world.restart_agent(),
         Trouble::StatusLost => world.recorded = Recorded::default(),
-        Trouble::GateCloses => world.gate = halted(),
-        Trouble::GateOpens => world.gate = Verdict::Go,
+        Trouble::ManagerRestarts => world.has_place = false,
+        Trouble::NotHealthy(not) => {
+            world.unhealthy = not
+                .then(|| "Node box-3 is not ready".to_owned())
+                .into_iter()
+                .collect();
+        }
+        Trouble::GateCloses => world.is_halted = true,
+        Trouble::GateOpens => world.is_halted = false,
         Trouble::Maintenance(on) => world.host.maintenance = on.then(|| "new fan".to_owned()),
         Trouble::PodsStay(stay) => world.troubles.pods_never_leave = stay,
         Trouble::MachineDeleted => {
@@ -414,7 +445,8 @@ proptest! {
         }
         // The troubles end, and so does the upgrade.
         world.is_reachable = true;
-        world.gate = Verdict::Go;
+        world.is_halted = false;
+        world.unhealthy.clear();
         world.host.maintenance = None;
         world.troubles.pods_never_leave = false;
         let mut steps = 0;

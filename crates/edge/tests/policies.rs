@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use slipway_edge::{
     hooks::upgrade_plan,
     upgrade_policy::{
-        api::{UpgradePolicy, UpgradePolicySpec},
+        api::{HealthGate, UpgradePolicy, UpgradePolicySpec},
+        health::{self, Found},
         judge::{Member, Standing, Verdict, assign, judge},
         path::{self, Journey},
         plan::{Observed, plan},
@@ -326,4 +327,83 @@ fn a_policy_says_what_is_wrong_with_it_and_who_goes_by_it() {
             "{said}"
         );
     }
+}
+
+/// What of a cluster is not well, by gate: one row each.
+#[test]
+fn e55_health_gates_name_what_is_not_well() {
+    fn told<K: serde::de::DeserializeOwned>(
+        objects: &[Value],
+        found: fn(Vec<K>) -> Found,
+        kind: &str,
+    ) -> String {
+        let objects = objects
+            .iter()
+            .map(|object| serde_json::from_value(object.clone()).expect("an object"));
+        let gate: HealthGate =
+            serde_json::from_value(json!({"kind": kind, "namespace": "shop"})).expect("a gate");
+        // One machine is being upgraded.
+        health::message(&health::unhealthy(&gate, &found(objects.collect()), 1))
+    }
+    let metadata = json!({"name": "web", "namespace": "shop", "generation": 2});
+    let deployment = |observed: i32, available: &str, pods: i32| {
+        json!({"metadata": metadata, "spec": {"replicas": 3, "selector": {}, "template": {}}, "status": {
+            "observedGeneration": observed, "availableReplicas": pods,
+            "conditions": [{"type": "Progressing", "status": "True"}, {"type": "Available", "status": available}]}})
+    };
+    let deployments = |objects: &[Value]| told(objects, Found::Deployments, "Deployment");
+    assert_eq!(
+        deployments(&[deployment(2, "True", 2)]),
+        "",
+        "as its own strategy has it"
+    );
+    assert_eq!(
+        deployments(&[deployment(2, "False", 1)]),
+        "Deployment shop/web is not available: 1 of 3 Pods are"
+    );
+    assert_eq!(
+        deployments(&[deployment(1, "True", 3)]),
+        "Deployment shop/web has not been looked at by its controller"
+    );
+    assert_eq!(
+        deployments(&[]),
+        "there is no Deployment in namespace shop that a health gate selects"
+    );
+    let many = vec![deployment(2, "False", 0); 5];
+    assert!(
+        deployments(&many).ends_with("; and 2 more"),
+        "{}",
+        deployments(&many)
+    );
+
+    let stateful = |available: i32| {
+        json!({"metadata": metadata, "spec": {"replicas": 3, "serviceName": "db", "selector": {}, "template": {}},
+            "status": {"observedGeneration": 2, "replicas": 3, "availableReplicas": available}})
+    };
+    let stateful_sets = |available| told(&[stateful(available)], Found::StatefulSets, "StatefulSet");
+    assert_eq!(stateful_sets(3), "");
+    assert_eq!(
+        stateful_sets(2),
+        "StatefulSet shop/web is not available: 2 of 3 Pods are"
+    );
+
+    let daemon = |available: i32| {
+        json!({"metadata": metadata, "spec": {"selector": {}, "template": {}}, "status": {"observedGeneration": 2,
+            "currentNumberScheduled": 4, "desiredNumberScheduled": 4, "numberMisscheduled": 0, "numberReady": available,
+            "numberAvailable": available}})
+    };
+    let daemon_sets = |available| told(&[daemon(available)], Found::DaemonSets, "DaemonSet");
+    assert_eq!(daemon_sets(3), "", "that of the machine that is being upgraded");
+    assert_eq!(
+        daemon_sets(2),
+        "DaemonSet shop/web is not available: 2 of 4 Pods are"
+    );
+
+    let node = |name: &str, ready: &str| json!({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+    let nodes = |objects: &[Value]| told(objects, Found::Nodes, "Node");
+    assert_eq!(nodes(&[node("a", "True"), node("b", "Unknown")]), "");
+    assert_eq!(
+        nodes(&[node("a", "False"), node("b", "Unknown"), node("c", "True")]),
+        "Node a is not ready; Node b is not ready"
+    );
 }

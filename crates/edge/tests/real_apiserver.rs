@@ -107,7 +107,8 @@ fn specs() -> Vec<(&'static str, Value)> {
         (
             "UpgradePolicy",
             json!({"waves": [{"name": "canary", "selector": selector, "size": 1}], "soakMinutes": 60, "windows": [window],
-                "maxConcurrent": "10%", "stopAfterRollbacks": 2, "mandatoryVersions": ["v1.34.2"], "knownVersions": ["v1.34.3"]}),
+                "maxConcurrent": "10%", "stopAfterRollbacks": 2,
+                "healthGates": [{"kind": "Deployment", "namespace": "shop", "selector": selector}, {"kind": "Node"}], "mandatoryVersions": ["v1.34.2"], "knownVersions": ["v1.34.3"]}),
         ),
         (
             "ClusterUpgrade",
@@ -141,11 +142,6 @@ async fn definitions_are_taken_keep_every_field_and_refuse_what_must_not_change(
             "EdgeMachine",
             json!({"providerID": null}),
             "providerID cannot be changed",
-        ),
-        (
-            "EdgeMachineTemplate",
-            json!({"template": {"spec": {"image": null}}}),
-            "make a template of another name",
         ),
         (
             "EdgeHost",

@@ -415,6 +415,49 @@ async fn held_policy(world: &World) {
     create(&world.server, &policy).await;
 }
 
+/// E-55: a Deployment of the cluster is a gate. What is not well is named, nothing is drained, and it goes on by itself when it is well.
+#[test]
+fn e55_an_application_that_is_not_well_holds_up_the_next_machine() {
+    fn gated<'a>(life: &'a Upgrading, world: &'a World) -> BoxFuture<'a, ()> {
+        async move {
+            let policy = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "UpgradePolicy", "metadata": {"name": "gated"},
+                "spec": {"healthGates": [
+                    {"kind": "Deployment", "namespace": "default", "selector": {"matchLabels": {"tier": "front"}}},
+                    {"kind": "Node"}]}});
+            create(&world.server, &policy).await;
+            upgrade(world, "up", "m-1", NEW, &json!({"policyName": "gated"})).await;
+            let says = |text: &'static str| {
+                world.until(text, move |objects| {
+                    let upgrade = find(objects, "NodeUpgrade", "up").expect("there");
+                    condition(upgrade, "Ready")["reason"] == "NotHealthy" && message(objects, "up") == text
+                })
+            };
+            says("there is no Deployment in namespace default that a health gate selects").await;
+            let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": "front", "labels": {"tier": "front"}},
+                "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "front"}}, "template": {
+                    "metadata": {"labels": {"app": "front"}}, "spec": {"containers": [{"name": "web", "image": "web"}]}}}});
+            create(&world.server, &deployment).await;
+            let front = |objects: &[Value]| find(objects, "Deployment", "front").cloned().expect("there");
+            let available = |status: &str, pods: i32| {
+                json!({"observedGeneration": 1, "availableReplicas": pods,
+                    "conditions": [{"type": "Available", "status": status}]})
+            };
+            merge_status(&world.server, &world.server.look(front), available("False", 1)).await;
+            says("Deployment default/front is not available: 1 of 2 Pods are").await;
+            tokio::time::sleep(Duration::from_hours(1)).await;
+            let host = life.hosts.look(&host_of(world, "m-1")).expect("there");
+            assert!(host.arms == 0 && !world.server.look(|objects| is_cordoned(objects, "m-1")));
+            merge_status(&world.server, &world.server.look(front), available("True", 2)).await;
+            settled(world, "up", "Done").await;
+        }
+        .boxed()
+    }
+    Journey::from(&ONE, "edge upgrade: health gate", gated)
+        .sweep(Extent::Baseline)
+        .assert_clean();
+}
+
 #[test]
 fn a_newer_upgrade_takes_the_place_of_one_that_waits() {
     fn superseded<'a>(life: &'a Upgrading, world: &'a World) -> BoxFuture<'a, ()> {

@@ -12,11 +12,14 @@ use slipway_edge::{
         decide,
         drain::Pods,
         facts::{
-            ClusterFacts, Facts, HostFacts, MachineFacts, NodeFacts, Order, OrderFacts, OrderState,
-            ReachedHost, Recorded, SlotFacts,
+            ClusterFacts, Facts, FleetFacts, HostFacts, MachineFacts, NodeFacts, Order, OrderFacts,
+            OrderState, ReachedHost, Recorded, SlotFacts,
         },
     },
-    upgrade_policy::judge::Verdict,
+    upgrade_policy::{
+        api::UpgradePolicySpec,
+        judge::{Member, Standing},
+    },
 };
 
 pub const OLD: &str = "sha256:00000000000000000000000000000000000000000000000000000000000000aa";
@@ -51,7 +54,12 @@ pub struct World {
     pub goes_back_at: Option<Timestamp>,
     pub node: NodeFacts,
     pub cluster: ClusterFacts,
-    pub gate: Verdict,
+    /// Another machine went back from the image.
+    pub is_halted: bool,
+    /// The manager has let it go, and has not been started since.
+    pub has_place: bool,
+    /// What of the policy's gates is not well.
+    pub unhealthy: Vec<String>,
     pub newer: Option<String>,
     pub troubles: Troubles,
     /// What was ever done, for rules about it.
@@ -105,7 +113,9 @@ impl World {
                 control_plane: NEW_VERSION.parse().ok(),
                 ..ClusterFacts::default()
             },
-            gate: Verdict::Go,
+            is_halted: false,
+            has_place: false,
+            unhealthy: Vec::new(),
             newer: None,
             troubles: Troubles {
                 reboots_take_minutes: 4,
@@ -144,7 +154,31 @@ impl World {
             },
             node: Some(self.node.clone()),
             cluster: self.cluster.clone(),
-            gate: self.gate.clone(),
+            fleet: Some(self.fleet()),
+        }
+    }
+
+    fn fleet(&self) -> FleetFacts {
+        let member = |name: &str, standing| Member {
+            name: name.to_owned(),
+            labels: BTreeMap::new(),
+            standing,
+        };
+        let is_going = self.has_place || self.recorded.phase.disturbs();
+        let mine = if is_going {
+            Standing::Disturbed
+        } else {
+            Standing::Waiting
+        };
+        let mut members = vec![member("m-1", mine)];
+        if self.is_halted {
+            members.push(member("m-0", Standing::RolledBack));
+        }
+        FleetFacts {
+            policy: Ok(UpgradePolicySpec::default()),
+            members,
+            given: 0,
+            unhealthy: Some(self.unhealthy.clone()),
         }
     }
 
@@ -154,7 +188,7 @@ impl World {
 
     /// Carries out a decision. An action for which `is_lost` holds never arrives, and nor does what comes after it.
     pub fn act(&mut self, decision: &Decision, is_lost: impl Fn(&Action) -> bool) {
-        self.gate_was_open |= self.gate == Verdict::Go;
+        self.gate_was_open |= !self.is_halted;
         let mut cut = false;
         for entry in &decision.plan.entries {
             if entry.as_wait().is_some() && entry.group.is_some() {
@@ -175,6 +209,7 @@ impl World {
         if let Some(why) = &decision.goes_back_because {
             self.recorded.rollback_reason = Some(why.clone());
         }
+        self.has_place &= decision.keeps_place;
         self.recorded.phase = decision.phase;
         self.recorded.message.clone_from(&decision.message);
     }
@@ -193,7 +228,10 @@ impl World {
                 self.prepared = false;
             }
             Action::Unpin => self.host.is_pinned = false,
+            Action::TakePlace => self.has_place = true,
             Action::Cordon => {
+                let is_going = self.has_place || self.recorded.phase.disturbs();
+                assert!(is_going, "drained before it was its turn");
                 assert!(self.prepared, "drained before the slot was written");
                 self.node.is_cordoned = true;
                 self.node.cordoned_by_us = Some(self.now);

@@ -74,6 +74,8 @@ pub struct HostUpgradeFacts {
     /// Its host ran the image and left it.
     pub went_back: bool,
     pub is_deleting: bool,
+    /// What the policy wants to be well and is not, where its turn has come and waits for that.
+    pub waits_for_health: Option<String>,
 }
 
 impl MachinesFacts {

@@ -13,9 +13,10 @@ use kube::{
 };
 use serde_json::Value;
 use slipway_capi::{
+    condition,
     frame::Subject,
     in_place,
-    names::{self, label},
+    names::{self, condition as condition_type, label},
     owner, paused, reference,
     view::{Cluster, Machine, MachineDeployment, ObjectReference},
 };
@@ -28,7 +29,7 @@ use super::{
 use crate::{
     api::{EdgeMachine, EdgeMachineTemplate, INFRASTRUCTURE_GROUP, Image, NodeUpgrade, UpgradePolicy},
     error::Error,
-    node_upgrade::api::Phase,
+    node_upgrade::{api::Phase, fleet::NOT_HEALTHY},
 };
 
 /// The variable of a topology that holds the image, where the ClusterUpgrade names no other.
@@ -107,6 +108,12 @@ fn upgrade_facts(upgrade: &NodeUpgrade) -> HostUpgradeFacts {
         created: upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0),
         went_back: status.is_some_and(|status| status.phase == Phase::RolledBack),
         is_deleting: upgrade.metadata.deletion_timestamp.is_some(),
+        waits_for_health: status
+            .filter(|status| {
+                let ready = condition::find(&status.conditions, condition_type::READY);
+                ready.is_some_and(|ready| ready.reason == NOT_HEALTHY)
+            })
+            .map(|status| status.message.clone()),
     }
 }
 

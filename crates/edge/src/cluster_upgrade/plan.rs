@@ -12,7 +12,7 @@ use super::{
     halt::halted,
     stop::{Who, stop},
 };
-use crate::api::Image;
+use crate::{api::Image, node_upgrade::fleet::NOT_HEALTHY};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -82,6 +82,20 @@ fn waiting(phase: Phase, stop: Option<&Asked>, reason: &str, message: impl Into<
     }
 }
 
+/// Machines are on their way to what was written. What keeps them from going on is told with it.
+fn rolling_out(facts: &Facts, phase: Phase, stop: &Asked, message: String) -> Decision {
+    let digest = stop.image.as_ref().map(|image| &image.digest);
+    let held = facts.upgrades.iter().find_map(|upgrade| {
+        let is_on_its_way = Some(&upgrade.digest) == digest && !upgrade.is_deleting;
+        let why = upgrade.waits_for_health.as_ref().filter(|_| is_on_its_way)?;
+        Some(format!("{message}; machine {} waits: {why}", upgrade.machine))
+    });
+    match held {
+        Some(held) => waiting(phase, Some(stop), NOT_HEALTHY, held),
+        None => waiting(phase, Some(stop), "RollingOut", message),
+    }
+}
+
 pub fn decide(facts: &Facts) -> Decision {
     let Some(cluster) = &facts.cluster else {
         let message = format!("there is no Cluster {}", facts.spec.cluster_name);
@@ -128,12 +142,12 @@ pub fn decide(facts: &Facts) -> Decision {
         );
     }
     match &cluster.topology {
-        Some(topology) => by_topology(cluster, topology, &stop),
+        Some(topology) => by_topology(facts, cluster, topology, &stop),
         None => machine_by_machine(facts, cluster, who, &stop),
     }
 }
 
-fn by_topology(cluster: &ClusterFacts, topology: &Asked, stop: &Asked) -> Decision {
+fn by_topology(facts: &Facts, cluster: &ClusterFacts, topology: &Asked, stop: &Asked) -> Decision {
     let Some(image) = stop.image.clone() else {
         return waiting(Phase::Blocked, Some(stop), "NoImage", "the stop has no image");
     };
@@ -149,12 +163,8 @@ fn by_topology(cluster: &ClusterFacts, topology: &Asked, stop: &Asked) -> Decisi
                 }
             })
             .collect();
-        return waiting(
-            Phase::Workers,
-            Some(stop),
-            "RollingOut",
-            format!("the topology rolls out: {}", left.join("; ")),
-        );
+        let message = format!("the topology rolls out: {}", left.join("; "));
+        return rolling_out(facts, Phase::Workers, stop, message);
     }
     let mut plan = Plan::new();
     let action = Action::WriteTopology {
@@ -195,12 +205,8 @@ fn machine_by_machine(facts: &Facts, cluster: &ClusterFacts, who: Who, stop: &As
         return told(Phase::ControlPlane, "the control plane is told".to_owned(), plan);
     }
     if !control_plane.is_settled() {
-        return waiting(
-            Phase::ControlPlane,
-            Some(stop),
-            "RollingOut",
-            format!("the control plane rolls out: {}", control_plane.progress()),
-        );
+        let message = format!("the control plane rolls out: {}", control_plane.progress());
+        return rolling_out(facts, Phase::ControlPlane, stop, message);
     }
     if who == Who::ControlPlane {
         return waiting(
@@ -251,7 +257,7 @@ fn machine_by_machine(facts: &Facts, cluster: &ClusterFacts, who: Who, stop: &As
                 "workers"
             };
             let message = format!("the {who} roll out: {}", left.join("; "));
-            return waiting(phase, Some(stop), "RollingOut", message);
+            return rolling_out(facts, phase, stop, message);
         }
     }
     waiting(

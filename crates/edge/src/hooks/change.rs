@@ -1,7 +1,7 @@
 //! What of a change can be made in place, and what not: pure. The fields that an upgrade acts on are taken over from the desired
 //! objects; whatever then still differs is not covered, and it is core's own comparison that says so.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use slipway_capi::hook::{
     HookError,
     coverage::{Uncovered, uncovered_of_machine, uncovered_of_machine_set},
@@ -23,12 +23,39 @@ pub struct Covered<R> {
     pub changes: bool,
 }
 
-/// The fields below a spec that an upgrade brings from one value to another.
-fn fields_of(kind: &str) -> &'static [&'static str] {
+/// The fields below a spec that an upgrade brings from one value to another, each as its path. The feature gate is how nodes join: the
+/// kubeadm control plane adds it for some versions (from v1.31) and leaves it out of others (from v1.36), and a node that has joined
+/// needs nothing of it.
+fn fields_of(kind: &str) -> &'static [&'static [&'static str]] {
     match kind {
-        "Machine" | "MachineSet" | "KThreesConfig" | "KThreesConfigTemplate" => &["version"],
-        "EdgeMachine" | "EdgeMachineTemplate" => &["image"],
+        "Machine" | "MachineSet" | "KThreesConfig" | "KThreesConfigTemplate" => &[&["version"]],
+        "EdgeMachine" | "EdgeMachineTemplate" => &[&["image"]],
+        "KubeadmConfig" | "KubeadmConfigTemplate" => &[&[
+            "clusterConfiguration",
+            "featureGates",
+            "ControlPlaneKubeletLocalMode",
+        ]],
         _ => &[],
+    }
+}
+
+/// Takes one field over from the desired object, or away where that does not have it. What is empty then, and not desired, goes too.
+fn take_over(target: &mut Value, desired: &Value, path: &[&str]) {
+    let (Value::Object(fields), [name, below @ ..]) = (target, path) else {
+        return;
+    };
+    let value = desired.get(name);
+    if below.is_empty() {
+        match value {
+            Some(value) => fields.insert((*name).to_owned(), value.clone()),
+            None => fields.remove(*name),
+        };
+        return;
+    }
+    let child = fields.entry(*name).or_insert_with(|| Value::Object(Map::new()));
+    take_over(child, value.unwrap_or(&Value::Null), below);
+    if value.is_none() && child.as_object().is_some_and(Map::is_empty) {
+        fields.remove(*name);
     }
 }
 
@@ -47,14 +74,10 @@ pub fn is_edge(infrastructure: &Value) -> bool {
 fn patch(current: &Value, desired: &Value, spec: &str) -> Patch {
     let mut target = current.clone();
     for field in fields_of(kind_of(current)) {
-        let value = desired.pointer(spec).and_then(|spec| spec.get(field)).cloned();
-        let Some(Value::Object(target)) = target.pointer_mut(spec) else {
+        let Some(target) = target.pointer_mut(spec) else {
             return Patch::default();
         };
-        match value {
-            Some(value) => target.insert((*field).to_owned(), value),
-            None => target.remove(*field),
-        };
+        take_over(target, desired.pointer(spec).unwrap_or(&Value::Null), field);
     }
     let difference = json_patch::diff(current, &target);
     if difference.0.is_empty() {

@@ -1,6 +1,7 @@
 //! Validation of EdgeMachine and its template. Image and selector may change while a machine lives, as updates in place need it:
 //! Cluster API takes a refusal for "replace the machine".
 
+use slipway_capi::topology;
 use slipway_runtime::admission::{
     Change, Verdict,
     field::{FieldError, Path},
@@ -62,7 +63,8 @@ pub fn validate_template(change: &Change<EdgeMachineTemplate>) -> Verdict {
             ));
         }
     }
-    if change.old.as_ref().is_some_and(|old| old.spec != new.spec) {
+    let is_asked_only = topology::is_dry_run_of(change.dry_run, &new.metadata);
+    if !is_asked_only && change.old.as_ref().is_some_and(|old| old.spec != new.spec) {
         errors.push(FieldError::forbidden(
             &Path::new("spec"),
             "cannot be changed: make a template of another name and refer to it",

@@ -9,10 +9,10 @@ use kube::{
 };
 use serde_json::Value;
 use slipway_agent_api::{Class, proto::StartRequest};
-use slipway_runtime::{Context, Outcome};
+use slipway_runtime::{Context, ObjectKey, Outcome};
 
 use super::{
-    annotations,
+    Upgrades, annotations,
     facts::{Facts, Order},
     observe::Observed,
     plan::Action,
@@ -21,15 +21,18 @@ use crate::{error::Error, hosts::Platform, orders};
 
 /// The host tells only whoever asks.
 const ASK_AGAIN: Outcome = Outcome::InProgress(Duration::from_secs(5));
+/// Another has taken a place since this one looked.
+const LOOK_AGAIN: Outcome = Outcome::InProgress(Duration::from_secs(1));
 /// What keeps a host from an order, or a pod from leaving, passes without an event.
 const TRY_AGAIN: Outcome = Outcome::InProgress(Duration::from_secs(15));
 
 pub async fn act(
     action: &Action,
+    upgrades: &Upgrades,
     observed: &mut Observed,
-    platform: &Platform,
     context: &Context,
 ) -> Result<Outcome, Error> {
+    let platform = &upgrades.platform;
     let id = observed.facts.id.clone();
     match action {
         Action::Order { order, attempt } => order_host(*order, *attempt, observed, platform, context).await,
@@ -37,6 +40,11 @@ pub async fn act(
         Action::Unpin => {
             let verb = orders::unpin(&observed.facts.spec.image.digest, &id);
             take_back(verb, observed, platform, context).await
+        }
+        Action::TakePlace => {
+            let given = observed.facts.fleet.as_ref().map_or(0, |fleet| fleet.given);
+            let is_taken = upgrades.places.take(&ObjectKey::of(&observed.upgrade), given);
+            Ok(if is_taken { Outcome::Done } else { LOOK_AGAIN })
         }
         Action::Cordon => {
             let patch = observed
@@ -76,7 +84,7 @@ async fn order_host(
     context: &Context,
 ) -> Result<Outcome, Error> {
     let generation = platform.generation(context.clock.now());
-    let reason = observed.decision.goes_back_because.clone().unwrap_or_default();
+    let reason = observed.decision().goes_back_because.clone().unwrap_or_default();
     let request = |facts: &Facts| orders::of_upgrade(facts, order, attempt, generation, &reason);
     let mut facts = observed.facts.clone();
     match send(request(&facts), observed, platform).await {

@@ -2,6 +2,7 @@
 //! arming.
 
 use jiff::Timestamp;
+use slipway_capi::frame::Plan;
 
 use super::{
     api::{Distribution, OnDrainTimeout, Phase, Role},
@@ -24,17 +25,21 @@ pub(super) fn before_draining(facts: &Facts, host: &ReachedHost, now: Timestamp)
     if let Err(problem) = skew(facts) {
         return prepared("VersionSkew", problem.to_string()).waiting();
     }
-    match &facts.gate {
+    let machine = &facts.spec.machine_name;
+    let Some(fleet) = &facts.fleet else {
+        return prepared("NotInFleet", format!("Machine {machine} is not known yet")).waiting();
+    };
+    match fleet.judge(machine, now) {
         Verdict::Go => {}
-        Verdict::Halted { message } => return prepared("Halted", message.clone()).waiting(),
+        Verdict::Halted { message } => return prepared("Halted", message).waiting(),
         Verdict::Wait {
             reason,
             message,
             until,
         } => {
-            let decision = prepared(reason, message.clone());
+            let decision = prepared(reason, message);
             return match until {
-                Some(until) => decision.waiting_until(*until),
+                Some(until) => decision.waiting_until(until),
                 None => decision.waiting(),
             };
         }
@@ -58,6 +63,30 @@ pub(super) fn before_draining(facts: &Facts, host: &ReachedHost, now: Timestamp)
             return prepared("DrainTimedOut", message).waiting_until(again);
         }
     }
+    let decision = disturb(facts, host, node, now);
+    if decision.phase.is_terminal() || decision.aborts_drain || fleet.has_place(machine) {
+        return decision.keeping_place();
+    }
+    after_taking_place(decision).keeping_place()
+}
+
+/// The place is taken before anything else: another may have been let go since.
+fn after_taking_place(mut decision: Decision) -> Decision {
+    let mut plan = Plan::new();
+    plan.then(
+        Action::TakePlace,
+        "the slot is prepared, and the policy lets it go",
+    );
+    for mut entry in decision.plan.entries {
+        entry.group = Some(entry.group.map_or(2, |group| group + 1));
+        plan.entries.push(entry);
+    }
+    decision.plan = plan;
+    decision
+}
+
+/// It is its turn: etcd is saved, the node is drained, the host is armed.
+fn disturb(facts: &Facts, host: &ReachedHost, node: &NodeFacts, now: Timestamp) -> Decision {
     if facts.spec.role == Role::ControlPlane && facts.cluster.etcd_members == 1 {
         if facts.spec.distribution == Distribution::Kubeadm && facts.spec.snapshot_command.is_empty() {
             let message =
@@ -78,7 +107,7 @@ fn drain(facts: &Facts, node: &NodeFacts, now: Timestamp) -> Decision {
         let mut decision = Decision::new(Phase::Draining, "Draining", "the node takes no more pods");
         decision
             .plan
-            .then(Action::Cordon, "the slot is prepared, and the policy lets it go")
+            .then(Action::Cordon, "it is its turn")
             .announced("Draining");
         return decision;
     };

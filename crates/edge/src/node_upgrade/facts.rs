@@ -8,7 +8,10 @@ use super::{
     api::{NodeUpgradeSpec, Phase},
     drain::Pods,
 };
-use crate::{upgrade_policy::judge::Verdict, version::Version};
+use crate::{
+    upgrade_policy::{api::UpgradePolicySpec, judge::Member},
+    version::Version,
+};
 
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -27,8 +30,8 @@ pub struct Facts {
     /// `None`: the node is not there, or its cluster does not answer.
     pub node: Option<NodeFacts>,
     pub cluster: ClusterFacts,
-    /// What the policy says.
-    pub gate: Verdict,
+    /// `None`: it is not its turn to ask yet.
+    pub fleet: Option<FleetFacts>,
 }
 
 /// What the object itself says of earlier reconciles. Losing it costs time and nothing else.
@@ -39,6 +42,19 @@ pub struct Recorded {
     pub drain_aborted_at: Option<Timestamp>,
     /// Why the host was told to go back.
     pub rollback_reason: Option<String>,
+}
+
+/// From what it follows whose turn it is.
+#[derive(Clone, Debug)]
+pub struct FleetFacts {
+    /// The name of the UpgradePolicy if there is none of that name.
+    pub policy: Result<UpgradePolicySpec, String>,
+    /// Everybody on the way to the same image in the same Cluster by the same policy, this machine among them.
+    pub members: Vec<Member>,
+    /// How many places had been given when this was read.
+    pub given: u64,
+    /// What the policy wants to be well and is not; `None`: nobody has looked.
+    pub unhealthy: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,15 +11,21 @@ use parking_lot::Mutex;
 use slipway_capi::{condition, names::condition as names, view::Machine};
 use slipway_runtime::ObjectKey;
 
-use super::api::{NodeUpgrade, Phase};
+use super::{
+    api::{NodeUpgrade, Phase},
+    facts::FleetFacts,
+};
 use crate::upgrade_policy::{
     api::UpgradePolicySpec,
-    judge::{Member, Standing, Verdict, judge},
+    health,
+    judge::{self, Member, Standing, Verdict},
 };
 
 /// Reasons for which an upgrade waits that nobody else has to wait for.
 pub const HOST_UNREACHABLE: &str = "HostUnreachable";
 pub const MAINTENANCE: &str = "Maintenance";
+/// The reason of one that waits for what the policy wants to be well.
+pub const NOT_HEALTHY: &str = "NotHealthy";
 
 fn phase(upgrade: &NodeUpgrade) -> Phase {
     upgrade
@@ -70,12 +76,14 @@ fn standing(upgrade: &NodeUpgrade) -> Standing {
     }
 }
 
-/// Everybody who is on the way to the same image in the same Cluster, by the same policy: one a machine.
+/// Everybody who is on the way to the same image in the same Cluster, by the same policy: one a machine. Whoever has a place is
+/// disturbed, whatever the status shows yet.
 pub fn members(
     upgrade: &NodeUpgrade,
     all: &[Arc<NodeUpgrade>],
     machines: &[Arc<Machine>],
-) -> BTreeMap<ObjectKey, Member> {
+    places: &BTreeSet<ObjectKey>,
+) -> Vec<Member> {
     let spec = &upgrade.spec;
     let mut latest: BTreeMap<&str, &Arc<NodeUpgrade>> = BTreeMap::new();
     let same = all.iter().filter(|other| {
@@ -89,68 +97,102 @@ pub fn members(
             *known = other;
         }
     }
-    machines
-        .iter()
-        .filter_map(|machine| {
-            let other = latest.get(machine.name_any().as_str())?;
-            let member = Member {
-                name: machine.name_any(),
-                labels: machine.labels().clone(),
-                standing: standing(other),
-            };
-            Some((ObjectKey::of(other.as_ref()), member))
+    let of_machine = |machine: &Arc<Machine>| {
+        let other = latest.get(machine.name_any().as_str())?;
+        let key = ObjectKey::of(other.as_ref());
+        let standing = match standing(other) {
+            _ if places.contains(&key) && !phase(other).is_terminal() => Standing::Disturbed,
+            // It asks because its host answers and nobody works on it.
+            Standing::Failed if key == ObjectKey::of(upgrade) => Standing::Waiting,
+            standing => standing,
+        };
+        Some(Member {
+            name: machine.name_any(),
+            labels: machine.labels().clone(),
+            standing,
         })
-        .collect()
+    };
+    machines.iter().filter_map(of_machine).collect()
 }
 
-/// Upgrades that were let go and whose status does not show it yet. Only who leads decides, so what this process has let go is all.
-#[derive(Debug, Default)]
-pub struct LetGo(Mutex<BTreeSet<ObjectKey>>);
-
-impl LetGo {
-    /// Judges one upgrade, and remembers that it was let go: two never take the same place.
-    pub fn judge(
-        &self,
-        key: &ObjectKey,
-        policy: &UpgradePolicySpec,
-        mut members: BTreeMap<ObjectKey, Member>,
-        now: Timestamp,
-    ) -> Verdict {
-        let mut let_go = self.0.lock();
-        // What the status shows need not be remembered.
-        let_go.retain(|known| {
-            members
-                .get(known)
-                .is_none_or(|member| matches!(member.standing, Standing::Waiting | Standing::Failed))
-        });
-        for (known, member) in &mut members {
-            if let_go.contains(known) {
-                member.standing = Standing::Disturbed;
-            }
-        }
-        let Some(me) = members.get_mut(key) else {
-            return Verdict::Wait {
-                reason: "NotInFleet",
-                message: "its machine is not known yet".to_owned(),
-                until: None,
-            };
-        };
-        // It is asked about because its host answers and nobody works on it.
-        if me.standing == Standing::Failed {
-            me.standing = Standing::Waiting;
-        }
-        let name = me.name.clone();
-        let members: Vec<Member> = members.into_values().collect();
-        let verdict = judge(policy, &members, &name, now);
-        if verdict == Verdict::Go {
-            let_go.insert(key.clone());
-        }
-        verdict
+impl FleetFacts {
+    /// Whether this machine has its place already.
+    pub fn has_place(&self, machine: &str) -> bool {
+        let mine = self.members.iter().find(|member| member.name == machine);
+        mine.is_some_and(|member| member.standing == Standing::Disturbed)
     }
 
-    /// It does not go on, or has ended: its place is free.
-    pub fn forget(&self, key: &ObjectKey) {
-        self.0.lock().remove(key);
+    /// How many machines are being drained, rebooted or verified.
+    pub fn disturbed(&self) -> usize {
+        let disturbed = |member: &&Member| member.standing == Standing::Disturbed;
+        self.members.iter().filter(disturbed).count()
+    }
+
+    /// The policy wants something to be well, and nobody has looked yet whether it is.
+    pub fn is_to_be_looked_at(&self) -> bool {
+        let has_gates = |policy: &UpgradePolicySpec| !policy.health_gates.is_empty();
+        self.unhealthy.is_none() && self.policy.as_ref().is_ok_and(has_gates)
+    }
+
+    /// Whether this machine may be disturbed, asked before its host is armed.
+    pub fn judge(&self, machine: &str, now: Timestamp) -> Verdict {
+        let wait = |reason, message| Verdict::Wait {
+            reason,
+            message,
+            until: None,
+        };
+        let policy = match &self.policy {
+            Ok(policy) => policy,
+            Err(name) => return wait("PolicyMissing", format!("there is no UpgradePolicy {name}")),
+        };
+        // What drains has not rebooted yet, and need not.
+        if let Some(message) = judge::halted(policy, &self.members) {
+            return Verdict::Halted { message };
+        }
+        let verdict = judge::judge(policy, &self.members, machine, now);
+        match &self.unhealthy {
+            Some(unhealthy)
+                if verdict == Verdict::Go && !unhealthy.is_empty() && !self.has_place(machine) =>
+            {
+                wait(NOT_HEALTHY, health::message(unhealthy))
+            }
+            _ => verdict,
+        }
+    }
+}
+
+/// Who was let go, for as long as it is disturbed: a status shows it a moment later. Only who leads lets go, so what this process
+/// has let go is all.
+#[derive(Debug, Default)]
+pub struct Places(Mutex<Given>);
+
+#[derive(Debug, Default)]
+struct Given {
+    by: BTreeSet<ObjectKey>,
+    given: u64,
+}
+
+impl Places {
+    /// Who has a place, and how many were ever given.
+    pub fn look(&self) -> (BTreeSet<ObjectKey>, u64) {
+        let taken = self.0.lock();
+        (taken.by.clone(), taken.given)
+    }
+
+    /// Takes the place that was free when so many had been given. `false`: another has taken one since.
+    pub fn take(&self, key: &ObjectKey, given: u64) -> bool {
+        let mut taken = self.0.lock();
+        if taken.given != given && !taken.by.contains(key) {
+            return false;
+        }
+        if taken.by.insert(key.clone()) {
+            taken.given += 1;
+        }
+        true
+    }
+
+    pub fn give_back(&self, key: &ObjectKey) {
+        self.0.lock().by.remove(key);
     }
 }
 
@@ -194,6 +236,20 @@ mod tests {
         assert_eq!(newer(&new, &[new.clone(), other]), None, "another machine's");
     }
 
+    fn fleet(upgrade: &NodeUpgrade, all: &[Arc<NodeUpgrade>], places: &Places) -> FleetFacts {
+        let (taken, given) = places.look();
+        FleetFacts {
+            policy: Ok(UpgradePolicySpec::default()),
+            members: members(upgrade, all, &[machine("a"), machine("b")], &taken),
+            given,
+            unhealthy: None,
+        }
+    }
+
+    fn is_in_line(verdict: &Verdict) -> bool {
+        matches!(verdict, Verdict::Wait { reason: "InLine", .. })
+    }
+
     /// Two that ask at the same time, before any status shows what came of it, are not both let go.
     #[test]
     fn a_place_is_given_once_whatever_the_statuses_show() {
@@ -201,42 +257,57 @@ mod tests {
             upgrade("a", "a", EARLY, Phase::Prepared, HOST_UNREACHABLE),
             upgrade("b", "b", EARLY, Phase::Prepared, "InLine"),
         ];
-        let machines = [machine("a"), machine("b")];
-        let (let_go, policy) = (LetGo::default(), UpgradePolicySpec::default());
-        let ask = |upgrade: &Arc<NodeUpgrade>| {
-            let members = members(upgrade, &all, &machines);
-            assert_eq!(members.len(), 2);
-            let_go.judge(&ObjectKey::of(upgrade.as_ref()), &policy, members, now())
+        let (a, b) = (ObjectKey::of(all[0].as_ref()), ObjectKey::of(all[1].as_ref()));
+        let places = Places::default();
+        let both = [fleet(&all[0], &all, &places), fleet(&all[1], &all, &places)];
+        assert_eq!(both[0].members.len(), 2);
+        // Each is told that it is its turn: the host of a was away, as far as its status shows.
+        assert_eq!(both[0].judge("a", now()), Verdict::Go);
+        assert_eq!(both[1].judge("b", now()), Verdict::Go);
+        assert!(places.take(&b, both[1].given));
+        assert!(!places.take(&a, both[0].given), "b has taken it meanwhile");
+        assert!(places.take(&b, both[1].given), "and has it");
+        let mut later = fleet(&all[0], &all, &places);
+        assert!(is_in_line(&later.judge("a", now())), "{later:?}");
+        assert!(fleet(&all[1], &all, &places).has_place("b"));
+        places.give_back(&b);
+        later = fleet(&all[0], &all, &places);
+        assert_eq!(later.judge("a", now()), Verdict::Go);
+        assert!(places.take(&a, later.given));
+        assert!(is_in_line(&fleet(&all[1], &all, &places).judge("b", now())));
+    }
+
+    /// What is not well keeps the next machine, and not one that is disturbed already.
+    #[test]
+    fn what_is_not_well_holds_up_who_has_no_place_yet() {
+        let all = [upgrade("a", "a", EARLY, Phase::Prepared, "InLine")];
+        let places = Places::default();
+        let mut asked = fleet(&all[0], &all, &places);
+        asked.unhealthy = Some(vec!["Deployment shop/front is not available".to_owned()]);
+        let Verdict::Wait { reason, message, .. } = asked.judge("a", now()) else {
+            panic!("it went");
         };
-        assert_eq!(ask(&all[1]), Verdict::Go, "the host of the first one is away");
-        assert_eq!(ask(&all[1]), Verdict::Go, "and so it stays");
-        let waits = ask(&all[0]);
-        assert!(
-            matches!(waits, Verdict::Wait { reason: "InLine", .. }),
-            "{waits:?}"
+        assert_eq!(
+            (reason, message.as_str()),
+            (NOT_HEALTHY, "Deployment shop/front is not available")
         );
-        let_go.forget(&ObjectKey::of(all[1].as_ref()));
-        assert_eq!(ask(&all[0]), Verdict::Go);
-        let waits = ask(&all[1]);
-        assert!(
-            matches!(waits, Verdict::Wait { reason: "InLine", .. }),
-            "{waits:?}"
-        );
+        assert!(places.take(&ObjectKey::of(all[0].as_ref()), asked.given));
+        let mut going = fleet(&all[0], &all, &places);
+        going.unhealthy = asked.unhealthy;
+        assert_eq!(going.judge("a", now()), Verdict::Go);
     }
 
     #[test]
     fn one_that_went_back_stops_the_others_until_it_is_taken_away() {
-        let machines = [machine("a"), machine("b")];
         let (back, waiting) = (
             upgrade("a", "a", EARLY, Phase::RolledBack, "RolledBack"),
-            upgrade("b", "b", EARLY, Phase::Prepared, "InLine"),
+            upgrade("b", "b", EARLY, Phase::Draining, "Draining"),
         );
-        let ask = |all: &[Arc<NodeUpgrade>]| {
-            let members = members(&waiting, all, &machines);
-            let policy = UpgradePolicySpec::default();
-            LetGo::default().judge(&ObjectKey::of(waiting.as_ref()), &policy, members, now())
-        };
-        assert!(matches!(ask(&[back, waiting.clone()]), Verdict::Halted { .. }));
+        let ask = |all: &[Arc<NodeUpgrade>]| fleet(&waiting, all, &Places::default()).judge("b", now());
+        assert!(
+            matches!(ask(&[back, waiting.clone()]), Verdict::Halted { .. }),
+            "also one that drains"
+        );
         assert_eq!(ask(std::slice::from_ref(&waiting)), Verdict::Go);
     }
 }

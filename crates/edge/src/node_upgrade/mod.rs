@@ -17,13 +17,11 @@ mod trial;
 mod undo;
 pub mod workload;
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use kube::ResourceExt;
 use slipway_capi::{
     condition::Condition,
-    frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject, What},
+    frame::{Frame, Kind, Membership, Plan, ProgressOf, Subject},
     view::Machine,
 };
 use slipway_runtime::{
@@ -33,7 +31,8 @@ use slipway_runtime::{
 pub use self::plan::{Action, Decision, decide};
 use self::{
     api::{NodeUpgrade, NodeUpgradeStatus, Phase},
-    fleet::LetGo,
+    facts::FleetFacts,
+    fleet::Places,
     observe::Observed,
     workload::Workloads,
 };
@@ -43,24 +42,20 @@ use crate::{
 
 /// Keeps an upgrade until nothing of it is left on host, node and machine.
 pub const FINALIZER: &str = "nodeupgrade.edge.slipway.dev";
-/// While something is under way on the host: its agent tells only whoever asks.
-const ASKED_SOON: Duration = Duration::from_secs(10);
-/// While nothing is, and what is waited for is watched.
-const ASKED_LATER: Duration = Duration::from_mins(1);
 /// How many upgrades that wait are looked at when another ends. Whoever else may go finds out by itself.
 const MOST_WOKEN: usize = 16;
 
 pub struct Upgrades {
     platform: Platform,
     workloads: Workloads,
-    let_go: LetGo,
+    places: Places,
 }
 
 pub fn registration(platform: &Platform) -> Registration {
     let kind = Upgrades {
         platform: platform.clone(),
         workloads: Workloads::new(platform.connector.clone()),
-        let_go: LetGo::default(),
+        places: Places::default(),
     };
     let policies = PolicyChanges::default();
     Controller::new("nodeupgrade", Frame::new(kind))
@@ -196,28 +191,24 @@ impl Kind for Upgrades {
     }
 
     fn plan(observed: &Observed, _: Timestamp) -> Plan<Action> {
-        let (decision, before) = (&observed.decision, observed.facts.recorded.phase);
-        let mut plan = decision.plan.clone();
-        let is_told = plan
-            .entries
-            .iter()
-            .any(|entry| matches!(entry.what, What::Report(_)));
-        if decision.phase.is_terminal() && !before.is_terminal() && !is_told {
-            let told = plan.report(decision.reason, decision.message.clone());
-            if !matches!(decision.phase, Phase::Done | Phase::Superseded | Phase::Cancelled) {
-                told.warned(decision.reason);
-            }
-        }
-        if observed.is_settled() {
-            if observed.facts.is_deleting && before.is_terminal() {
-                plan.release_finalizer("nothing of it is left");
-            }
-            return plan;
-        }
-        let is_idle = matches!(decision.phase, Phase::Pending | Phase::Prepared);
-        let after = if is_idle { ASKED_LATER } else { ASKED_SOON };
-        plan.revisit(after, "hosts and nodes tell only whoever asks");
-        plan
+        plan::plan(observed)
+    }
+
+    /// What the policy wants to be well is looked at when somebody's turn comes, and not while it waits.
+    fn needs_confirmation(observed: &Observed, plan: &Plan<Action>) -> bool {
+        let fleet = observed.facts.fleet.as_ref();
+        plan.actions().any(|action| *action == Action::TakePlace)
+            && fleet.is_some_and(FleetFacts::is_to_be_looked_at)
+    }
+
+    async fn confirm(
+        &self,
+        _: &Subject<NodeUpgrade>,
+        mut observed: Observed,
+        _: &Context,
+    ) -> Result<Observed, Error> {
+        observe::look_at_health(&mut observed).await;
+        Ok(observed)
     }
 
     async fn act(
@@ -227,14 +218,20 @@ impl Kind for Upgrades {
         observed: &mut Observed,
         context: &Context,
     ) -> Result<Outcome, Error> {
-        act::act(action, observed, &self.platform, context).await
+        act::act(action, self, observed, context).await
     }
 
     fn status(observed: &Observed, _: &ProgressOf<Self>, now: Timestamp) -> NodeUpgradeStatus {
         status::status(observed, now)
     }
 
+    fn remember(&self, subject: &Subject<NodeUpgrade>, observed: Observed, _: &ProgressOf<Self>) {
+        if !observed.decision().keeps_place {
+            self.places.give_back(&subject.key());
+        }
+    }
+
     fn forget(&self, key: &ObjectKey, _: &Context) {
-        self.let_go.forget(key);
+        self.places.give_back(key);
     }
 }

@@ -1,6 +1,6 @@
 //! Every read of a NodeUpgrade: its machine, its host, its node, and how far the others are.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -11,8 +11,8 @@ use slipway_runtime::{Context, Informer, ObjectKey, Scope};
 
 use super::{
     Upgrades, annotations,
-    api::{Distribution, NodeUpgrade, Phase, Role},
-    facts::{ClusterFacts, Facts, HostFacts, MachineFacts, NodeFacts, Recorded},
+    api::{Distribution, NodeUpgrade, Role},
+    facts::{ClusterFacts, Facts, FleetFacts, HostFacts, MachineFacts, NodeFacts, Recorded},
     fleet,
     plan::{Decision, decide},
     reading::{Answers, reached},
@@ -24,15 +24,16 @@ use crate::{
     error::Error,
     host::{api::EdgeHost, status as host_status},
     hosts::{HostAddress, Hosts},
-    upgrade_policy::{api::UpgradePolicySpec, judge::Verdict},
+    upgrade_policy::api::UpgradePolicySpec,
     version::Version,
 };
 
 pub struct Observed {
     pub upgrade: NodeUpgrade,
     pub facts: Facts,
-    /// What follows from the facts: decided once, for the plan, the actions and the status.
-    pub decision: Decision,
+    /// When it was read: plan and status are decided by the same time.
+    now: Timestamp,
+    decided: OnceLock<Decision>,
     pub machine: Option<Arc<Machine>>,
     /// Where its host is, if there is such a host.
     pub host: Option<HostAddress>,
@@ -49,11 +50,17 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// What follows from the facts, the same for the plan and the status.
+    pub fn decision(&self) -> &Decision {
+        self.decided.get_or_init(|| decide(&self.facts, self.now))
+    }
+
     /// The upgrade has ended, and nothing of it is left on host, node and machine.
     pub fn is_settled(&self) -> bool {
+        let decision = self.decision();
         self.was_settled
-            || (self.decision.phase.is_terminal()
-                && self.decision.plan.actions().next().is_none()
+            || (decision.phase.is_terminal()
+                && decision.plan.actions().next().is_none()
                 && self.unknown.is_none())
     }
 }
@@ -64,7 +71,6 @@ pub async fn observe(
     context: &Context,
 ) -> Result<Observed, Error> {
     let upgrade = subject.object.as_ref();
-    let now = context.clock.now();
     let facts = Facts {
         spec: upgrade.spec.clone(),
         id: upgrade.uid().unwrap_or_default(),
@@ -76,7 +82,7 @@ pub async fn observe(
         host: HostFacts::Unreachable { why: String::new() },
         node: None,
         cluster: ClusterFacts::default(),
-        gate: Verdict::Go,
+        fleet: None,
     };
     let status = upgrade.status.as_ref();
     let was_settled = status.is_some_and(|status| {
@@ -84,8 +90,9 @@ pub async fn observe(
     });
     let mut observed = Observed {
         upgrade: upgrade.clone(),
-        decision: decide(&facts, now),
         facts,
+        now: context.clock.now(),
+        decided: OnceLock::new(),
         machine: None,
         host: None,
         operations: Vec::new(),
@@ -95,15 +102,9 @@ pub async fn observe(
         was_settled,
         refused: None,
     };
-    if was_settled {
-        upgrades.let_go.forget(&subject.key());
-        return Ok(observed);
-    }
-    read(upgrades, subject, &mut observed, context).await?;
-    gate(upgrades, &mut observed, context);
-    observed.decision = decide(&observed.facts, now);
-    if observed.decision.phase.is_terminal() {
-        upgrades.let_go.forget(&subject.key());
+    if !was_settled {
+        read(upgrades, subject, &mut observed, context).await?;
+        observed.facts.fleet = fleet(upgrades, &observed, context);
     }
     Ok(observed)
 }
@@ -274,45 +275,45 @@ async fn read_node(
     Ok(())
 }
 
-/// What the policy says; nobody is let go whose host could not be told to.
-fn gate(upgrades: &Upgrades, observed: &mut Observed, context: &Context) {
-    let key = ObjectKey::of(&observed.upgrade);
-    let may_go = observed
-        .facts
-        .reached()
-        .is_some_and(|host| host.maintenance.is_none());
-    let (Some(machine), true) = (&observed.machine, may_go) else {
-        upgrades.let_go.forget(&key);
-        return;
-    };
-    // Before it is prepared it takes no place.
-    let is_prepared = observed.facts.reached().is_some_and(|host| host.holds_slot);
-    if !is_prepared && observed.facts.recorded.phase < Phase::Draining {
-        return;
+/// Whom the policy is asked about, once the slot is written: before, it takes no place.
+fn fleet(upgrades: &Upgrades, observed: &Observed, context: &Context) -> Option<FleetFacts> {
+    let host = observed.facts.reached()?;
+    if host.maintenance.is_some() || !host.holds_slot {
+        return None;
     }
-    let policy = match policy(&observed.upgrade, context) {
-        Ok(policy) => policy,
-        Err(verdict) => {
-            observed.facts.gate = verdict;
-            return;
+    let upgrade = &observed.upgrade;
+    let policy = match &upgrade.spec.policy_name {
+        None => Ok(UpgradePolicySpec::default()),
+        Some(name) => {
+            let found = informer::<UpgradePolicy>(context).get(&ObjectKey::of(upgrade).sibling(name));
+            found
+                .map(|policy| policy.spec.clone())
+                .ok_or_else(|| name.clone())
         }
     };
-    let machines = super::of_cluster(context).get(&super::cluster_key(machine));
-    let all = super::of_image(context).get(&super::image_key(&observed.upgrade));
-    let members = fleet::members(&observed.upgrade, &all, &machines);
-    observed.facts.gate = upgrades.let_go.judge(&key, &policy, members, context.clock.now());
+    let machines = super::of_cluster(context).get(&super::cluster_key(observed.machine.as_ref()?));
+    let all = super::of_image(context).get(&super::image_key(upgrade));
+    // Places before statuses: whoever gives one back has written its status.
+    let (places, given) = upgrades.places.look();
+    Some(FleetFacts {
+        policy,
+        members: fleet::members(upgrade, &all, &machines, &places),
+        given,
+        unhealthy: None,
+    })
 }
 
-fn policy(upgrade: &NodeUpgrade, context: &Context) -> Result<UpgradePolicySpec, Verdict> {
-    let Some(name) = &upgrade.spec.policy_name else {
-        return Ok(UpgradePolicySpec::default());
+/// Looks at what the policy wants to be well. What cannot be looked at is not.
+pub async fn look_at_health(observed: &mut Observed) {
+    let client = observed.client.clone();
+    let Some(fleet) = observed.facts.fleet.as_mut() else {
+        return;
     };
-    let found = informer::<UpgradePolicy>(context).get(&ObjectKey::of(upgrade).sibling(name));
-    found
-        .map(|policy| policy.spec.clone())
-        .ok_or_else(|| Verdict::Wait {
-            reason: "PolicyMissing",
-            message: format!("there is no UpgradePolicy {name}"),
-            until: None::<Timestamp>,
-        })
+    let gates = fleet.policy.as_ref().map(|policy| policy.health_gates.clone());
+    let unhealthy = match &client {
+        Some(client) => workload::unhealthy(client, &gates.unwrap_or_default(), fleet.disturbed()).await,
+        None => Ok(vec!["the cluster does not answer".to_owned()]),
+    };
+    observed.decided = OnceLock::new();
+    fleet.unhealthy = Some(unhealthy.unwrap_or_else(|error| vec![error.to_string()]));
 }

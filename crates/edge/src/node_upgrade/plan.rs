@@ -5,20 +5,26 @@
 //! from health checks from arming until it is ready again, and no longer than the deadline. Every end, good or bad, leaves the
 //! node as it was found: not cordoned by us, not hidden by us.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use slipway_capi::frame::Plan;
+use slipway_capi::frame::{Plan, What};
 
 use super::{
     api::{NodeUpgradeSpec, Phase, Role},
     disturb,
     facts::{Facts, HostFacts, Order, OrderState, ReachedHost},
     fleet::HOST_UNREACHABLE,
+    observe::Observed,
     status::ENDED,
     trial, undo,
 };
 use crate::version::{self, Skew, SkewProblem, Version};
+
+/// While something is under way on the host: its agent tells only whoever asks.
+const ASKED_SOON: Duration = Duration::from_secs(10);
+/// While nothing is, and what is waited for is watched.
+const ASKED_LATER: Duration = Duration::from_mins(1);
 
 /// One idempotent call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +38,8 @@ pub enum Action {
     Abandon,
     /// The host need not keep the image in its cache for this upgrade.
     Unpin,
+    /// It is this upgrade's turn, and nobody else's, to disturb a machine.
+    TakePlace,
     Cordon,
     Uncordon,
     Evict {
@@ -50,6 +58,7 @@ impl fmt::Display for Action {
             Self::Order { order, attempt } => write!(formatter, "order {} (try {attempt})", order.name()),
             Self::Abandon => formatter.write_str("give up the prepared slot"),
             Self::Unpin => formatter.write_str("let go of the cached image"),
+            Self::TakePlace => formatter.write_str("take its turn"),
             Self::Cordon => formatter.write_str("cordon the node"),
             Self::Uncordon => formatter.write_str("uncordon the node"),
             Self::Evict { pod } => write!(formatter, "evict Pod {pod}"),
@@ -71,6 +80,8 @@ pub struct Decision {
     pub aborts_drain: bool,
     /// The host is told to go back now, for this reason.
     pub goes_back_because: Option<String>,
+    /// Its turn goes on.
+    pub keeps_place: bool,
     pub plan: Plan<Action>,
 }
 
@@ -83,6 +94,7 @@ impl Decision {
             percent: None,
             aborts_drain: false,
             goes_back_because: None,
+            keeps_place: phase.disturbs(),
             plan: Plan::new(),
         }
     }
@@ -94,6 +106,12 @@ impl Decision {
 
     pub(super) fn waiting_until(mut self, until: Timestamp) -> Self {
         self.plan.wait(self.reason, self.message.clone()).until(until);
+        self
+    }
+
+    /// Its turn goes on, unless it has ended or is given up.
+    pub(super) fn keeping_place(mut self) -> Self {
+        self.keeps_place = !self.phase.is_terminal() && !self.aborts_drain;
         self
     }
 
@@ -122,6 +140,33 @@ pub(crate) fn backoff(attempt: u32) -> SignedDuration {
 pub(super) fn after(time: Timestamp, minutes: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_mins(minutes))
         .unwrap_or(Timestamp::MAX)
+}
+
+/// What is done about it: what was decided, the end that is told once, and when hosts are asked again.
+pub fn plan(observed: &Observed) -> Plan<Action> {
+    let decision = observed.decision();
+    let before = observed.facts.recorded.phase;
+    let mut plan = decision.plan.clone();
+    let is_told = plan
+        .entries
+        .iter()
+        .any(|entry| matches!(entry.what, What::Report(_)));
+    if decision.phase.is_terminal() && !before.is_terminal() && !is_told {
+        let told = plan.report(decision.reason, decision.message.clone());
+        if !matches!(decision.phase, Phase::Done | Phase::Superseded | Phase::Cancelled) {
+            told.warned(decision.reason);
+        }
+    }
+    if observed.is_settled() {
+        if observed.facts.is_deleting && before.is_terminal() {
+            plan.release_finalizer("nothing of it is left");
+        }
+        return plan;
+    }
+    let is_idle = matches!(decision.phase, Phase::Pending | Phase::Prepared);
+    let after = if is_idle { ASKED_LATER } else { ASKED_SOON };
+    plan.revisit(after, "hosts and nodes tell only whoever asks");
+    plan
 }
 
 pub fn decide(facts: &Facts, now: Timestamp) -> Decision {

@@ -18,7 +18,7 @@ pub const SETTLED: &str = "Settled";
 pub const ENDED: &str = "Ended";
 
 pub fn status(observed: &Observed, now: Timestamp) -> NodeUpgradeStatus {
-    let (upgrade, decision) = (&observed.upgrade, &observed.decision);
+    let (upgrade, decision) = (&observed.upgrade, observed.decision());
     let mut status = upgrade.status.clone().unwrap_or_default();
     status.phase = decision.phase;
     status.message = match &observed.refused {
@@ -56,7 +56,7 @@ fn settled(observed: &Observed) -> Report {
     if observed.is_settled() {
         return Report::new(SETTLED, Status::True, "NothingLeft", "");
     }
-    if !observed.decision.phase.is_terminal() {
+    if !observed.decision().phase.is_terminal() {
         return no("UnderWay", String::new());
     }
     match &observed.unknown {

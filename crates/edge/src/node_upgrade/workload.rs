@@ -1,14 +1,19 @@
 //! The node of an upgrade in its workload cluster: how that is reached, and what is read of it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Node, Pod, Secret},
     policy::v1::PodDisruptionBudget,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::ListParams,
+    core::{NamespaceResourceScope, Selector},
+};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use slipway_capi::secret::kubeconfig;
 use slipway_runtime::{
     Context, ObjectKey,
@@ -21,7 +26,13 @@ use super::{
     drain::Pods,
     facts::NodeFacts,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    upgrade_policy::{
+        api::{HealthGate, HealthGateKind},
+        health::{self, Found},
+    },
+};
 
 /// A connection that nobody has used for this long is given up.
 const KEPT_UNUSED: SignedDuration = SignedDuration::from_hours(1);
@@ -141,6 +152,50 @@ async fn pods(client: &Client, node: &str) -> Result<Pods, Error> {
         "reading the PodDisruptionBudgets of the workload cluster",
     ))?;
     Ok(Pods::of(&pods, &budgets.items))
+}
+
+/// What of the policy's gates is not well in the cluster, with so many machines of it being upgraded.
+pub async fn unhealthy(
+    client: &Client,
+    gates: &[HealthGate],
+    disturbed: usize,
+) -> Result<Vec<String>, Error> {
+    let mut unhealthy = Vec::new();
+    for gate in gates {
+        let found = match gate.kind {
+            HealthGateKind::Deployment => Found::Deployments(selected(client, gate).await?),
+            HealthGateKind::StatefulSet => Found::StatefulSets(selected(client, gate).await?),
+            HealthGateKind::DaemonSet => Found::DaemonSets(selected(client, gate).await?),
+            HealthGateKind::Node => Found::Nodes(listed(Api::all(client.clone()), gate).await?),
+        };
+        unhealthy.extend(health::unhealthy(gate, &found, disturbed));
+    }
+    Ok(unhealthy)
+}
+
+async fn selected<K>(client: &Client, gate: &HealthGate) -> Result<Vec<K>, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + fmt::Debug,
+{
+    let api = match &gate.namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    listed(api, gate).await
+}
+
+async fn listed<K>(api: Api<K>, gate: &HealthGate) -> Result<Vec<K>, Error>
+where
+    K: Clone + DeserializeOwned + fmt::Debug,
+{
+    // Admission refuses a selector that cannot be read; with none such nothing is selected, and the gate stays shut.
+    let selector = gate.selector.clone().unwrap_or_default();
+    let Ok(selector) = Selector::try_from(selector) else {
+        return Ok(Vec::new());
+    };
+    let parameters = ListParams::default().labels_from(&selector);
+    let doing = format!("reading each {} of the workload cluster", gate.describe());
+    Ok(api.list(&parameters).await.map_err(Error::api(doing))?.items)
 }
 
 /// Whether the only server of a cluster has an etcd of its own: k3s says so on its node, kubeadm runs it as a static Pod.

@@ -7,7 +7,7 @@ use slipway_runtime::admission::{
     field::{FieldError, Path},
 };
 
-use super::api::{UpgradePolicy, UpgradePolicySpec};
+use super::api::{HealthGateKind, UpgradePolicy, UpgradePolicySpec};
 use crate::{api::amount_error, selector, version::Version, window};
 
 pub fn validate(change: &Change<UpgradePolicy>) -> Verdict {
@@ -50,6 +50,16 @@ pub fn errors(spec: &UpgradePolicySpec) -> Vec<FieldError> {
             0,
             "must be at least 1: an upgrade that has not begun cannot be stopped by its rollbacks",
         ));
+    }
+    for (index, gate) in spec.health_gates.iter().enumerate() {
+        let path = path.child("healthGates").index(index);
+        errors.extend(selector::error(gate.selector.as_ref(), &path.child("selector")));
+        if gate.kind == HealthGateKind::Node && gate.namespace.is_some() {
+            errors.push(FieldError::forbidden(
+                &path.child("namespace"),
+                "Nodes are in no namespace",
+            ));
+        }
     }
     for (name, versions) in [
         ("mandatoryVersions", &spec.mandatory_versions),

@@ -61,6 +61,10 @@ pub struct UpgradePolicySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1))]
     pub stop_after_rollbacks: Option<u32>,
+    /// What has to be well in the cluster before another machine is disturbed. What has begun is finished.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("maxItems" = 16))]
+    pub health_gates: Vec<HealthGate>,
     /// Versions that must not be jumped over, e.g. v1.34.2+k3s1: an upgrade past one of them stops there first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("maxItems" = 64))]
@@ -83,6 +87,41 @@ pub struct Wave {
     /// At most so many, as a number or a share of the fleet; no limit if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<IntOrString>,
+}
+
+/// Objects of the workload cluster that have to be well; at least one has to be there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthGate {
+    /// Deployments have to be Available, all Pods of StatefulSets and DaemonSets available, Nodes Ready. Of Nodes, and of the Pods of each
+    /// DaemonSet, as many may be away as machines are being upgraded.
+    pub kind: HealthGateKind,
+    /// All namespaces if absent. Nodes have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1))]
+    pub namespace: Option<String>,
+    /// All if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+impl HealthGate {
+    /// `Deployment in namespace shop`.
+    pub fn describe(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{:?} in namespace {namespace}", self.kind),
+            None => format!("{:?}", self.kind),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HealthGateKind {
+    #[default]
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+    Node,
 }
 
 /// Whether upgrades can go by it, and which do.

@@ -3,6 +3,7 @@
 
 pub mod admit;
 pub mod api;
+pub mod health;
 pub mod judge;
 pub mod path;
 pub mod plan;
