@@ -228,7 +228,7 @@ fn e51_a_pause_and_the_selection_are_honoured() {
             world
                 .until("the host lets go of the image", |_| pins(life, NEW) == (1, 1))
                 .await;
-            assert!(life.state()["box-2"].images.get(NEW).is_none_or(|owners| owners.is_empty()));
+            assert!(life.state()["box-2"].images.get(NEW).is_none_or(std::collections::BTreeSet::is_empty));
             complete(world, "apps", 1).await;
         }
         .boxed()

@@ -269,7 +269,7 @@ async fn without_an_answer_nothing_is_decided() {
         told.to_string().contains("waits for an update extension"),
         "{told}"
     );
-    // And says nothing else at the next look: what is written again and again wakes whoever writes it.
+    // And says nothing else at the next reconcile: what is written again and again wakes whoever writes it.
     for _ in 0..4 {
         rounds(&mut driver, 1, |_| false).await;
         assert_eq!(driver.plane_condition("RollingOut").await, told);
