@@ -17,7 +17,10 @@ const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io";
 const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
 const NAMESPACE: &str = "default";
 const NAME: &str = "demo-edge";
-const FOLLOWED: &[[&str; 3]] = &[[GROUP, VERSION, "ClusterUpgrade"], [GROUP, VERSION, "NodeUpgrade"]];
+const FOLLOWED: &[[&str; 3]] = &[
+    [GROUP, VERSION, "ClusterUpgrade"],
+    [GROUP, VERSION, "NodeUpgrade"],
+];
 
 pub fn simulator() -> Simulator {
     Simulator {
