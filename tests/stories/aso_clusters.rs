@@ -33,6 +33,7 @@ use crate::{
 
 const OPEN: &str = "this manager's diagnostics are open";
 const NO_OPERATOR: &str = "no Azure Service Operator is installed";
+const OPERATED: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
 
 const fn unused(
     group: &'static str,
@@ -56,8 +57,8 @@ const UNUSED: &[Unused] = &[
     unused(
         "coordination.k8s.io",
         "leases",
-        &["create", "get", "update"],
-        "this manager runs alone",
+        &["create", "get", "list", "update"],
+        "this manager runs alone, and looks for the lease of an operator only where its kinds are installed",
     ),
     unused(
         "",
@@ -94,37 +95,45 @@ const UNUSED: &[Unused] = &[
     },
     unused(
         "containerservice.azure.com",
+        "fleetsmembers",
+        OPERATED,
+        NO_OPERATOR,
+    ),
+    unused(
+        "containerservice.azure.com",
+        "maintenanceconfigurations",
+        OPERATED,
+        NO_OPERATOR,
+    ),
+    unused(
+        "containerservice.azure.com",
         "managedclusters",
-        &["list"],
+        OPERATED,
         NO_OPERATOR,
     ),
     unused(
         "containerservice.azure.com",
         "managedclustersagentpools",
-        &["list"],
-        NO_OPERATOR,
-    ),
-    unused(
-        "containerservice.azure.com",
-        "fleetsmembers",
-        &["list"],
+        OPERATED,
         NO_OPERATOR,
     ),
     unused(
         "kubernetesconfiguration.azure.com",
         "extensions",
-        &["list"],
+        OPERATED,
         NO_OPERATOR,
     ),
-    unused("network.azure.com", "privateendpoints", &["list"], NO_OPERATOR),
-    unused("network.azure.com", "virtualnetworks", &["list"], NO_OPERATOR),
+    unused("network.azure.com", "bastionhosts", OPERATED, NO_OPERATOR),
+    unused("network.azure.com", "natgateways", OPERATED, NO_OPERATOR),
+    unused("network.azure.com", "privateendpoints", OPERATED, NO_OPERATOR),
+    unused("network.azure.com", "virtualnetworks", OPERATED, NO_OPERATOR),
     unused(
         "network.azure.com",
         "virtualnetworkssubnets",
-        &["list"],
+        OPERATED,
         NO_OPERATOR,
     ),
-    unused("resources.azure.com", "resourcegroups", &["list"], NO_OPERATOR),
+    unused("resources.azure.com", "resourcegroups", OPERATED, NO_OPERATOR),
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! What the caches show of inline resources beyond what every Azure provider looks for: where in a namespace one stands, claims
 //! to resources in Azure, and which objects a Secret matters to.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt, core::NamespaceResourceScope};
@@ -18,11 +18,11 @@ use slipway_runtime::{Informers, ObjectKey};
 use crate::{
     access::{OF_NAMESPACE, OF_OPERATOR, operator_namespace},
     api::{
-        AzureASOManagedCluster, AzureASOManagedControlPlane, AzureASOManagedMachinePool, GROUP,
+        AzureASOManagedCluster, AzureASOManagedControlPlane, AzureASOManagedMachinePool, GROUP, ResourceName,
         ResourceStatus,
     },
-    cluster, control_plane,
-    inline::CREDENTIAL_FROM,
+    cluster, control_plane, engine,
+    inline::{CREDENTIAL_FROM, Inline, Policy},
     pool,
 };
 
@@ -69,6 +69,8 @@ pub struct Elsewhere {
     pub existed: Vec<String>,
     /// Whether its status says that the resource is there.
     pub ready: bool,
+    /// Whether Azure Service Operator has an object for it.
+    pub operated: bool,
 }
 
 /// Group, kind and name of a manifest, in the form that indexes have.
@@ -174,7 +176,12 @@ fn find_in<K: Holder>(
         (&name.group, &name.kind, &name.name) == (&reference.group, &reference.kind, &reference.name)
     };
     let records = Records::of(holder.meta());
+    let operated = records.entries().any(|(_, entry)| {
+        entry.notes.contains_key(engine::NOTE)
+            && noted_as(entry, &reference.group, &reference.kind, &reference.name)
+    });
     Some(Elsewhere {
+        operated,
         manifest: manifest.clone(),
         object: format!("{} {}", K::kind(&()), ObjectKey::of(holder.as_ref())),
         existed: records
@@ -188,6 +195,76 @@ fn find_in<K: Holder>(
             .find(is_meant)
             .is_some_and(|line| line.ready),
     })
+}
+
+/// Whether an entry of a record is of the resource of this group, kind and name.
+fn noted_as(entry: &Entry, group: &str, kind: &str, name: &str) -> bool {
+    let note = |member: &str| entry.notes.get(member).map(String::as_str);
+    note("group") == Some(group) && note("kind") == Some(kind) && note("name") == Some(name)
+}
+
+/// What the resources of a namespace refer to that Azure Service Operator writes.
+pub fn operated_references(caches: &Caches, informers: &Informers, namespace: &str) -> BTreeSet<engine::Key> {
+    let mut all = operated_references_in::<AzureASOManagedCluster>(caches, informers, namespace);
+    all.extend(operated_references_in::<AzureASOManagedControlPlane>(
+        caches, informers, namespace,
+    ));
+    all.extend(operated_references_in::<AzureASOManagedMachinePool>(
+        caches, informers, namespace,
+    ));
+    all
+}
+
+fn operated_references_in<K: Holder>(
+    caches: &Caches,
+    informers: &Informers,
+    namespace: &str,
+) -> BTreeSet<engine::Key> {
+    let mut found = BTreeSet::new();
+    let holders = informers.get::<K>(caches.scope()).list();
+    for holder in holders
+        .iter()
+        .filter(|one| one.meta().namespace.as_deref() == Some(namespace))
+    {
+        let records = Records::of(holder.meta());
+        for manifest in holder.resources() {
+            let Ok(inline) = Inline::parse(manifest, 0, namespace, Policy::default()) else {
+                continue;
+            };
+            let name = inline.name();
+            let is_operated = records.entries().any(|(_, entry)| {
+                entry.notes.get(engine::NOTE).map(String::as_str) == Some(engine::BY_OPERATOR)
+                    && noted_as(entry, &name.group, &name.kind, &name.name)
+            });
+            if is_operated {
+                let keys = inline
+                    .references()
+                    .map(|one| (one.group.clone(), one.kind.clone(), one.name.clone()));
+                found.extend(keys);
+            }
+        }
+    }
+    found
+}
+
+/// The kinds of Azure Service Operator that an object has had, as Cluster API Provider Azure notes them: `Kind.version.group`.
+const OWNED_KINDS: &str = "sigs.k8s.io/cluster-api-provider-azure-owned-aso-kinds";
+
+pub fn owned_kinds(metadata: &ObjectMeta) -> Vec<ResourceName> {
+    let annotation = metadata.annotations.as_ref().and_then(|all| all.get(OWNED_KINDS));
+    let kinds = annotation.map(String::as_str).unwrap_or_default().split(';');
+    kinds
+        .filter_map(|text| {
+            let (kind, rest) = text.split_once('.')?;
+            let (version, group) = rest.split_once('.')?;
+            Some(ResourceName {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: kind.to_owned(),
+                name: String::new(),
+            })
+        })
+        .collect()
 }
 
 /// The claims of all other objects to an Azure resource.

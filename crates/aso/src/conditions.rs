@@ -5,6 +5,7 @@ use slipway_runtime::provider::ConditionType;
 
 use crate::{
     control_plane::status::KUBECONFIG_READY,
+    engine::OPERATOR_READY,
     resources::{IDENTITY_BORROWED, MAPPED_BY_RULE, RESOURCES_READY},
 };
 
@@ -28,6 +29,10 @@ pub fn described() -> Vec<ConditionType> {
         MAPPED_BY_RULE,
         "a resource is newer than the types that are known here; absent where none is",
     );
+    let operator = (
+        OPERATOR_READY,
+        "Azure Service Operator runs, and serves the kinds of the resources that it writes; absent where it writes none and none runs",
+    );
     let paused = (
         names::PAUSED,
         "it or its Cluster is paused, and nothing is done for it",
@@ -43,6 +48,7 @@ pub fn described() -> Vec<ConditionType> {
                 resources,
                 borrowed,
                 by_rule,
+                operator,
                 paused,
             ],
         ),
@@ -58,6 +64,7 @@ pub fn described() -> Vec<ConditionType> {
                 ),
                 borrowed,
                 by_rule,
+                operator,
                 paused,
             ],
         ),
@@ -71,6 +78,7 @@ pub fn described() -> Vec<ConditionType> {
                 resources,
                 borrowed,
                 by_rule,
+                operator,
                 paused,
             ],
         ),

@@ -114,6 +114,37 @@ const REASONS: &[Reason] = &[
         "give that object `reconcile-policy: skip`",
     ),
     Reason::stuck(
+        "AzureServiceOperatorUnavailable",
+        "Azure Service Operator is to write it, and is not there",
+        Actor::Operator,
+        "install and start it, or annotate the object with `slipway.dev/azure-engine: native`",
+    ),
+    Reason::stuck(
+        "NotInstalled",
+        "the kind of Azure Service Operator for the resource is not installed",
+        Actor::Operator,
+        "install it, or annotate the object with `slipway.dev/azure-engine: native`",
+    ),
+    Reason::stuck(
+        "NotRunning",
+        "no Azure Service Operator renews its lease",
+        Actor::Operator,
+        "start it, or annotate the object with `slipway.dev/azure-engine: native`",
+    ),
+    Reason::stuck(
+        "Forbidden",
+        "the manager has no right to this kind of Azure Service Operator",
+        Actor::Operator,
+        "label a ClusterRole with `cluster.x-k8s.io/aggregate-to-capz-manager: \"true\"`",
+    ),
+    Reason::stuck(
+        "InvalidEngine",
+        "the annotation `slipway.dev/azure-engine` names no engine",
+        Actor::Author,
+        "write `auto`, `native` or `aso`",
+    ),
+    Reason::working("SwitchingEngine", "one engine lets go of it before the other begins").usually(900),
+    Reason::stuck(
         "AzureNameChanged",
         "its `azureName` or `owner` says otherwise than when it was made",
         Actor::Author,

@@ -1,6 +1,6 @@
 //! AKS clusters as inline Azure resources: AzureASOManagedCluster, AzureASOManagedControlPlane, AzureASOManagedMachinePool
 //! and their templates. `inline` says what resources are, `mutators` what Cluster API decides in them, `resources` what all
-//! kinds do with them; each kind has its folder (docs/aso.md).
+//! kinds do with them, `engine` who writes them; each kind has its folder (docs/aso.md).
 
 pub mod access;
 pub mod adopt;
@@ -14,6 +14,7 @@ pub mod conditions;
 pub mod control_plane;
 pub mod control_plane_template;
 pub mod diff;
+pub mod engine;
 mod example;
 pub mod inline;
 mod insight;

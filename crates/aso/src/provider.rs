@@ -19,14 +19,24 @@ use crate::{
     access::{Access, IDENTITIES_FLAG},
     adopt,
     api::{GROUP, crd::crds},
-    cluster, conditions, control_plane, diff, example, insight, pool,
+    cluster, conditions, control_plane, diff,
+    engine::{FLAG, Wanted},
+    example, insight, pool,
 };
 
 /// Switches this API off.
 pub const GATE: &str = "ASOAPI";
 
 const PATCH: &[&str] = &["list", "watch", "patch"];
-const LIST: &[&str] = &["list"];
+/// What is done with an object of Azure Service Operator.
+const OPERATED: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+/// A ClusterRole with this label gives the manager rights to further kinds of Azure Service Operator.
+const FURTHER_KINDS: &str = "cluster.x-k8s.io/aggregate-to-capz-manager";
+/// The role that collects them, and its binding.
+const COLLECTED: (&str, &str) = (
+    "capz-slipway-further-kinds-role",
+    "capz-slipway-further-kinds-rolebinding",
+);
 
 const RBAC: &[Rule] = &[
     Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
@@ -59,20 +69,33 @@ const RBAC: &[Rule] = &[
     Rule::new("", &["configmaps"], &["get", "create", "patch"]),
     // A namespace signs in with a ServiceAccount of its own. What was federated with Azure Service Operator signs in as it did.
     Rule::new("", &["serviceaccounts/token"], &["create"]).named(&[NAMESPACE_ACCOUNT, OPERATOR_ACCOUNT]),
-    // Nothing is written to what a running Azure Service Operator writes.
+    // Where Azure Service Operator runs, and what it writes, is told by its kinds, its lease and its objects.
     Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
+    Rule::new("coordination.k8s.io", &["leases"], &["list"]),
+    // The kinds that come with Cluster API Provider Azure. For others a role is labelled (FURTHER_KINDS).
     Rule::new(
         "containerservice.azure.com",
-        &["managedclusters", "managedclustersagentpools", "fleetsmembers"],
-        LIST,
+        &[
+            "fleetsmembers",
+            "maintenanceconfigurations",
+            "managedclusters",
+            "managedclustersagentpools",
+        ],
+        OPERATED,
     ),
-    Rule::new("kubernetesconfiguration.azure.com", &["extensions"], LIST),
+    Rule::new("kubernetesconfiguration.azure.com", &["extensions"], OPERATED),
     Rule::new(
         "network.azure.com",
-        &["privateendpoints", "virtualnetworks", "virtualnetworkssubnets"],
-        LIST,
+        &[
+            "bastionhosts",
+            "natgateways",
+            "privateendpoints",
+            "virtualnetworks",
+            "virtualnetworkssubnets",
+        ],
+        OPERATED,
     ),
-    Rule::new("resources.azure.com", &["resourcegroups"], LIST),
+    Rule::new("resources.azure.com", &["resourcegroups"], OPERATED),
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
@@ -171,9 +194,19 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     package.arguments = vec![format!("--feature-gates={GATE}=${{EXP_ASO_API:=true}}")];
     package.templates = TEMPLATES.to_vec();
     // clusterctl takes the one of the package before away, and identities are federated with it.
-    package.objects = vec![json!({
-        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": OPERATOR_ACCOUNT},
-    })];
+    package.objects = vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": OPERATOR_ACCOUNT}}),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": COLLECTED.0},
+            "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {(FURTHER_KINDS): "true"}}]},
+            "rules": [],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": COLLECTED.1},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": COLLECTED.0},
+            "subjects": [{"kind": "ServiceAccount", "name": "capz-manager", "namespace": "capz-system"}],
+        }),
+    ];
     package.objects.extend(asker());
     let mut provider = Provider::new("aso");
     provider.insight = insight::insight();
@@ -181,6 +214,14 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     provider.examples = vec![example::example()];
     provider.subcommands = vec![diff::subcommand(), adopt::subcommand()];
     provider.flags = vec![
+        clap::Arg::new(FLAG)
+            .long(FLAG)
+            .num_args(1)
+            .value_parser(Wanted::NAMES)
+            .help(
+                "Who writes inline resources in Azure: auto (Azure Service Operator where it is installed and runs, this manager \
+                 elsewhere), native (this manager) or aso; the annotation slipway.dev/azure-engine of an object goes before it",
+            ),
         clap::Arg::new(IDENTITIES_FLAG)
             .long(IDENTITIES_FLAG)
             .num_args(1)

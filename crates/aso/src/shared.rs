@@ -6,6 +6,7 @@ use slipway_runtime::{Metrics, ObjectKey, SecretFacts};
 use crate::{
     access::Access,
     caches::{Caches, Holder},
+    engine::Operators,
     resources::{Asked, SecretData, Sources, StoredExport, user},
 };
 
@@ -18,6 +19,7 @@ pub struct Shared {
     data: SecretFacts<SecretData>,
     stored: SecretFacts<StoredExport>,
     asked: Asked,
+    pub operators: Operators,
 }
 
 impl Shared {
@@ -36,14 +38,16 @@ impl Shared {
             data: &self.data,
             stored: &self.stored,
             asked: &self.asked,
+            operators: &self.operators,
         }
     }
 
     /// Counts what is held in memory for the objects of a kind.
     pub fn count_held(&self, kind: &str, metrics: &Metrics) {
         let (data, stored, asked) = (self.data.clone(), self.stored.clone(), self.asked.clone());
+        let operators = self.operators.clone();
         metrics.count_held(&format!("{kind}_secrets"), move || {
-            data.len() + stored.len() + asked.count()
+            data.len() + stored.len() + asked.count() + operators.count()
         });
     }
 
@@ -54,5 +58,6 @@ impl Shared {
         self.data.forget(&user);
         self.stored.forget(&user);
         self.asked.forget(&user);
+        self.operators.forget(&user);
     }
 }

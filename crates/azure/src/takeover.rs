@@ -27,12 +27,15 @@ use tokio::time::Instant;
 
 use crate::reconcile::{Error, Records, ResourceKind, ResourceState};
 
-const POLICY: &str = "serviceoperator.azure.com/reconcile-policy";
-const SKIP: &str = "skip";
+/// What Azure Service Operator may do to a resource.
+pub const POLICY: &str = "serviceoperator.azure.com/reconcile-policy";
+/// It looks and never writes.
+pub const SKIP: &str = "skip";
 const FINALIZER: &str = "serviceoperator.azure.com/finalizer";
-/// What the policy was before the other installation paused the object.
-const BEFORE_PAUSE: &str = "sigs.k8s.io/cluster-api-provider-azure-pre-pause-reconcile-policy";
-const RESOURCE_ID: &str = "serviceoperator.azure.com/resource-id";
+/// What the policy was before the object was paused.
+pub const BEFORE_PAUSE: &str = "sigs.k8s.io/cluster-api-provider-azure-pre-pause-reconcile-policy";
+/// The resource that an object stands for.
+pub const RESOURCE_ID: &str = "serviceoperator.azure.com/resource-id";
 /// An operator that is installed later is found within this time.
 const DISCOVER_AGAIN: Duration = Duration::from_mins(10);
 
@@ -125,9 +128,11 @@ fn api_version(kind: ResourceKind) -> Option<&'static str> {
 
 /// What one of the operator's objects is in for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DetachStep {
+pub enum DetachStep {
     Hush,
+    /// In Kubernetes alone where it is hushed; else the operator deletes the resource, too.
     Delete,
+    /// The operator's finalizer is taken off. Only for an object that is hushed.
     Release,
 }
 
@@ -304,7 +309,8 @@ impl Takeover {
     }
 }
 
-async fn take(
+/// Takes one step with one of the operator's objects.
+pub async fn take(
     api: &Api<DynamicObject>,
     kind: &str,
     object: &DynamicObject,

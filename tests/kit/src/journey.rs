@@ -118,8 +118,13 @@ impl<S: Surroundings> Journey<S> {
 
     /// Sweeps a sample, or everything where that is asked for; nothing diverges.
     pub fn assert_clean(self) -> Report {
+        self.assert_clean_by(18)
+    }
+
+    /// The same by another sample.
+    pub fn assert_clean_by(self, sample: usize) -> Report {
         let scenario: Arc<dyn Scenario> = Arc::new(self);
-        let report = sweep::sweep_sampled(&scenario, 18);
+        let report = sweep::sweep_sampled(&scenario, sample);
         report.assert_clean();
         assert!(report.calls > 10, "calls to every side are counted: {report:?}");
         report

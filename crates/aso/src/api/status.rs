@@ -27,6 +27,9 @@ pub struct ResourceStatus {
     /// Its id in Azure, once it can be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// Who writes it, where that is not this manager: `aso` is Azure Service Operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
     /// One word for how it stands; the reason of the `Ready` condition where this resource decides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,

@@ -10,7 +10,7 @@ pub mod status;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
-use slipway_azure::reconcile::{Error, step::revisit};
+use slipway_azure::reconcile::{Error, Records, step::revisit};
 use slipway_capi::{
     annotations,
     condition::Condition,
@@ -26,6 +26,7 @@ use crate::{
     access::Access,
     api::{AzureASOManagedCluster, AzureASOManagedClusterStatus},
     caches::by_secret,
+    engine,
     inline::managed,
     resources::{changes_azure, follow_up},
     shared::Shared,
@@ -75,6 +76,11 @@ impl Kind for Clusters {
             return Ok(Membership::LeftAlone("somebody else manages it"));
         }
         Ok(Membership::by_owner(&object.metadata))
+    }
+
+    async fn pause(&self, subject: &Subject<AzureASOManagedCluster>, context: &Context) -> Result<(), Error> {
+        let (holder, operators) = (&subject.object.metadata, &self.0.operators);
+        engine::act::pause(holder, &Records::of(holder), operators, context).await
     }
 
     async fn observe(

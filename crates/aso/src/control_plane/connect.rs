@@ -5,7 +5,10 @@ use slipway_azure::{
     reconcile::ResourceState,
     workload::{joining, stored::Verdict},
 };
-use slipway_capi::secret::{Purpose, VALUE_KEY};
+use slipway_capi::{
+    names::label,
+    secret::{Purpose, VALUE_KEY},
+};
 
 use super::observe::Observed;
 use crate::{
@@ -95,7 +98,8 @@ impl Observed {
             Access::AsGiven { credential, .. } => (credential, false),
             Access::WithToken { .. } => (Credential::User, true),
         };
-        if !desired.iter().any(|(_, to)| *to == known) {
+        let is_delivered = resource.delivered.iter().any(|export| export.to == known);
+        if !is_delivered && !desired.iter().any(|(_, to)| *to == known) {
             desired.push((how, known));
         }
         let server = format!("{}:{}", endpoint.host, endpoint.port);
@@ -103,6 +107,19 @@ impl Observed {
             .iter()
             .filter_map(|(how, to)| self.held.outgoing_kubeconfig(resource, *how, to, &server, now))
             .collect()
+    }
+
+    /// The kubeconfig that Azure Service Operator writes, where Cluster API would not find it.
+    pub fn unclaimed(&self) -> Option<String> {
+        let known = self.known_secret();
+        let resource = self.managed_cluster()?;
+        let is_delivered = resource.delivered.iter().any(|export| export.to == known);
+        let stored = self.held.stored.get(&(known.store, known.name.clone()))?;
+        let labels = stored.metadata.labels.as_ref();
+        let is_labelled = labels.and_then(|all| all.get(label::CLUSTER_NAME)) == Some(&self.cluster_name);
+        let is_ours = slipway_capi::owner::is_controlled_by(&stored.metadata, &self.held.metadata);
+        let is_anothers = slipway_capi::owner::controller_of(&stored.metadata).is_some() && !is_ours;
+        (is_delivered && !is_anothers && !(is_labelled && is_ours)).then_some(known.name)
     }
 
     /// What is to be done about the Secret with the cluster's CA, which nodes that are not AKS's own join by.

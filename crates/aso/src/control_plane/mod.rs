@@ -11,7 +11,7 @@ pub mod status;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
-use slipway_azure::reconcile::{Error, step::revisit};
+use slipway_azure::reconcile::{Error, Records, step::revisit};
 use slipway_capi::{
     condition::Condition,
     frame::{Entry, Frame, Kind, Plan, ProgressOf, Subject},
@@ -26,6 +26,7 @@ use crate::{
     access::Access,
     api::{AzureASOManagedControlPlane, AzureASOManagedControlPlaneStatus},
     caches::by_secret,
+    engine,
     inline::managed,
     resources::changes_azure,
     shared::Shared,
@@ -69,6 +70,15 @@ impl Kind for ControlPlanes {
 
     fn conditions(status: &mut AzureASOManagedControlPlaneStatus) -> Option<&mut Vec<Condition>> {
         Some(&mut status.conditions)
+    }
+
+    async fn pause(
+        &self,
+        subject: &Subject<AzureASOManagedControlPlane>,
+        context: &Context,
+    ) -> Result<(), Error> {
+        let (holder, operators) = (&subject.object.metadata, &self.0.operators);
+        engine::act::pause(holder, &Records::of(holder), operators, context).await
     }
 
     async fn observe(

@@ -70,6 +70,10 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
     for outgoing in observed.kubeconfigs(now) {
         push_outgoing(&mut plan, outgoing, now);
     }
+    if let Some(name) = observed.unclaimed() {
+        let why = "Cluster API looks for it by its label";
+        plan.regardless(resources::Action::ClaimKubeconfig { name }.into(), why);
+    }
     if let Some((ca, why)) = observed.ca() {
         plan.regardless(resources::Action::WriteCa(ca).into(), why);
     }

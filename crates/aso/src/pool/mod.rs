@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
-    reconcile::{Error, step::revisit},
+    reconcile::{Error, Records, step::revisit},
     workload::{machines::Machines, nodes::Nodes},
 };
 use slipway_capi::{
@@ -28,6 +28,7 @@ use crate::{
     access::Access,
     api::{AzureASOManagedMachinePool, AzureASOManagedMachinePoolStatus},
     caches::by_secret,
+    engine,
     inline::managed,
     resources::{changes_azure, follow_up},
     shared::Shared,
@@ -88,6 +89,15 @@ impl Kind for MachinePools {
     ) -> Result<Membership, Error> {
         let caches = &self.shared.caches;
         Ok(caches.membership_of_pool(&context.informers, pool))
+    }
+
+    async fn pause(
+        &self,
+        subject: &Subject<AzureASOManagedMachinePool>,
+        context: &Context,
+    ) -> Result<(), Error> {
+        let (holder, operators) = (&subject.object.metadata, &self.shared.operators);
+        engine::act::pause(holder, &Records::of(holder), operators, context).await
     }
 
     async fn observe(

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use slipway_azure::{
     ResourceId,
     reconcile::{
-        Error, Observations, StepResult, StepStatus,
-        planning::{SOON, VANISHED},
+        Error, Observations, ResourceState, StepResult, StepStatus,
+        planning::{ASK_AGAIN, SOON, VANISHED},
         step,
     },
     session::Session,
@@ -26,7 +26,7 @@ use slipway_azure::{
         kubeconfig::{self, SecretEntry},
     },
 };
-use slipway_capi::owner;
+use slipway_capi::{names::label, owner};
 use slipway_runtime::{Context, Outcome, controller::Writable};
 
 use super::{
@@ -34,7 +34,10 @@ use super::{
     export::{Ca, Kubeconfig, Values},
     fetched::Times,
 };
-use crate::inline::{Credential, Secrets, Source, Store};
+use crate::{
+    engine::{self, Application},
+    inline::{Credential, Secrets, Source, Store},
+};
 
 /// What a reconcile asks Azure with.
 #[derive(Default)]
@@ -74,7 +77,15 @@ pub async fn act<K: Writable>(
             for recording in recordings {
                 let state = engine.observations.state_of(recording.id.key());
                 let (id, now) = (recording.id.key(), context.clock.now());
+                let state = if recording.owned {
+                    &ResourceState::Absent
+                } else {
+                    state
+                };
                 held.records.intend(id, &recording.api_version, state, now);
+                if recording.owned {
+                    held.records.adopt(id, &recording.api_version, now);
+                }
                 held.records.note(id, recording.notes.clone());
             }
             store(object, held, context).await?;
@@ -104,8 +115,78 @@ pub async fn act<K: Writable>(
         }
         Action::WriteFetched(fetch) => write_fetched(fetch, object, held, engine, context).await?,
         Action::WriteCa(ca) => write_ca(ca, object, held, context).await?,
+        Action::GiveToOperator { id, application } => {
+            return give(id, application, held, engine, context).await;
+        }
+        Action::Quiet(operated) => {
+            match engine::act::quiet(operated, context).await? {
+                Some(object) => held
+                    .operated
+                    .insert(operated.key(), engine::act::left(operated, object)),
+                None => held.operated.remove(&operated.key()),
+            };
+            return Ok(Outcome::InProgress(SOON));
+        }
+        Action::RemoveObject { operated, release } => {
+            engine::act::remove(operated, *release, context).await?;
+            return Ok(Outcome::InProgress(ASK_AGAIN));
+        }
+        Action::ClaimKubeconfig { name } => claim_kubeconfig(name, object, held, context).await?,
     }
     Ok(Outcome::Done)
+}
+
+/// Gives Azure Service Operator its object. What it or the apiserver refuses is shown at the resource.
+async fn give(
+    id: &ResourceId,
+    application: &Application,
+    held: &mut Held,
+    engine: &mut Engine,
+    context: &Context,
+) -> Result<Outcome, Error> {
+    match engine::act::give(application, context).await {
+        Ok(object) => {
+            let is_it = |resource: &&super::Resource| resource.id.as_ref() == Some(id);
+            if let Some(resource) = held.resources.iter().find(is_it) {
+                let given = engine::Operated::new(resource.name.clone(), application.api.clone(), object);
+                held.operated.insert(given.key(), given);
+            }
+            Ok(Outcome::Done)
+        }
+        Err(error) => {
+            engine.steps.insert(id.key().to_owned(), error.status());
+            Err(error)
+        }
+    }
+}
+
+/// Cluster API looks for a kubeconfig by its label, and it goes with the object.
+async fn claim_kubeconfig<K: Writable>(
+    name: &str,
+    object: &K,
+    held: &mut Held,
+    context: &Context,
+) -> Result<(), Error> {
+    let key = (Store::Secret, name.to_owned());
+    let (Some(found), Some(controller)) = (held.stored.get(&key), owner::controller_reference(object)) else {
+        return Ok(());
+    };
+    let mut owners = found.metadata.owner_references.clone().unwrap_or_default();
+    owners.retain(|one| one.uid != controller.uid);
+    owners.push(controller);
+    let patch = json!({"metadata": {
+        "resourceVersion": found.metadata.resource_version,
+        "labels": {(label::CLUSTER_NAME): held.cluster_name},
+        "ownerReferences": owners,
+    }});
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
+    let stored = api
+        .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await;
+    let stored = stored.map_err(Error::api(format!("labelling Secret {name}")))?;
+    context.writes().saw(&stored);
+    held.stored.insert(key, StoredExport::of_secret(&stored));
+    Ok(())
 }
 
 /// What a step came to: its words for the status, its outcome for the queue.

@@ -15,7 +15,10 @@ use super::{
     Action, Held,
     held::{Leftover, leftover},
 };
-use crate::inline::{Fate, Leaving, fates};
+use crate::{
+    engine,
+    inline::{Fate, Leaving, fates},
+};
 
 /// How long until something that is held back is reconciled again where no event tells.
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_mins(1);
@@ -33,13 +36,14 @@ pub fn delete<A: From<Action>>(held: &Held, plan: &mut Plan<A>, goes: Option<&Re
         .remaining()
         .filter(|id| {
             let parsed = ResourceId::parse(id).ok();
-            !parsed.is_some_and(|id| goes.is_some_and(|above| is_below(&id, above)))
+            !parsed.is_some_and(|id| goes.is_some_and(|above| is_below(&id, above)) || held.is_operated(&id))
         })
         .map(str::to_owned)
         .collect();
     let problem = remaining.iter().find_map(|id| held.sign_in_problems.get(id));
     match problem {
         None => {
+            engine::leave(held, plan, goes, now);
             let (named, gone) = all(held, goes);
             let leaving = [named, gone].concat();
             push(held, plan, &leaving, "the object is deleted", now);
@@ -62,7 +66,8 @@ pub fn delete<A: From<Action>>(held: &Held, plan: &mut Plan<A>, goes: Option<&Re
 
 /// Everything recorded, in the order of making: what the spec no longer has, and then what it has, as it says now.
 fn all(held: &Held, goes: Option<&ResourceId>) -> (Vec<Leftover>, Vec<Leftover>) {
-    let stays = |one: &Leftover| !goes.is_some_and(|above| is_below(&one.id, above));
+    let stays =
+        |one: &Leftover| !goes.is_some_and(|above| is_below(&one.id, above)) && !held.is_operated(&one.id);
     let named = held.resources.iter().filter_map(|resource| {
         let id = resource.id.as_ref()?;
         let mut found = leftover(id.as_str(), held.records.get(id.key())?)?;

@@ -154,7 +154,7 @@ impl Fetch {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
     let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
     bytes.iter().flat_map(digits).collect()

@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::ApiResource;
+use serde_json::Value;
 use slipway_azure::{
     ResourceId,
     credential::SecretName,
@@ -16,12 +18,13 @@ use slipway_azure::{
         records::Entry,
         state_of,
     },
-    resource::Put,
+    resource::{Put, Reference},
 };
 
 use super::{export::StoredExport, fetched::Times};
 use crate::{
     api::{ResourceName, ResourceStatus},
+    engine::{self, Choice, Operated, Standing},
     inline::{Export, Expression, Inline, Policy, Store},
     mutators::{AGENT_POOL, CONTAINER_SERVICE, MANAGED_CLUSTER},
 };
@@ -50,6 +53,22 @@ pub struct Resource {
     pub operated_by: Option<String>,
     pub exports: Vec<Export>,
     pub expressions: Vec<Expression>,
+    /// Who writes it, and why.
+    pub choice: Choice,
+    /// How Azure Service Operator stands to its kind.
+    pub standing: Standing,
+    /// Where the operator's object for it is, or would be.
+    pub api: Option<ApiResource>,
+    /// As it is to be, in the form of the operator's objects.
+    pub manifest: Value,
+    /// What it refers to that the operator has no object for.
+    pub elsewhere: Vec<(Reference, ResourceId)>,
+    /// What the operator writes to Secrets and ConfigMaps.
+    pub delivered: Vec<Export>,
+    /// What is noted of its engine beside its record.
+    pub engine_notes: BTreeMap<&'static str, &'static str>,
+    /// Whether it is noted as ours to delete, whoever made it.
+    pub owned: bool,
 }
 
 impl Resource {
@@ -93,6 +112,9 @@ impl Resource {
             ("version".to_owned(), self.name.version.clone()),
             ("name".to_owned(), self.name.name.clone()),
         ]);
+        for (name, value) in &self.engine_notes {
+            notes.insert((*name).to_owned(), (*value).to_owned());
+        }
         if let Some(inline) = &self.inline {
             if inline.policy != Policy::Manage {
                 notes.insert("policy".to_owned(), inline.policy.to_string());
@@ -183,6 +205,14 @@ pub struct Held {
     pub problem: Option<Problem>,
     /// How each resource stood before.
     pub before: Vec<ResourceStatus>,
+    /// The objects of Azure Service Operator that are there for its resources.
+    pub operated: BTreeMap<engine::Key, Operated>,
+    /// Whether an operator runs, as far as that was looked at.
+    pub operator: Standing,
+    /// By which the object controls what it makes.
+    pub controller: Option<OwnerReference>,
+    /// What the operator's objects of this namespace refer to.
+    pub needed: BTreeSet<engine::Key>,
 }
 
 impl Held {
@@ -271,6 +301,45 @@ impl Held {
         found.find(|one| is_it(one) && is_there(one)).map(|one| one.id)
     }
 
+    /// Whether what is known of a resource is stored on the object.
+    pub fn is_noted(&self, resource: &Resource) -> bool {
+        let Some(entry) = resource.id.as_ref().and_then(|id| self.records.get(id.key())) else {
+            return false;
+        };
+        let is_same = entry.api_version == resource.api_version() && entry.notes == resource.notes();
+        self.records.mark().is_some() && is_same && (entry.made || !resource.owned)
+    }
+
+    /// Whether an object of the operator refers to a resource.
+    pub fn is_needed(&self, resource: &Resource) -> bool {
+        let name = &resource.name;
+        let key = (name.group.clone(), name.kind.clone(), name.name.clone());
+        self.needed.contains(&key)
+    }
+
+    /// The operator's objects of ours for what the spec no longer names.
+    pub fn operated_leftovers(&self) -> impl Iterator<Item = &Operated> {
+        self.operated.values().filter(|one| {
+            let is_named = |resource: &Resource| {
+                let (left, right) = (&resource.name, &one.name);
+                (&left.group, &left.kind, &left.name) == (&right.group, &right.kind, &right.name)
+            };
+            one.live.is_controlled_by(&self.metadata) && !self.resources.iter().any(is_named)
+        })
+    }
+
+    /// Whether the operator still has an object for something recorded, or for what that stands in: it is the operator's to delete.
+    pub fn is_operated(&self, id: &ResourceId) -> bool {
+        let ours = self
+            .operated
+            .values()
+            .filter(|one| one.live.is_controlled_by(&self.metadata));
+        ours.filter_map(|one| one.live.id()).any(|above| {
+            let rest = id.key().strip_prefix(above.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
     /// What is recorded and no longer in the spec.
     pub fn leftovers(&self) -> Vec<Leftover> {
         let named: BTreeSet<&str> = self
@@ -282,6 +351,10 @@ impl Held {
             .entries()
             .filter(|(id, _)| !named.contains(id))
             .filter_map(|(id, entry)| leftover(id, entry))
+            .filter(|one| {
+                self.operated_leftovers()
+                    .all(|left| left.live.id().as_deref() != Some(one.id.key()))
+            })
             .collect()
     }
 }

@@ -13,6 +13,7 @@ mod plan;
 mod status;
 mod verdict;
 
+pub(crate) use self::fetched::hex;
 pub use self::{
     act::{Engine, act, store},
     delete::delete,
@@ -22,5 +23,5 @@ pub use self::{
     observe::{Facts, Mutation, SecretData, Sources, Standing, observe, user},
     plan::{Action, Desired, Recording, Wraps, changes_azure, follow_up, plan},
     status::{BORROWED, IDENTITY_BORROWED, MAPPED_BY_RULE, NEWER, RESOURCES_READY, Summary, sum_up},
-    verdict::Verdict,
+    verdict::{Verdict, Waiting},
 };

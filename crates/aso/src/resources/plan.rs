@@ -1,14 +1,11 @@
 //! The plan for an object's inline resources: what is recorded, made, changed, given up and exported. Pure.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use jiff::Timestamp;
 use slipway_azure::{
     ResourceId,
-    reconcile::{
-        planning::{SOON, VANISHED, later, sends},
-        records::Entry as RecordEntry,
-    },
+    reconcile::planning::{OWNER_CHECK, SOON, VANISHED, later, sends},
     resource::Put,
 };
 use slipway_capi::frame::{Entry, Plan, Progress};
@@ -20,6 +17,10 @@ use super::{
     fetched::Fetch,
     verdict::Waiting,
 };
+use crate::engine::{self, Application, Operated, Standing, Step};
+
+/// How often it is looked whether an operator still runs.
+const LOOK_AT_OPERATOR: Duration = Duration::from_mins(5);
 
 /// What is noted on the object before a resource is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub struct Recording {
     pub id: ResourceId,
     pub api_version: String,
     pub notes: BTreeMap<String, String>,
+    /// It is ours to delete, whoever made it.
+    pub owned: bool,
 }
 
 /// The desired state of one resource in Azure.
@@ -63,6 +66,18 @@ pub enum Action {
     WriteCa(Ca),
     /// Note on the object what was applied.
     StoreRecords,
+    /// Give Azure Service Operator its object for a resource.
+    GiveToOperator {
+        id: ResourceId,
+        application: Box<Application>,
+    },
+    /// Tell Azure Service Operator to leave a resource alone.
+    Quiet(Box<Operated>),
+    /// Delete an object of Azure Service Operator, which deletes the resource unless it is quiet. `release`: there is no operator to let
+    /// go of a quiet one.
+    RemoveObject { operated: Box<Operated>, release: bool },
+    /// Make the kubeconfig that Azure Service Operator writes one that Cluster API finds.
+    ClaimKubeconfig { name: String },
 }
 
 impl fmt::Display for Action {
@@ -81,6 +96,24 @@ impl fmt::Display for Action {
             Self::WriteFetched(fetch) => fetch.fmt(formatter),
             Self::WriteCa(ca) => ca.fmt(formatter),
             Self::StoreRecords => formatter.write_str("store what was applied"),
+            Self::GiveToOperator { application, .. } => {
+                write!(formatter, "apply {} {}", application.api.kind, application.name)
+            }
+            Self::Quiet(operated) => {
+                write!(
+                    formatter,
+                    "tell Azure Service Operator to leave {} alone",
+                    operated.display()
+                )
+            }
+            Self::RemoveObject { operated, .. } => {
+                write!(
+                    formatter,
+                    "delete the object {} of Azure Service Operator",
+                    operated.display()
+                )
+            }
+            Self::ClaimKubeconfig { name } => write!(formatter, "label Secret {name}"),
         }
     }
 }
@@ -94,7 +127,8 @@ pub trait Wraps: From<Action> + fmt::Display {
 pub fn changes_azure<A: Wraps>(entry: &Entry<A>) -> bool {
     match entry.action().and_then(Wraps::resource_action) {
         Some(Action::Ensure(_)) => sends(entry),
-        Some(Action::Delete { .. } | Action::AcceptVanished { .. }) => true,
+        Some(Action::Delete { .. } | Action::AcceptVanished { .. } | Action::GiveToOperator { .. }) => true,
+        Some(Action::RemoveObject { operated, .. }) => !operated.live.is_quiet(),
         _ => false,
     }
 }
@@ -124,6 +158,7 @@ pub fn plan<A: From<Action>>(held: &Held, plan: &mut Plan<A>, now: Timestamp) {
                 let entry = act(plan, &mut group, Action::AcceptVanished { kind, id }, why);
                 entry.warned(VANISHED);
             }
+            Verdict::Operated(step) => plan_step(plan, &mut group, resource, step, now),
             Verdict::Ensure(comparison) => {
                 let (Some(id), Some(put)) = (resource.id.clone(), resource.put.clone()) else {
                     continue;
@@ -138,8 +173,56 @@ pub fn plan<A: From<Action>>(held: &Held, plan: &mut Plan<A>, now: Timestamp) {
     if let Some(problem) = &held.problem {
         problem.block(plan).group = None;
     }
+    engine::pass(held, plan, now);
     delete_leftovers(held, plan, now);
     plan_exports(held, plan, now);
+    if held
+        .resources
+        .iter()
+        .any(|one| one.choice.is_operated() || one.choice.held_up.is_some())
+    {
+        let after = if held.operator == Standing::Running {
+            LOOK_AT_OPERATOR
+        } else {
+            OWNER_CHECK
+        };
+        plan.revisit(after, "that an operator no longer renews its lease is no event");
+    }
+}
+
+/// What is done about an object of Azure Service Operator.
+fn plan_step<A: From<Action>>(
+    plan: &mut Plan<A>,
+    group: &mut Option<u16>,
+    resource: &Resource,
+    step: Step,
+    now: Timestamp,
+) {
+    match step {
+        Step::Rest | Step::Note => {}
+        Step::Wait(waiting) => wait(plan, resource, &waiting, now),
+        Step::Give {
+            application,
+            why,
+            changes,
+            event,
+        } => {
+            let Some(id) = resource.id.clone() else { return };
+            let entry = act(plan, group, Action::GiveToOperator { id, application }, why);
+            for (path, from, to) in changes {
+                entry.changing(path, from, to);
+            }
+            entry.announced(event);
+        }
+        Step::Quiet(operated) => {
+            let why = resource.choice.why.clone();
+            act(plan, group, Action::Quiet(operated), why).announced("SwitchingEngine");
+        }
+        Step::Remove { operated, release } => {
+            let why = "it is quiet, and the resource stays in Azure";
+            act(plan, group, Action::RemoveObject { operated, release }, why);
+        }
+    }
 }
 
 /// An action beside the others for resources.
@@ -175,9 +258,8 @@ fn wait<A>(plan: &mut Plan<A>, resource: &Resource, waiting: &Waiting, now: Time
 
 /// What is not recorded yet of what is asked for, or recorded otherwise: nothing we make is ever unknown to us.
 fn unrecorded(held: &Held, verdicts: &[(&Resource, Verdict)]) -> Vec<Recording> {
-    let has_mark = held.records.mark().is_some();
     let is_asked_for = |resource: &Resource, verdict: &Verdict| match verdict {
-        Verdict::Ensure(_) => true,
+        Verdict::Ensure(_) | Verdict::Operated(Step::Note) => true,
         // Policies and credentials change without a change in Azure; what was only ever read is not recorded.
         Verdict::Rest => {
             let id = resource.id.as_ref();
@@ -193,12 +275,9 @@ fn unrecorded(held: &Held, verdicts: &[(&Resource, Verdict)]) -> Vec<Recording> 
                 id: resource.id.clone()?,
                 api_version: resource.api_version().to_owned(),
                 notes: resource.notes(),
+                owned: resource.owned,
             };
-            let is_recorded = |entry: &RecordEntry| {
-                has_mark && entry.api_version == recording.api_version && entry.notes == recording.notes
-            };
-            let is_known = held.records.get(recording.id.key()).is_some_and(is_recorded);
-            (!is_known).then_some(recording)
+            (!held.is_noted(resource)).then_some(recording)
         })
         .collect()
 }

@@ -24,7 +24,7 @@ use super::{
     export::{NOT_WRITTEN, Outgoing, foreign},
     plan::Wraps,
 };
-use crate::{api::ResourceStatus, borrowing::CONFIG_MAP};
+use crate::{api::ResourceStatus, borrowing::CONFIG_MAP, engine};
 
 /// The condition that sums up all resources of an object.
 pub const RESOURCES_READY: &str = "ResourcesReady";
@@ -48,6 +48,8 @@ pub struct Summary {
     pub borrowing: Vec<String>,
     /// Resources of a kind or version that is newer than the table.
     pub by_rule: Vec<String>,
+    /// How Azure Service Operator stands to them; `None`: it has nothing to do with them.
+    pub operator: Option<engine::Word>,
 }
 
 impl Summary {
@@ -77,6 +79,7 @@ impl Summary {
         let status = Status::from(self.is_done());
         let report = Report::new(RESOURCES_READY, status, &reason, message);
         condition::set(conditions, &report, generation, now);
+        engine::report(self.operator.as_ref(), conditions, generation, now);
         let mut warn = |type_: &'static str, reason: &str, applies: bool, message: String| {
             conditions.retain(|one| one.type_ != type_ || applies);
             if applies {
@@ -135,6 +138,24 @@ fn step_of(
             reason: "Reconciling".into(),
             message: comparison.why,
         },
+        Verdict::Operated(step) => step_of_operated(step),
+    }
+}
+
+fn step_of_operated(step: engine::Step) -> StepStatus {
+    let waiting = |reason: &'static str, message: String| StepStatus::Waiting {
+        reason: reason.into(),
+        message,
+    };
+    match step {
+        engine::Step::Rest => StepStatus::Done,
+        engine::Step::Wait(waiting) => waiting.status(),
+        engine::Step::Note => waiting("Reconciling", "its engine is noted first".to_owned()),
+        engine::Step::Give { why, .. } => waiting("Reconciling", why),
+        engine::Step::Quiet(_) | engine::Step::Remove { .. } => waiting(
+            "SwitchingEngine",
+            "Azure Service Operator lets go of it".to_owned(),
+        ),
     }
 }
 
@@ -234,6 +255,7 @@ pub fn sum_up<A: Wraps>(
         lines: lines.into_iter().map(|(_, line)| line).collect(),
         worst,
         by_rule: by_rule(held),
+        operator: engine::judge(held),
         borrowing: held
             .borrowing
             .iter()
@@ -310,6 +332,10 @@ fn line(held: &Held, resource: &Resource, step: &StepStatus, now: Timestamp) -> 
         resource: resource.name.clone(),
         ready: *step == StepStatus::Done,
         id: resource.id.as_ref().map(|id| id.as_str().to_owned()),
+        engine: resource
+            .choice
+            .is_operated()
+            .then(|| resource.choice.engine.to_string()),
         message: Some(step.message().to_owned()).filter(|message| !message.is_empty()),
         state: Some(state),
         since: Some(since),

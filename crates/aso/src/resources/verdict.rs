@@ -18,7 +18,7 @@ use slipway_azure::{
 use slipway_runtime::Class;
 
 use super::{Held, Resource};
-use crate::inline::Policy;
+use crate::{engine, inline::Policy};
 
 /// The reason of a resource that a running Azure Service Operator writes.
 pub const OPERATED: &str = "ManagedByAzureServiceOperator";
@@ -37,9 +37,12 @@ pub enum Verdict {
     Vanished,
     /// Compare with Azure once more and send what differs.
     Ensure(Comparison),
+    /// It is Azure Service Operator's, or becomes so, or no longer is.
+    Operated(engine::Step),
 }
 
 /// Why nothing is done.
+#[derive(Clone, Debug)]
 pub struct Waiting {
     pub reason: String,
     pub message: String,
@@ -50,7 +53,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    fn new(reason: &str, message: impl Into<String>) -> Self {
+    pub fn new(reason: &str, message: impl Into<String>) -> Self {
         Self {
             reason: reason.to_owned(),
             message: message.into(),
@@ -59,9 +62,22 @@ impl Waiting {
         }
     }
 
-    fn again(mut self, after: Duration) -> Self {
+    pub fn again(mut self, after: Duration) -> Self {
         self.again = Some(after);
         self
+    }
+
+    /// It is an error, of this class.
+    pub fn failed(reason: &str, message: impl Into<String>, class: Class) -> Self {
+        Self {
+            class: Some(class),
+            ..Self::new(reason, message)
+        }
+    }
+
+    /// Nothing is known of a resource. `existed`: Azure has made it once.
+    pub fn unknown(id: &ResourceId, why: Option<&Unknown>, existed: bool, now: Timestamp) -> Self {
+        unknown(id, why, existed, now)
     }
 
     /// What somebody else has to bring is waited for, and looked for now and then: it may stand in an object that nothing here
@@ -146,7 +162,7 @@ impl Held {
     pub fn verdict(&self, resource: &Resource, now: Timestamp) -> Verdict {
         if let Some(object) = &resource.operated_by {
             let message = format!(
-                "{object} of Azure Service Operator writes it: nothing is written here while it is there and not told \
+                "{object} writes it: nothing is written here while it is there and not told \
                  to leave the resource alone (serviceoperator.azure.com/reconcile-policy: skip)"
             );
             return Verdict::Wait(Waiting::new(OPERATED, message).again(OWNER_CHECK));
@@ -162,6 +178,12 @@ impl Held {
             return Verdict::Wait(name_changed(&there));
         }
         let state = self.state(id);
+        if resource.choice.is_operated() {
+            return self.verdict_of_operated(resource, id, now);
+        }
+        if let Some(step) = engine::leaving(self, resource) {
+            return Verdict::Operated(step);
+        }
         if resource.policy() == Policy::Skip {
             return self.verdict_of_skipped(id, state, now);
         }
@@ -189,6 +211,17 @@ impl Held {
             return Verdict::Wait(waiting);
         }
         Verdict::Ensure(comparison)
+    }
+
+    fn verdict_of_operated(&self, resource: &Resource, id: &ResourceId, now: Timestamp) -> Verdict {
+        if let Some(foreign) = self.foreign(id) {
+            let message = format!("nothing is written to {}: {foreign}", id.as_str());
+            return Verdict::Wait(Waiting::new(OWNED_BY_ANOTHER, message).again(OWNER_CHECK));
+        }
+        if let Some((reason, message)) = &resource.wait {
+            return Verdict::Wait(Waiting::new(reason, message.clone()));
+        }
+        Verdict::Operated(engine::step(self, resource, now))
     }
 
     fn verdict_of_skipped(&self, id: &ResourceId, state: &ResourceState, now: Timestamp) -> Verdict {
@@ -223,7 +256,7 @@ impl Held {
     }
 
     /// What has to come before a resource is written.
-    fn obstacle(&self, resource: &Resource, id: &ResourceId, state: &ResourceState) -> Option<Waiting> {
+    pub fn obstacle(&self, resource: &Resource, id: &ResourceId, state: &ResourceState) -> Option<Waiting> {
         let own = resource
             .after
             .iter()

@@ -37,6 +37,15 @@ pub fn kinds() -> &'static Kinds {
     &KINDS
 }
 
+/// Every kind, and those of Azure Service Operator.
+pub fn kinds_with_operator() -> &'static Kinds {
+    static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
+        let others = [of_core(), super::operator::definitions()].concat();
+        beside(&others, &provider::provider())
+    });
+    &KINDS
+}
+
 /// The controllers of one process.
 pub fn controllers(nodes: Nodes) -> Controllers {
     Arc::new(move |clock, transport| {
@@ -197,6 +206,10 @@ impl DerefMut for World {
 impl World {
     pub fn new() -> Self {
         Self::with(quick(), unreachable())
+    }
+
+    pub fn of_kinds(kinds: &Kinds) -> Self {
+        Self(azure::World::new(kinds, quick(), controllers(unreachable())))
     }
 
     pub fn with(settings: Settings, nodes: Nodes) -> Self {

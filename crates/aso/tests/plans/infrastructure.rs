@@ -139,7 +139,7 @@ fn kept_back() -> Vec<(&'static str, Observed)> {
             "an Azure Service Operator runs",
             with(&json!({}), &[group()], |observed| {
                 absent(&mut observed.held, GROUP);
-                let object = "ResourceGroup default/fleet".to_owned();
+                let object = "ResourceGroup default/fleet of Azure Service Operator".to_owned();
                 observed.held.resources[0].operated_by = Some(object);
             }),
         ),

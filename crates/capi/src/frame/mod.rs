@@ -113,6 +113,16 @@ pub trait Kind: Send + Sync + 'static {
         async move { Ok(membership) }
     }
 
+    /// The object is paused: what works for it elsewhere is told to stop, before `clusterctl move` may go on.
+    fn pause(
+        &self,
+        subject: &Subject<Self::Object>,
+        context: &Context,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        let _ = (subject, context);
+        async move { Ok(()) }
+    }
+
     /// Every read. What fails becomes a fact, where the plan or the status can say something about it; an error ends the
     /// reconcile before anything is planned.
     fn observe(

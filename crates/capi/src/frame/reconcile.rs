@@ -50,6 +50,7 @@ impl<K: Kind> Reconciler for Frame<K> {
         let object = subject.object.as_ref();
         let paused = paused(subject.cluster.as_deref(), object.meta());
         if paused.is_paused() {
+            self.kind.pause(&subject, context).await.map_err(Failure::Kind)?;
             return ensure_paused::<K>(&subject, paused, context).await;
         }
         let holds = K::finalizer(object).is_some_and(|name| finalizer::has(object.meta(), name));

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, Kinds, faults::Faults};
-use slipway_azure_sim::{Request, Settings, Simulator, State};
+use slipway_azure_sim::{Request, Response, Settings, Simulator, State};
 use slipway_runtime::{Clock, controller::Registration};
 use tokio::sync::Notify;
 
@@ -50,6 +50,28 @@ pub trait AzureProvider: Send + Sync + 'static {
 
     /// Whether a control plane that is initialized has its endpoint.
     fn has_endpoint(control_plane: &Value) -> bool;
+
+    /// Who works beside the controllers, for ever, and asks Azure by [`Life::answer`].
+    fn beside(life: &Arc<Life<Self>>) -> BoxFuture<'static, ()>
+    where
+        Self: Sized,
+    {
+        let _ = life;
+        futures::future::pending().boxed()
+    }
+
+    /// Why a write must not be sent: by the controllers, or by who works beside them.
+    fn objection(objects: &[Value], request: &Request, by: Sender) -> Option<String> {
+        let _ = (objects, request, by);
+        None
+    }
+}
+
+/// Who asks Azure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    Controllers,
+    Beside,
 }
 
 /// Who owns what is in Azure, as of the last request.
@@ -158,11 +180,26 @@ impl<P: AzureProvider> Life<P> {
             .collect()
     }
 
+    /// Where objects are.
+    pub fn server(&self) -> &Apiserver {
+        &self.server
+    }
+
+    /// Answers who works beside the controllers with the same identity, and checks what is asked.
+    pub fn answer(&self, request: &Request) -> Response {
+        let answer = self.azure.handle(request);
+        self.check(request, Sender::Beside);
+        answer
+    }
+
     /// A mark stays on what carries it until that is gone (a GET before every PUT shows what is gone), whoever is not being
     /// deleted keeps what carries its mark, and nobody but who wrote a mark asks for anything else than to read what carries it.
-    fn check_owners(&self, request: &Request) {
+    fn check_owners(&self, request: &Request, by: Sender) {
         let (method, path) = (&request.method, &request.path);
-        let sender = sender(request).unwrap_or_default();
+        let sender = match by {
+            Sender::Controllers => sender(request).unwrap_or_default(),
+            Sender::Beside => CLIENT.to_owned(),
+        };
         let now = marks_in(&self.azure);
         let mut owners = self.owners.lock();
         for (id, mark) in &now {
@@ -219,12 +256,16 @@ impl<P: AzureProvider> Life<P> {
     }
 
     /// Checks what the controllers ask of Azure, and what is there after it.
-    fn check(&self, request: &Request) {
+    fn check(&self, request: &Request, by: Sender) {
         let (method, path) = (&request.method, &request.path);
         if self.requests.fetch_add(1, Ordering::SeqCst) + 1 == self.rival_at {
             self.rival.notify_one();
         }
-        self.check_owners(request);
+        self.check_owners(request, by);
+        let is_write = matches!(*method, Method::PUT | Method::PATCH | Method::DELETE);
+        if is_write && let Some(why) = self.server.look(|objects| P::objection(objects, request, by)) {
+            self.note(format!("{method} {path} by {by:?}: {why}"));
+        }
         if *method != Method::GET && !path.contains("oauth2") {
             if path.to_lowercase().contains("/resourcegroups/theirs") {
                 self.note(format!("{method} {path}, which is not ours"));
@@ -275,14 +316,19 @@ impl<P: AzureProvider> Surroundings for Life<P> {
         let me = Arc::downgrade(self);
         let guard: Guard = Arc::new(move |request: &Request| {
             if let Some(life) = me.upgrade() {
-                life.check(request);
+                life.check(request, Sender::Controllers);
             }
         });
         P::controllers()(self.clock, faulty_transport(&self.azure, faults, guard))
     }
 
     fn play(self: &Arc<Self>) -> BoxFuture<'static, ()> {
-        FakeCore::new(self.server.clone(), self.clock).run().boxed()
+        let core = FakeCore::new(self.server.clone(), self.clock).run();
+        let beside = P::beside(self);
+        async move {
+            futures::join!(core, beside);
+        }
+        .boxed()
     }
 
     fn invariants(&self, objects: &[Value]) -> Result<(), String> {
@@ -345,6 +391,13 @@ fn however_it_came(mut object: Value, pool: &str) -> Value {
         if let Some(line) = line.as_object_mut() {
             line.remove("since");
         }
+    }
+    // What an operator was given holds the mark.
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove("slipway.dev/given");
+    }
+    if let Some(tags) = object["spec"]["tags"].as_object_mut() {
+        tags.remove(OWNER);
     }
     let Some(applied) = object["metadata"]["annotations"].get_mut(RECORD) else {
         return object;

@@ -21,7 +21,7 @@ use slipway_apiserver_sim::faults::{Fate, Faults};
 use slipway_azure_sim::{Azure, Settings, Simulator, Speed, State};
 use slipway_runtime::Clock;
 
-pub use life::{AzureProvider, Life, THEIRS};
+pub use life::{AzureProvider, Life, Sender, THEIRS};
 pub use world::{Controllers, NAMESPACE, World, api, apply, merge, remove};
 
 pub const SUBSCRIPTION: &str = "00000000-0000-0000-0000-00000000000a";

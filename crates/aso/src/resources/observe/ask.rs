@@ -1,6 +1,6 @@
 //! Azure is asked how each resource stands, and whose it is.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use slipway_azure::{
     ArmError, Priority, ResourceId, Urgency,
@@ -100,7 +100,13 @@ impl<K: Holder> Observer<'_, K> {
         } else {
             Absence::Listed
         };
-        let max_age = self.engine.max_age;
+        // A list may be older than what the operator has just done.
+        let is_fresh = self.fresh.contains(id.key());
+        let max_age = self
+            .engine
+            .max_age
+            .filter(|_| !is_fresh)
+            .or(is_fresh.then_some(Duration::ZERO));
         let observations = &mut self.engine.observations;
         observations
             .observe(&arm, id.as_str(), api_version, absence, max_age)

@@ -111,6 +111,7 @@ impl<K: Holder> Observer<'_, K> {
             Ok(expressions) => resource.expressions = expressions,
             Err(problem) => resource.problem = Some(problem_of(&problem)),
         }
+        self.operate(&mut resource, inline);
         if resource.problem.is_none() {
             let lookup = self.lookup(inline, &chosen.subscription).await?;
             match self.catalog.put(inline, &lookup) {

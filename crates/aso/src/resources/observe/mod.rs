@@ -3,6 +3,7 @@
 
 mod ask;
 mod describe;
+mod operate;
 mod read;
 
 use std::{
@@ -26,6 +27,7 @@ use crate::{
     access::{Access, Choices, Chosen},
     api::ResourceStatus,
     caches::{self, Caches, Holder},
+    engine::Operators,
     inline::{self, Catalog, Inline, Inventory, Policy},
 };
 
@@ -43,6 +45,7 @@ pub struct Sources<'a> {
     pub data: &'a SecretFacts<SecretData>,
     pub stored: &'a SecretFacts<StoredExport>,
     pub asked: &'a Asked,
+    pub operators: &'a Operators,
 }
 
 /// An object and what its status says.
@@ -115,6 +118,14 @@ struct Observer<'a, K> {
     /// Resources of other objects that are referred to: whether they are there.
     elsewhere: BTreeMap<Reference, bool>,
     visited: BTreeSet<Reference>,
+    /// Those of them that Azure Service Operator has an object for.
+    operated_elsewhere: BTreeSet<Reference>,
+    /// As decided, in the order of the spec.
+    manifests: Vec<Value>,
+    /// By the index of the resource.
+    chosen_engines: BTreeMap<usize, operate::Chosen>,
+    /// What the operator has touched since Azure was last looked at, by id in lower case.
+    fresh: BTreeSet<String>,
 }
 
 /// Observes an object's resources. `mutate` sets what Cluster API decides, once it is known what is in Azure.
@@ -154,6 +165,10 @@ pub async fn observe<K: Holder>(
         catalog: Catalog::default(),
         elsewhere: BTreeMap::new(),
         visited: BTreeSet::new(),
+        operated_elsewhere: BTreeSet::new(),
+        manifests: Vec::new(),
+        chosen_engines: BTreeMap::new(),
+        fresh: BTreeSet::new(),
     };
     observer.run(mutate).await?;
     Ok((observer.held, observer.engine))
@@ -177,6 +192,7 @@ impl<K: Holder> Observer<'_, K> {
                 ids.insert(inline.index, id);
             }
         }
+        self.choose_engines(&written.items, &ids).await?;
         self.ask(&written.items, &ids).await;
         let facts = Facts {
             items: &written.items,
@@ -186,9 +202,11 @@ impl<K: Holder> Observer<'_, K> {
         let mutation = mutate(&mut manifests, &facts);
         let decided = Inventory::read(&manifests, &self.namespace, self.default_policy);
         self.gather(&decided.items).await;
+        self.manifests = manifests;
         self.describe(decided, mutation).await?;
         self.judge();
         self.held.states = self.engine.observations.states.clone();
+        self.settle_engines();
         if self.held.is_deleting() {
             return self.list_others().await;
         }
@@ -251,6 +269,9 @@ impl<K: Holder> Observer<'_, K> {
                 continue;
             };
             let id = self.catalog.id(&reference);
+            if found.operated {
+                self.operated_elsewhere.insert(reference.clone());
+            }
             let existed = id.is_some_and(|id| found.existed.iter().any(|known| known == id.key()));
             self.elsewhere.insert(reference, existed || found.ready);
         }

@@ -92,6 +92,9 @@ impl<K: Holder> Observer<'_, K> {
 
     /// Looks for objects of a running Azure Service Operator that stand for the same resources.
     pub(super) async fn look_for_operator(&mut self) -> Result<(), Error> {
+        if !self.sources.operators.is_installed(self.context).await? {
+            return Ok(());
+        }
         let kinds: BTreeSet<&str> = self
             .held
             .resources
@@ -105,10 +108,20 @@ impl<K: Holder> Observer<'_, K> {
                 group, kind, name, ..
             } = &resource.name;
             let object = ObjectKey::namespaced(&self.namespace, name);
+            let key = (group.clone(), kind.clone(), name.clone());
+            let own = self.held.operated.get(&key);
+            let is_ours = own.is_some_and(|one| one.live.is_controlled_by(&self.held.metadata));
+            if is_ours || resource.choice.is_operated() {
+                continue;
+            }
             resource.operated_by = living
                 .iter()
                 .find(|one| one.is(group, kind, &object, id))
-                .map(ToString::to_string);
+                .map(|one| {
+                    let holder = own.and_then(|own| own.live.other_controller(&self.held.metadata));
+                    let holder = holder.map_or_else(String::new, |holder| format!(" for {holder}"));
+                    format!("{one} of Azure Service Operator{holder}")
+                });
         }
         Ok(())
     }
