@@ -99,7 +99,8 @@ pub fn fleet(objects: &Objects, catalogue: &Catalogue, now: Timestamp) -> Fleet 
     }
 }
 
-fn row(objects: &Objects, catalogue: &Catalogue, id: &Id, now: Timestamp) -> Option<Row> {
+/// The row of one Cluster, if it is there.
+pub fn row(objects: &Objects, catalogue: &Catalogue, id: &Id, now: Timestamp) -> Option<Row> {
     let object = objects.get(id)?;
     let named = |at| {
         objects

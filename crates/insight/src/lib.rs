@@ -18,12 +18,12 @@ mod tree;
 pub use catalogue::Catalogue;
 pub use condition::{Condition, Severity, Status, conditions};
 pub use explain::{Explanation, Step, explain};
-pub use fleet::{Fleet, Machines, RollUp, Row, fleet};
+pub use fleet::{Fleet, Machines, RollUp, Row, fleet, row};
 pub use objects::{Id, Objects, Reference};
 pub use progress::{Basis, Eta, Progress};
 pub use register::{
     Actor, ConditionType, Inline, Insight, Kind, Link, Numbers, Part, Pointer, Reason, Steps,
 };
 pub use state::{Judgement, OWN_REASONS, State, judge};
-pub use timeline::{Entry, Happening, Timeline, timeline};
-pub use tree::{Counts, Node, Tree, tree};
+pub use timeline::{Entry, Happening, Timeline, events, timeline};
+pub use tree::{Counts, Node, Tree, of_part, tree};

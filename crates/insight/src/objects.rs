@@ -90,7 +90,7 @@ pub struct Objects {
     by_owner: BTreeMap<String, BTreeSet<Id>>,
     by_kind: BTreeMap<(String, String), BTreeSet<Id>>,
     by_label: BTreeMap<(String, String), BTreeSet<Id>>,
-    events: Vec<Value>,
+    events: BTreeMap<Id, Value>,
     /// Kinds that could not be read, and why.
     unreadable: BTreeMap<(String, String), String>,
 }
@@ -111,7 +111,7 @@ impl Objects {
     pub fn insert(&mut self, object: Value) {
         let id = Id::of(&object);
         if id.kind == "Event" {
-            self.events.push(object);
+            self.events.insert(id, object);
             return;
         }
         if id.kind == "Secret" || id.kind.is_empty() || id.name.is_empty() {
@@ -133,6 +133,10 @@ impl Objects {
     }
 
     pub fn remove(&mut self, id: &Id) {
+        if id.kind == "Event" {
+            self.events.remove(id);
+            return;
+        }
         let Some(old) = self.all.remove(id) else { return };
         if let Some(uid) = path::text(&old, "/metadata/uid") {
             self.by_uid.remove(uid);
@@ -151,6 +155,17 @@ impl Objects {
     pub fn cannot_read(&mut self, group: &str, kind: &str, why: impl Into<String>) {
         self.unreadable
             .insert((group.to_owned(), kind.to_owned()), why.into());
+    }
+
+    /// A kind could be read after all.
+    pub fn can_read(&mut self, group: &str, kind: &str) {
+        self.unreadable.remove(&(group.to_owned(), kind.to_owned()));
+    }
+
+    /// Group, kind and why, of those that could not be read.
+    pub fn all_unreadable(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let all = self.unreadable.iter();
+        all.map(|((group, kind), why)| (group.as_str(), kind.as_str(), why.as_str()))
     }
 
     /// Why the kind of an object could not be read, if so.
@@ -175,8 +190,8 @@ impl Objects {
         self.all.is_empty()
     }
 
-    pub fn events(&self) -> &[Value] {
-        &self.events
+    pub fn events(&self) -> impl Iterator<Item = (&Id, &Value)> {
+        self.events.iter()
     }
 
     /// Everything of a kind; of any group if that is empty and the kind is not of the core group.
@@ -322,7 +337,7 @@ impl Objects {
     }
 
     /// A reference may leave out the group or name a namespace where the kind has none.
-    fn as_known(&self, id: Id) -> Id {
+    pub(crate) fn as_known(&self, id: Id) -> Id {
         if self.all.contains_key(&id) {
             return id;
         }

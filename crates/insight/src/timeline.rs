@@ -1,5 +1,7 @@
 //! What happened to an object and to what is below it, in order: from its own times, its conditions, its writers and its events.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,15 +45,35 @@ pub struct Timeline {
 
 /// The timeline of everything in a tree.
 pub fn timeline(objects: &Objects, tree: &Tree) -> Timeline {
-    let mut ids = Vec::new();
-    tree.root.walk(&mut |node: &Node| ids.push(node.id.clone()));
+    let mut ids = BTreeSet::new();
+    tree.root.walk(&mut |node: &Node| {
+        ids.insert(node.id.clone());
+    });
     let mut entries: Vec<Entry> = Vec::new();
     for id in &ids {
         if let Some(object) = objects.get(id) {
             of_object(id, object, &mut entries);
         }
     }
-    entries.extend(objects.events().iter().filter_map(|event| of_event(event, &ids)));
+    let is_here = |id: &Id| ids.contains(id);
+    entries.extend(
+        objects
+            .events()
+            .filter_map(|(_, event)| of_event(event, objects, is_here)),
+    );
+    in_order(entries)
+}
+
+/// The events of everything that was read.
+pub fn events(objects: &Objects) -> Timeline {
+    let is_here = |id: &Id| objects.get(id).is_some();
+    let entries = objects
+        .events()
+        .filter_map(|(_, event)| of_event(event, objects, is_here));
+    in_order(entries.collect())
+}
+
+fn in_order(mut entries: Vec<Entry>) -> Timeline {
     entries.sort_by(|left, right| {
         (left.at, &left.object, left.what, &left.title).cmp(&(
             right.at,
@@ -115,15 +137,13 @@ fn of_object(id: &Id, object: &Value, entries: &mut Vec<Entry>) {
     }
 }
 
-/// An event of one of these objects, of either API.
-fn of_event(event: &Value, ids: &[Id]) -> Option<Entry> {
+/// An event, of either API, of an object that is here.
+fn of_event(event: &Value, objects: &Objects, is_here: impl Fn(&Id) -> bool) -> Option<Entry> {
     let about = [&event["regarding"], &event["involvedObject"]]
         .into_iter()
         .find(|about| about.is_object())?;
     let named = crate::objects::reference(about, "")?;
-    let object = ids
-        .iter()
-        .find(|id| id.kind == named.kind && id.name == named.name && id.namespace == named.namespace)?;
+    let object = Some(objects.as_known(named)).filter(is_here)?;
     let at = [
         "/series/lastObservedTime",
         "/deprecatedLastTimestamp",
@@ -138,7 +158,7 @@ fn of_event(event: &Value, ids: &[Id]) -> Option<Entry> {
         .find_map(|pointer| path::number(event, pointer));
     Some(Entry {
         at,
-        object: object.clone(),
+        object,
         what: Happening::Event,
         title: path::text(event, "/reason").unwrap_or_default().to_owned(),
         text: path::first(event, &["/note", "/message"])

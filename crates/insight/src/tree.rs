@@ -104,6 +104,29 @@ pub fn tree(objects: &Objects, catalogue: &Catalogue, root: &Id, now: Timestamp)
     })
 }
 
+/// The trees of everything that has this place, across clusters: the worst first, what is alike on one line, and nothing twice.
+pub fn of_part(objects: &Objects, catalogue: &Catalogue, part: Part, now: Timestamp) -> Vec<Node> {
+    let roots = objects.iter().map(|(id, _)| id);
+    let roots = roots.filter(|id| catalogue.kind(id).part == part);
+    let trees: Vec<Tree> = roots.filter_map(|id| tree(objects, catalogue, id, now)).collect();
+    let mut nested = BTreeSet::new();
+    for tree in &trees {
+        for child in &tree.root.children {
+            child.walk(&mut |node| {
+                nested.insert(node.id.clone());
+            });
+        }
+    }
+    let whole: Vec<Node> = trees
+        .iter()
+        .filter(|tree| !nested.contains(&tree.root.id))
+        .map(|tree| tree.noteworthy().root)
+        .collect();
+    let mut nodes = group(whole);
+    nodes.sort_by(|left, right| (right.judgement.state, &left.id).cmp(&(left.judgement.state, &right.id)));
+    nodes
+}
+
 /// Which objects stand below which, in the order in which they are shown, and how they are led to.
 type Placed = BTreeMap<Id, Vec<(Id, String)>>;
 

@@ -1,7 +1,9 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use slipway_insight::{Basis, Happening, Node, Objects, State, Tree, fleet, timeline, tree};
+use slipway_insight::{
+    Basis, Happening, Node, Objects, Part, State, Tree, events, fleet, of_part, timeline, tree,
+};
 
 use crate::world::{CORE, TOY, catalogue, cluster, id, made, now, workers};
 
@@ -89,6 +91,31 @@ Cluster/one ready
     Machine/c waiting
 ";
     assert_eq!(text(&tree.noteworthy()), expected);
+}
+
+#[test]
+fn what_has_a_place_is_seen_across_clusters_the_worst_first() {
+    let well: &[&str] = &["Ready=True"];
+    let mut objects = below();
+    objects.extend(workers(&[
+        ("a", well),
+        ("b", well),
+        ("c", &["Ready=False/Odd broken"]),
+    ]));
+    let (objects, _) = seen(objects, &["Available=True"]);
+    let shown = |part| {
+        let nodes = of_part(&objects, &catalogue(), part, now());
+        let names = nodes
+            .iter()
+            .map(|node| (node.id.name.clone(), node.count, node.children.len()));
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(shown(Part::Workers), [("work".to_owned(), 1, 2)]);
+    assert_eq!(
+        shown(Part::Machine),
+        [("c".to_owned(), 1, 0), (String::new(), 2, 0)]
+    );
+    assert_eq!(shown(Part::Host), []);
 }
 
 #[test]
@@ -203,7 +230,16 @@ fn a_timeline_has_conditions_events_and_writers_in_order() {
         "involvedObject": {"kind": "Sea", "name": "two", "namespace": "shop"},
         "lastTimestamp": "2026-01-01T11:20:00Z",
     }));
-    let (objects, tree) = seen(objects, &["Available=True@11:15:00"]);
+    let (mut objects, tree) = seen(objects, &["Available=True@11:15:00"]);
+    // Of all events there are those whose object is here.
+    let titles = |objects: &Objects| {
+        events(objects)
+            .entries
+            .into_iter()
+            .map(|entry| entry.title)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(titles(&objects), ["Rising"]);
     let found: Vec<_> = timeline(&objects, &tree)
         .entries
         .into_iter()
@@ -222,6 +258,8 @@ fn a_timeline_has_conditions_events_and_writers_in_order() {
         .map(|(kind, title, warning)| ((*kind).to_owned(), (*title).to_owned(), *warning))
         .collect();
     assert_eq!(found, expected);
+    objects.remove(&slipway_insight::Id::new("", "Event", "shop", "e"));
+    assert!(titles(&objects).is_empty());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod man;
 mod manifests;
 mod see;
+mod ui;
 mod up;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -29,6 +30,7 @@ pub fn command(providers: &[Provider]) -> Command {
         .subcommand(see::describe::command())
         .subcommand(see::why::command())
         .subcommand(see::names::command())
+        .subcommand(ui::command())
         .subcommand(
             Command::new("version")
                 .about("Print the version, the commit and the providers of this binary")
@@ -80,6 +82,10 @@ pub fn run(providers: Vec<Provider>, arguments: impl IntoIterator<Item = OsStrin
         Some(("why", matches)) => {
             let catalogue = provider::catalogue(&providers);
             see::run(see::why::run(&catalogue, &providers, matches))
+        }
+        Some(("ui", matches)) => {
+            let catalogue = provider::catalogue(&providers);
+            see::run(ui::run(catalogue, matches))
         }
         Some(("version", matches)) => {
             print_version(&providers, matches);

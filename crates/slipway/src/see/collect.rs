@@ -192,13 +192,7 @@ impl Reader<'_> {
 
     /// The kinds that belong to fleets: Cluster API's groups, and those that somebody registered.
     fn of_fleet(&self) -> impl Iterator<Item = &Served> {
-        let registered: BTreeSet<&str> = self.catalogue.kinds().map(|kind| kind.group).collect();
-        self.connection.served.iter().filter(move |served| {
-            let group = served.resource.group.as_str();
-            let is_of_fleet =
-                group == CORE || group.ends_with(".cluster.x-k8s.io") || registered.contains(group);
-            is_of_fleet && served.can_be_listed && served.resource.kind != "Secret"
-        })
+        of_fleet(&self.connection.served, self.catalogue)
     }
 
     /// Kinds whose objects are found by a field of theirs, so not by a label.
@@ -315,6 +309,19 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// Of the kinds that a cluster serves those that belong to fleets.
+pub fn of_fleet<'a>(
+    served: &'a [Served],
+    catalogue: &Catalogue,
+) -> impl Iterator<Item = &'a Served> + use<'a> {
+    let registered: BTreeSet<&'static str> = catalogue.kinds().map(|kind| kind.group).collect();
+    served.iter().filter(move |served| {
+        let group = served.resource.group.as_str();
+        let is_of_fleet = group == CORE || group.ends_with(".cluster.x-k8s.io") || registered.contains(group);
+        is_of_fleet && served.can_be_listed && served.resource.kind != "Secret"
+    })
 }
 
 /// The owners that an object names.

@@ -66,20 +66,9 @@ impl Connection {
 
     /// A cluster by its client.
     pub async fn over(client: Client, namespace: String) -> Result<Self, String> {
-        // Versions are the cluster's to choose: nothing here names one.
-        let discovery = Discovery::new(client.clone())
-            .run_aggregated()
+        let served = served(&client)
             .await
             .map_err(|error| format!("the cluster does not say what it serves: {error}"))?;
-        let served = discovery
-            .groups()
-            .flat_map(kube::discovery::ApiGroup::recommended_resources)
-            .map(|(resource, can)| Served {
-                is_namespaced: can.scope == Scope::Namespaced,
-                can_be_listed: can.supports_operation(verbs::LIST),
-                resource,
-            })
-            .collect();
         Ok(Self {
             client,
             namespace,
@@ -106,6 +95,33 @@ impl Connection {
             .iter()
             .find(|served| served.resource.group == group && served.resource.kind == kind)
     }
+}
+
+/// What a cluster serves.
+pub async fn served(client: &Client) -> Result<Vec<Served>, kube::Error> {
+    // Versions are the cluster's to choose: nothing here names one.
+    let discovery = Discovery::new(client.clone()).run_aggregated().await?;
+    let served = discovery
+        .groups()
+        .flat_map(kube::discovery::ApiGroup::recommended_resources)
+        .map(|(resource, can)| Served {
+            is_namespaced: can.scope == Scope::Namespaced,
+            can_be_listed: can.supports_operation(verbs::LIST),
+            resource,
+        });
+    Ok(served.collect())
+}
+
+/// What people call the cluster that is asked: the context of the kubeconfig, where there is one.
+pub fn context(matches: &ArgMatches) -> String {
+    let chosen = matches.get_one::<String>("context").cloned();
+    let file = match matches.get_one::<PathBuf>("kubeconfig") {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    chosen
+        .or_else(|| file.ok().and_then(|file| file.current_context))
+        .unwrap_or_default()
 }
 
 async fn config(matches: &ArgMatches) -> Result<Config, String> {

@@ -1,8 +1,8 @@
 //! What people ask about their fleet: `slipway describe`, `slipway why` and `slipway plan`. They read with the caller's own
 //! kubeconfig and rights, never a Secret, and write nothing. What they show is `slipway-insight`'s; only how it looks is decided here.
 
-mod collect;
-mod connect;
+pub mod collect;
+pub mod connect;
 pub mod describe;
 pub mod names;
 pub mod terminal;
