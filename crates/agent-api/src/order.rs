@@ -10,7 +10,7 @@ use crate::{
     identity::check_name,
     problem::{Class, Problem},
     proto::{
-        Delivery, Ensure, KubernetesStep, PeerHost, Prepare, RegistryCredentials, RunCommand, StartRequest,
+        AddressLease, Delivery, Ensure, KubernetesStep, PeerHost, Prepare, RegistryCredentials, RunCommand, StartRequest,
         TagPolicy, kubernetes_step::Step, start_request::Verb,
     },
 };
@@ -110,6 +110,31 @@ fn check_address(address: &str, interface: &str) -> Result<(), Problem> {
             "must be the name of a network interface, at most 15 characters",
         ))
     }
+}
+
+fn check_lease(lease: &AddressLease) -> Result<(), Problem> {
+    for (field, name) in [
+        ("lease.namespace", &lease.namespace),
+        ("lease.name", &lease.name),
+    ] {
+        check_name(name).map_err(|error| wrong(field, &format!("is wrong: {error}")))?;
+    }
+    if !(1..=8).contains(&lease.kubeconfigs.len()) {
+        return Err(wrong("lease.kubeconfigs", "must be one to eight"));
+    }
+    for path in &lease.kubeconfigs {
+        check_text("lease.kubeconfigs", path, 512)?;
+        if !path.starts_with('/') {
+            return Err(wrong(
+                "lease.kubeconfigs",
+                "must be paths that begin with a slash",
+            ));
+        }
+    }
+    if !(1..=65535).contains(&lease.port) {
+        return Err(wrong("lease.port", "must be a port, 1 to 65535"));
+    }
+    Ok(())
 }
 
 /// `v1.MINOR.PATCH`, with a suffix or not; it becomes an argument of a command.
@@ -261,7 +286,10 @@ fn check_verb(verb: &Verb, host: &str) -> Result<(), Problem> {
         Verb::KubernetesStep(step) => check_kubernetes_step(step),
         Verb::Wipe(wipe) if wipe.confirm_host == host => Ok(()),
         Verb::Wipe(_) => Err(wrong("wipe.confirm_host", "must be the host's name")),
-        Verb::HoldAddress(hold) => check_address(&hold.address, &hold.interface),
+        Verb::HoldAddress(hold) => {
+            check_address(&hold.address, &hold.interface)?;
+            hold.lease.as_ref().map_or(Ok(()), check_lease)
+        }
         Verb::ReleaseAddress(release) => check_address(&release.address, &release.interface),
         Verb::Reboot(reboot) => check_text("reboot.reason", &reboot.reason, 512),
         Verb::GiveUp(given_up) => check_id("give_up.upgrade", &given_up.upgrade),

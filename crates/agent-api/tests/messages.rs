@@ -94,6 +94,7 @@ fn verbs() -> Vec<Verb> {
         Verb::HoldAddress(proto::HoldAddress {
             address: "192.0.2.10/24".into(),
             interface: "eth0".into(),
+            lease: None,
         }),
         Verb::ReleaseAddress(proto::ReleaseAddress {
             address: "2001:db8::1/64".into(),
@@ -209,6 +210,7 @@ fn what_would_do_harm_is_refused() {
             Verb::HoldAddress(proto::HoldAddress {
                 address: "192.0.2.10/24".into(),
                 interface: interface.into(),
+                lease: None,
             }),
             "interface",
         );
@@ -218,6 +220,7 @@ fn what_would_do_harm_is_refused() {
             Verb::HoldAddress(proto::HoldAddress {
                 address: address.into(),
                 interface: "eth0".into(),
+                lease: None,
             }),
             "address",
         );

@@ -1,6 +1,7 @@
 //! The node agent: writes signed images into the inactive slot of a host, arms its boot store, and confirms the new
 //! system or returns to the old one. Decisions are `slipway-slots`'; this crate carries them out.
 
+pub mod address;
 pub mod boot_store;
 pub mod cache;
 pub mod command;

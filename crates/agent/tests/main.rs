@@ -5,6 +5,7 @@
 )]
 
 mod acceptance;
+mod address;
 mod cache;
 mod cli;
 mod command;

@@ -187,6 +187,11 @@ impl Machine for SimulatedMachine {
         }]
     }
 
+    fn announce(&self, interface: &str, address: IpAddr) -> std::io::Result<()> {
+        self.tell(&format!("announces {address} on {interface}"));
+        Ok(())
+    }
+
     /// One of the range for measurements between networks, by its name.
     fn addresses(&self) -> Vec<IpAddr> {
         let digest = slipway_slots::Digest::of(self.name.as_bytes());

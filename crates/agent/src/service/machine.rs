@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use slipway_agent_api::proto::{Disk, Hardware};
 use tokio::sync::mpsc;
 
+use crate::address::announce::announce;
 use crate::command::{self, Command, Event, Outcome};
 
 /// How a program ended, and what it said.
@@ -37,6 +38,8 @@ pub trait Machine: Send + Sync {
     fn disks(&self) -> Vec<Disk>;
     /// From which it speaks to other machines.
     fn addresses(&self) -> Vec<IpAddr>;
+    /// Tells the neighbours on an interface that an address is here now.
+    fn announce(&self, interface: &str, address: IpAddr) -> std::io::Result<()>;
 }
 
 /// This machine.
@@ -100,6 +103,10 @@ impl Machine for LocalMachine {
 
     fn disks(&self) -> Vec<Disk> {
         disks(Path::new("/sys/block"))
+    }
+
+    fn announce(&self, interface: &str, address: IpAddr) -> std::io::Result<()> {
+        announce(interface, address)
     }
 
     fn addresses(&self) -> Vec<IpAddr> {

@@ -98,7 +98,9 @@ pub struct Host {
     wipe: WipePlan,
     serving: Serving,
     operations: Operations,
-    addresses: Addresses,
+    addresses: Arc<Addresses>,
+    /// Tasks that keep addresses in turn with other hosts.
+    keepers: Mutex<BTreeMap<String, AbortHandle>>,
     image_names: ImageNames,
     running: Mutex<BTreeMap<String, AbortHandle>>,
 }
@@ -120,7 +122,7 @@ impl Host {
         for folder in folders.into_iter().chain([delivered]).flatten() {
             remove_leftovers(folder)?;
         }
-        let addresses = Addresses::open(&parts.state, &boot)?;
+        let addresses = Arc::new(Addresses::open(&parts.state, &boot)?);
         let image_names = ImageNames::open(&parts.state)?;
         let (operations, unfinished) = Operations::open(&parts.state, &parts.name, &boot, parts.steps)?;
         let host = Arc::new(Self {
@@ -141,11 +143,15 @@ impl Host {
             serving: parts.serving,
             operations,
             addresses,
+            keepers: Mutex::default(),
             image_names,
             running: Mutex::default(),
         });
         for left in unfinished {
             host.settle(left);
+        }
+        for share in host.addresses.shares() {
+            host.keep(share);
         }
         Ok(host)
     }
@@ -163,6 +169,9 @@ impl Host {
 
     /// Cuts off everything that runs, as the end of the process would: the next agent settles it.
     pub fn stop(&self) {
+        for (_, task) in std::mem::take(&mut *self.keepers.lock()) {
+            task.abort();
+        }
         for (_, task) in std::mem::take(&mut *self.running.lock()) {
             task.abort();
         }

@@ -159,6 +159,10 @@ impl Host {
     }
 
     pub(super) async fn wipe(&self, id: &str) -> Result<Done, NotDone> {
+        // Before anything of the cluster goes: another server holds its address then.
+        for share in self.addresses.shares() {
+            self.release_address(&share.address, &share.interface).await?;
+        }
         for argv in &self.wipe.commands {
             let name = argv.first().cloned().unwrap_or_default();
             self.operations.report(id, &format!("running {name}"), None);

@@ -1,15 +1,18 @@
 //! What each verb does. Every one may be done again.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slipway_agent_api::proto::{CommandResult, Upgrade, start_request::Verb};
+use slipway_agent_api::proto::{CommandResult, HoldAddress, Upgrade, start_request::Verb};
 use slipway_agent_api::{Class, Problem};
 use slipway_slots::Digest;
 
 use super::Host;
-use super::programs::failed_program;
 use super::slots::Moved;
+use crate::address::keeper::{Keeper, Share, take_off};
+use crate::address::lease::{LeasePlace, OwnCluster};
+use crate::address::turn::Role;
 use crate::command::Command;
 
 /// A machine that still runs so long after it was told to reboot does not.
@@ -120,33 +123,71 @@ impl Host {
             Verb::RunBootstrap(run) => self.run_bootstrap(id, run).await,
             Verb::KubernetesStep(step) => self.kubernetes_step(id, step).await,
             Verb::Wipe(_) => self.wipe(id).await,
-            Verb::HoldAddress(hold) => self.hold_address(id, &hold.address, &hold.interface).await,
+            Verb::HoldAddress(hold) => self.hold_address(id, hold).await,
             Verb::ReleaseAddress(release) => self.release_address(&release.address, &release.interface).await,
             Verb::Reboot(reboot) => self.reboot(id, &reboot.reason).await,
         }
     }
 
-    async fn hold_address(&self, id: &str, address: &str, interface: &str) -> Result<Done, NotDone> {
+    async fn hold_address(&self, id: &str, hold: &HoldAddress) -> Result<Done, NotDone> {
+        let HoldAddress {
+            address,
+            interface,
+            lease,
+        } = hold;
+        if let Some(lease) = lease {
+            let share = Share {
+                address: address.clone(),
+                interface: interface.clone(),
+                lease: LeasePlace {
+                    namespace: lease.namespace.clone(),
+                    name: lease.name.clone(),
+                    kubeconfigs: lease.kubeconfigs.iter().map(|path| self.path(path)).collect(),
+                    port: u16::try_from(lease.port).unwrap_or(6443),
+                },
+                role: if lease.first { Role::First } else { Role::Member },
+            };
+            let share = self.addresses.take_part(share).map_err(not_written)?;
+            self.keep(share);
+            return said(format!("{address} is held on {interface} when it is this host's turn"));
+        }
         let argv = ["ip", "address", "replace", address, "dev", interface];
         self.program(id, "ip address replace", Command::new(argv)).await?;
         self.hold(address, true)?;
         said(format!("{address} is on {interface}"))
     }
 
-    async fn release_address(&self, address: &str, interface: &str) -> Result<Done, NotDone> {
-        let argv = ["ip", "address", "delete", address, "dev", interface];
-        let ran = self.machine.run(&Command::new(argv)).await;
-        let text = String::from_utf8_lossy(&ran.output);
-        // What is not there is released.
-        let absent = [
-            "Cannot assign requested address",
-            "Address not found",
-            "Cannot find device",
-        ];
-        let gone = ran.outcome.is_success() || absent.iter().any(|words| text.contains(words));
-        if !gone {
-            return Err(failed_program("ip address delete", ran));
+    /// The host's own path of a file, below its root.
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Keeps an address from now on; whoever kept it before ends.
+    pub(super) fn keep(&self, share: Share) {
+        let address = share.address.clone();
+        let keeper = Keeper::new(
+            &self.name,
+            share.clone(),
+            Arc::new(OwnCluster::new(share.lease)),
+            self.machine.clone(),
+            self.addresses.clone(),
+        );
+        // Under the lock: two of them never work on one address.
+        let mut keepers = self.keepers.lock();
+        if let Some(before) = keepers.remove(&address) {
+            before.abort();
         }
+        keepers.insert(address, tokio::spawn(keeper.run()).abort_handle());
+    }
+
+    pub(super) async fn release_address(&self, address: &str, interface: &str) -> Result<Done, NotDone> {
+        self.addresses.take_no_part(address).map_err(not_written)?;
+        if let Some(keeper) = self.keepers.lock().remove(address) {
+            keeper.abort();
+        }
+        take_off(self.machine.as_ref(), address, interface)
+            .await
+            .map_err(|said| Problem::new(Class::Transient, "Program", said))?;
         self.hold(address, false)?;
         said(format!("{address} is released"))
     }
@@ -177,12 +218,12 @@ impl Host {
     }
 
     fn hold(&self, address: &str, held: bool) -> Result<(), Problem> {
-        self.addresses.set(address, held).map_err(|error| {
-            Problem::new(
-                Class::Transient,
-                "Disk",
-                format!("writing the held addresses: {error}"),
-            )
-        })
+        self.addresses.set(address, held).map_err(not_written)
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it takes what map_err has")]
+fn not_written(error: std::io::Error) -> Problem {
+    let message = format!("writing the held addresses: {error}");
+    Problem::new(Class::Transient, "Disk", message)
 }

@@ -501,7 +501,11 @@ async fn killed_at_every_step_of_verbs_on_the_machine_it_comes_to_the_same_end()
     let address = || ("192.0.2.10/24".to_owned(), "eth0".to_owned());
     let hold = || {
         let (address, interface) = address();
-        Verb::HoldAddress(proto::HoldAddress { address, interface })
+        Verb::HoldAddress(proto::HoldAddress {
+            address,
+            interface,
+            lease: None,
+        })
     };
     let release = {
         let (address, interface) = address();

@@ -266,6 +266,7 @@ pub async fn real_addresses(client: &HostClient) {
     let hold = Verb::HoldAddress(proto::HoldAddress {
         address: address.clone(),
         interface: interface.clone(),
+        lease: None,
     });
     let order = async |id: &str, verb| {
         client.start(order(client.host(), id, 5, verb)).await.unwrap();

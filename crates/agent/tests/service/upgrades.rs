@@ -178,6 +178,7 @@ async fn verbs_for_kubernetes_addresses_bootstrap_and_wiping() {
     let hold = Verb::HoldAddress(proto::HoldAddress {
         address: address.clone(),
         interface: interface.clone(),
+        lease: None,
     });
     succeeded(&client, "a-1", hold).await;
     assert_eq!(
