@@ -5,7 +5,7 @@ use slipway_agent_api::{
     client::has_ended,
     order::nature,
     proto::{
-        Arm, Delivery, Ensure, GiveUp, ImageReference, KubeadmUpgrade, KubernetesStep, Operation, Prepare,
+        AddressLease, Arm, Delivery, Ensure, GiveUp, HoldAddress, ImageReference, KubeadmUpgrade, KubernetesStep, Operation, Prepare,
         Rollback, RunBootstrap, RunCommand, StartRequest, TagPolicy, Unpin, Wipe,
         kubernetes_step::Step as KubernetesStepKind, start_request::Verb,
     },
@@ -13,6 +13,7 @@ use slipway_agent_api::{
 
 use crate::{
     api::Image,
+    cluster::api::VirtualAddress,
     host::{api::Claim, release},
     machine::provider_id::ProviderId,
     node_upgrade::{
@@ -24,6 +25,8 @@ use crate::{
 
 /// The most of a reason that a host keeps.
 const LONGEST_REASON: usize = 512;
+/// Of an apiserver that names none.
+const DEFAULT_PORT: u32 = 6443;
 const SNAPSHOT_SECONDS: u32 = 900;
 const SNAPSHOT_OUTPUT: u32 = 16 << 10;
 
@@ -159,6 +162,43 @@ pub fn bootstrap(id: &ProviderId, data: Vec<u8>, generation: u64) -> StartReques
             data,
             provider_id: id.to_string(),
             ..RunBootstrap::default()
+        })),
+    }
+}
+
+/// What it is called on the host: a server takes part once.
+pub fn address_id(claim_uid: &str) -> String {
+    format!("address-{claim_uid}")
+}
+
+/// The lease in the workload cluster of whose turn it is.
+const LEASE: (&str, &str) = ("kube-system", "slipway-virtual-address");
+/// Where K3s and kubeadm put an administrator's kubeconfig.
+const KUBECONFIGS: [&str; 2] = ["/etc/rancher/k3s/k3s.yaml", "/etc/kubernetes/admin.conf"];
+
+/// The address that the servers of a cluster hold in turn; `first`: there is no other server yet.
+pub fn hold_address(id: &ProviderId, address: &VirtualAddress, first: bool, generation: u64) -> StartRequest {
+    let kubeconfigs = match &address.kubeconfig {
+        Some(path) => vec![path.clone()],
+        None => KUBECONFIGS.map(str::to_owned).to_vec(),
+    };
+    StartRequest {
+        operation_id: address_id(&id.claim),
+        generation,
+        host: id.host.clone(),
+        verb: Some(Verb::HoldAddress(HoldAddress {
+            address: address.address.clone(),
+            interface: address.interface.clone(),
+            lease: Some(AddressLease {
+                namespace: LEASE.0.to_owned(),
+                name: LEASE.1.to_owned(),
+                kubeconfigs,
+                port: address
+                    .port
+                    .and_then(|port| u32::try_from(port).ok())
+                    .unwrap_or(DEFAULT_PORT),
+                first,
+            }),
         })),
     }
 }

@@ -43,6 +43,8 @@ const RBAC: &[Rule] = &[
         &["edgeclusters", "edgemachinetemplates"],
         &["list", "watch"],
     ),
+    // The endpoint of a virtual address, and who is the first to hold it.
+    Rule::new(INFRASTRUCTURE_GROUP, &["edgeclusters"], &["patch"]),
     Rule::new(
         INFRASTRUCTURE_GROUP,
         &[

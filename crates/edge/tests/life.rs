@@ -65,6 +65,10 @@ impl Surroundings for Life {
             return Err(violation.clone());
         }
         let hosts = self.hosts.hosts.lock();
+        let alone = hosts.values().filter(|host| host.holds_alone).count();
+        if alone > 1 {
+            return Err(format!("{alone} hosts hold the address without a lease"));
+        }
         for (name, host) in hosts.iter() {
             if let Some((id, times)) = host.bootstraps.iter().find(|(_, times)| **times > 1) {
                 return Err(format!("{name} ran the bootstrap data of {id} {times} times"));
@@ -148,11 +152,15 @@ pub async fn machine_labelled(world: &World, name: &str, data: &str, labels: &Va
 }
 
 pub async fn hosts_and_cluster(world: &World) {
+    hosts_and_cluster_at(world, json!({"controlPlaneEndpoint": {"host": "192.0.2.10", "port": 6443}})).await;
+}
+
+async fn hosts_and_cluster_at(world: &World, endpoint: Value) {
     for (name, domain) in [("box-1", "hall-a"), ("box-2", "hall-b")] {
         create(&world.server, &edge_host(name, domain)).await;
     }
     create(&world.server, &json!({"apiVersion": format!("{INFRASTRUCTURE_GROUP}/{VERSION}"), "kind": "EdgeCluster",
-        "metadata": {"name": "north"}, "spec": {"controlPlaneEndpoint": {"host": "192.0.2.10", "port": 6443}}}))
+        "metadata": {"name": "north"}, "spec": endpoint}))
     .await;
     create(&world.server, &json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "north"},
         "spec": {"infrastructureRef": {"apiGroup": INFRASTRUCTURE_GROUP, "kind": "EdgeCluster", "name": "north"}}}))
@@ -456,4 +464,48 @@ fn a_machine_that_was_moved_keeps_its_host() {
     Journey::from(&TWO, "edge: moved", moved)
         .sweep(slipway_kit::sweep::Extent::Baseline)
         .assert_clean();
+}
+
+/// Two servers that begin at once with an address that they hold in turn: its endpoint is written, one of them is the first and both take part
+/// before they are bootstrapped. The first one goes before the cluster has a control plane, and another one takes its place.
+#[test]
+fn one_server_at_most_holds_the_address_without_a_lease_whatever_fails() {
+    fn addressed<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+        async move {
+            let address = json!({"virtualAddress": {"address": "192.0.2.10/24", "interface": "eth0"}});
+            hosts_and_cluster_at(world, address).await;
+            let server = json!({"cluster.x-k8s.io/control-plane": ""});
+            for name in ["m-1", "m-2"] {
+                machine_labelled(world, name, "#cloud-config\nruncmd: [[install-k3s]]\n", &server).await;
+            }
+            for name in ["m-1", "m-2"] {
+                world
+                    .until("a server", |objects| is_provisioned(objects, name))
+                    .await;
+            }
+            let first = world.server.look(|objects| {
+                let cluster = find(objects, "EdgeCluster", "north").expect("there");
+                assert_eq!(cluster["spec"]["controlPlaneEndpoint"], json!({"host": "192.0.2.10", "port": 6443}));
+                let first = cluster["metadata"]["annotations"][machine::FIRST_SERVER_ANNOTATION].clone();
+                let mut hosts = of_kind(objects, "EdgeHost");
+                let host = hosts.find(|host| host["spec"]["claim"]["uid"] == first).expect("the first");
+                host["spec"]["claim"]["name"].as_str().expect("a name").to_owned()
+            });
+            for (name, host) in life.hosts.hosts.lock().iter() {
+                assert_eq!(host.ran(), ["hold_address", "run_bootstrap"], "{name}");
+            }
+            let gone = world
+                .server
+                .look(|objects| find(objects, "Machine", &first).cloned());
+            delete(&world.server, &gone.expect("there")).await;
+            machine_labelled(world, "m-3", "#cloud-config\nruncmd: [[install-k3s]]\n", &server).await;
+            world
+                .until("another server", |objects| is_provisioned(objects, "m-3"))
+                .await;
+            let alone: usize = life.hosts.hosts.lock().values().filter(|host| host.holds_alone).count();
+            assert_eq!(alone, 1);
+        }
+        .boxed()
+    }
+    Journey::<Life>::new("edge: a virtual address", addressed).assert_clean();
 }

@@ -8,7 +8,7 @@ use slipway_edge::{
     machine::{
         api::EdgeMachineStatus,
         claim::{Asking, Candidate},
-        plan::{Action, Bootstrap, Facts, needs_confirmation, plan},
+        plan::{Action, AddressFacts, AddressOrder, Bootstrap, Facts, needs_confirmation, plan},
         status::status,
     },
 };
@@ -73,6 +73,16 @@ impl World {
                 }
                 Action::OrderBootstrap { .. } => self.facts.bootstrap = Bootstrap::Running,
                 Action::RecordBootstrap => self.facts.is_recorded = true,
+                Action::BeFirst { .. } => {
+                    if let Some(address) = &mut self.facts.address {
+                        (address.first, address.first_is_there) = (Some("uid-1".to_owned()), true);
+                    }
+                }
+                Action::OrderAddress { .. } => {
+                    if let Some(address) = &mut self.facts.address {
+                        address.order = AddressOrder::Taken;
+                    }
+                }
             }
         }
         self.status = status(&self.status, &self.facts, &planned, Some(1), self.now);
@@ -192,4 +202,65 @@ fn bootstrap_data_is_given_after_a_read_past_the_watch_and_run_once() {
         plan(&world.facts, world.now).to_string(),
         "1. wait HostLost: host box-1 is lost: EdgeMachine m-2 has it\n"
     );
+}
+
+/// What a server does about the address of its cluster before it is made one.
+#[test]
+fn one_server_is_the_first_to_hold_the_address_and_nobody_is_bootstrapped_before_it_takes_part() {
+    let server = |first: Option<&str>, is_there: bool, is_initialized: bool, order: AddressOrder| {
+        let mut world = World::new();
+        world.facts.is_owned = true;
+        world.facts.is_cluster_provisioned = true;
+        world.facts.is_initialized = is_initialized;
+        world.facts.bootstrap_secret = Some("data".to_owned());
+        world.facts.provider_id = Some("edge://default/box-1/uid-1".to_owned());
+        world.facts.asking.is_bound = true;
+        world.facts.asking.chosen = Some("box-1".to_owned());
+        world.facts.hosts[0].claim = Some(Claim {
+            name: "m-1".to_owned(),
+            uid: "uid-1".to_owned(),
+            released: false,
+        });
+        world.facts.address = Some(AddressFacts {
+            cluster: "north".to_owned(),
+            first: first.map(str::to_owned),
+            first_is_there: is_there,
+            order,
+        });
+        let plan = plan(&world.facts, world.now);
+        let actions: Vec<String> = plan.actions().map(ToString::to_string).collect();
+        let waits: Vec<String> = plan.waits().map(|(wait, _)| wait.reason.clone()).collect();
+        (actions, waits)
+    };
+    let none: Vec<String> = Vec::new();
+    let bootstrap = "give host box-1 the bootstrap data of Secret data".to_owned();
+    let in_turn = "let host box-1 hold the address of its cluster in its turn".to_owned();
+    let first = "let host box-1 hold the address of its cluster, as the first".to_owned();
+    let noted = "note in EdgeCluster north that this server is the first to hold its address".to_owned();
+    let not_ordered = AddressOrder::NotOrdered;
+    // Nobody was first yet, or whoever was has left nothing behind.
+    for (known, is_there) in [(None, false), (Some("uid-0"), false)] {
+        let planned = server(known, is_there, false, not_ordered.clone());
+        assert_eq!(planned, (vec![noted.clone()], none.clone()));
+    }
+    let planned = server(Some("uid-1"), true, false, not_ordered.clone());
+    assert_eq!(planned, (vec![first, bootstrap.clone()], none.clone()));
+    // Another one is, or may still be; or the control plane has its lease.
+    for (known, is_there, is_initialized) in [
+        (Some("uid-0"), true, false),
+        (Some("uid-0"), false, true),
+        (None, false, true),
+    ] {
+        let planned = server(known, is_there, is_initialized, not_ordered.clone());
+        assert_eq!(planned, (vec![in_turn.clone(), bootstrap.clone()], none.clone()));
+    }
+    let planned = server(Some("uid-0"), true, false, AddressOrder::Taken);
+    assert_eq!(planned, (vec![bootstrap], none.clone()));
+    for (order, reason) in [
+        (AddressOrder::Failed("no".to_owned()), "AddressRefused"),
+        (AddressOrder::Unreachable("no".to_owned()), "HostUnreachable"),
+    ] {
+        let planned = server(Some("uid-0"), true, false, order);
+        assert_eq!(planned, (none.clone(), vec![reason.to_owned()]));
+    }
 }

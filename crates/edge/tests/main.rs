@@ -21,6 +21,7 @@ mod joining;
 mod life;
 mod machines;
 mod moc;
+mod moc_life;
 mod node_decisions;
 mod node_upgrades;
 mod policies;

@@ -7,6 +7,10 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
+use slipway_agent::address::{
+    lease::{LeasePlace, Leases, OwnCluster},
+    turn::{Role, Seen, Write, Wrote},
+};
 use slipway_edge::api;
 use slipway_testbed::{install::install, shared};
 
@@ -186,4 +190,44 @@ async fn definitions_are_taken_keep_every_field_and_refuse_what_must_not_change(
             "{kind} {patch}"
         );
     }
+}
+
+/// The lease of a virtual address as an agent has it, with the kubeconfig of its host: made once, renewed, and never written over a version
+/// that somebody else has written since.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lease_of_an_address_is_one_hosts_in_a_real_apiserver() {
+    let cluster = shared("plain").await.expect("the shared cluster runs");
+    let namespace = cluster.namespace("address").await.expect("a namespace");
+    let folder = tempfile::tempdir().expect("a folder");
+    let kubeconfig = folder.path().join("k3s.yaml");
+    let port = cluster.server().rsplit(':').next().expect("a port");
+    let place = LeasePlace {
+        namespace: namespace.clone(),
+        name: "slipway-virtual-address".to_owned(),
+        kubeconfigs: vec![folder.path().join("none.yaml"), kubeconfig.clone()],
+        port: port.trim_end_matches('/').parse().expect("a number"),
+    };
+    let (one, other) = (OwnCluster::new(place.clone()), OwnCluster::new(place));
+    let said = one.read().await.expect_err("k3s is not there yet");
+    assert!(said.contains("no kubeconfig on this host yet"), "{said}");
+    std::fs::write(&kubeconfig, cluster.kubeconfig_as("root", Some("system:masters"))).expect("written");
+    assert_eq!(one.read().await, Ok(None));
+    let make = Write {
+        over: None,
+        role: Role::Maker,
+    };
+    assert_eq!(one.write("box-1", &make).await, Wrote::Done);
+    assert_eq!(other.write("box-2", &make).await, Wrote::Refused, "it is made once");
+    let seen = other.read().await.expect("read").expect("a lease");
+    assert_eq!(seen.holder, "box-1");
+    let over = |seen: &Seen| Write {
+        over: Some(seen.version.clone()),
+        role: Role::Member,
+    };
+    let own = one.read().await.expect("read").expect("a lease");
+    assert_eq!(one.write("box-1", &over(&own)).await, Wrote::Done, "renewed");
+    assert_eq!(other.write("box-2", &over(&seen)).await, Wrote::Refused, "it was renewed since");
+    let seen = other.read().await.expect("read").expect("a lease");
+    assert_eq!(other.write("box-2", &over(&seen)).await, Wrote::Done);
+    assert_eq!(one.read().await.expect("read").expect("a lease").holder, "box-2");
 }

@@ -93,6 +93,10 @@ pub struct SimulatedHost {
     pub maintenance: Option<String>,
     /// It does not answer.
     pub is_silent: bool,
+    /// A cloud has switched it off.
+    pub is_off: bool,
+    /// It was told to hold the address of its cluster without a lease.
+    pub holds_alone: bool,
     pub processors: u32,
     /// The provider id of the machine whose data is on it.
     pub occupant: Option<String>,
@@ -260,6 +264,10 @@ impl SimulatedHosts {
             *host.bootstraps.entry(id.clone()).or_default() += 1;
             host.occupant = Some(id);
         }
+        if let Verb::HoldAddress(hold) = &order.verb {
+            takes = Duration::ZERO;
+            host.holds_alone |= hold.lease.as_ref().is_some_and(|lease| lease.first);
+        }
         if matches!(order.verb, Verb::Arm(_) | Verb::Rollback(_)) {
             away_from = Some(now + milliseconds(takes));
             takes += self.pace.reboot;
@@ -345,7 +353,8 @@ impl SimulatedHosts {
 impl SimulatedHost {
     /// It reboots: from a while after it was told to until that has ended.
     pub fn is_away(&self, now: i64) -> bool {
-        self.operations.values().any(|known| {
+        self.is_off
+            || self.operations.values().any(|known| {
             let is_away = known
                 .away_from
                 .is_some_and(|from| (from..known.ends_at).contains(&now));
@@ -378,6 +387,13 @@ impl SimulatedHost {
             _ => None,
         };
         self.operations.values().filter_map(step).collect()
+    }
+
+    /// A cloud starts it with a disk of this image. One that does not boot stays away.
+    pub fn boots(&mut self, digest: &str) {
+        self.slots = [Some(digest.to_owned()), None];
+        self.booted = 0;
+        self.is_off = self.does_not_boot && digest != OLD;
     }
 
     /// The image that runs, by the digest of orders.
@@ -468,7 +484,10 @@ impl SimulatedHost {
     /// What an order has done when it ends.
     fn end(&mut self, verb: &Verb) {
         match verb {
-            Verb::Wipe(_) => self.occupant = None,
+            Verb::Wipe(_) => {
+                self.occupant = None;
+                self.holds_alone = false;
+            }
             Verb::Ensure(ensure) => {
                 let digest = ensure.image.as_ref().map(|image| image.digest.clone());
                 let owners = self.images.entry(digest.unwrap_or_default()).or_default();

@@ -30,9 +30,9 @@ const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
 const NEWER: &str = "sha256:00000000000000000000000000000000000000000000000000000000000000cc";
 
 pub struct Upgrading {
-    server: Apiserver,
+    pub server: Apiserver,
     core: FakeCore,
-    hosts: SimulatedHosts,
+    pub hosts: SimulatedHosts,
     clock: Clock,
 }
 
@@ -220,7 +220,7 @@ impl Surroundings for Upgrading {
     }
 }
 
-async fn machine(world: &World, name: &str, is_server: bool) {
+pub async fn machine(world: &World, name: &str, is_server: bool) {
     let labels = if is_server {
         json!({"cluster.x-k8s.io/control-plane": ""})
     } else {
@@ -237,13 +237,13 @@ async fn machine(world: &World, name: &str, is_server: bool) {
         .await;
 }
 
-async fn pod(world: &World, name: &str, node: &str) {
+pub async fn pod(world: &World, name: &str, node: &str) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
         "spec": {"nodeName": node, "containers": [{"name": "web", "image": "web"}]}});
     create(&world.server, &pod).await;
 }
 
-async fn cluster(world: &World) {
+pub async fn cluster(world: &World) {
     hosts_and_cluster(world).await;
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.10:6443"}}],
@@ -265,7 +265,7 @@ fn one_worker<'a>(_: &'a Upgrading, world: &'a World) -> BoxFuture<'a, ()> {
 
 static ONE: Standing<Upgrading> = Standing::after(one_worker);
 
-fn host_of(world: &World, machine: &str) -> String {
+pub fn host_of(world: &World, machine: &str) -> String {
     let machine = world
         .server
         .look(|objects| find(objects, "EdgeMachine", machine).cloned());
@@ -276,7 +276,7 @@ fn host_of(world: &World, machine: &str) -> String {
 }
 
 /// A NodeUpgrade of a machine, with more in its spec.
-async fn upgrade(world: &World, name: &str, machine: &str, digest: &str, more: &Value) {
+pub async fn upgrade(world: &World, name: &str, machine: &str, digest: &str, more: &Value) {
     let found = world
         .server
         .look(|objects| find(objects, "Machine", machine).cloned());
@@ -297,7 +297,7 @@ fn phase<'a>(objects: &'a [Value], name: &str) -> &'a str {
     })
 }
 
-fn message(objects: &[Value], name: &str) -> String {
+pub fn message(objects: &[Value], name: &str) -> String {
     let upgrade = find(objects, "NodeUpgrade", name).expect("there");
     upgrade["status"]["message"]
         .as_str()
@@ -314,7 +314,7 @@ async fn until_phase(world: &World, name: &str, expected: &str) {
 }
 
 /// It has ended so, and nothing of it is left.
-async fn settled(world: &World, name: &str, expected: &str) {
+pub async fn settled(world: &World, name: &str, expected: &str) {
     world
         .until(&format!("{name} has ended"), |objects| {
             find(objects, "NodeUpgrade", name).is_some_and(|upgrade| holds(upgrade, "Settled"))

@@ -202,6 +202,12 @@ impl Moc {
 
     /// A running machine with a disk of an image, a data disk, and fields that its clients do not know.
     pub async fn add(&self, location: &str, group: &str, name: &str, image: &str) {
+        self.place(location, group, name, image);
+        self.guests.start(name, image).await;
+    }
+
+    /// The same where its guest runs already.
+    pub fn place(&self, location: &str, group: &str, name: &str, image: &str) {
         let os_disk = format!("{name}-os");
         {
             let mut world = self.world.lock();
@@ -249,7 +255,6 @@ impl Moc {
             };
             world.machines.insert(key(group, name), machine);
         }
-        self.guests.start(name, image).await;
     }
 
     /// Fields of a machine by their numbers, as they are on the wire.

@@ -86,6 +86,15 @@ fn spec_errors(spec: &EdgeClusterSpec, path: &Path) -> Vec<FieldError> {
             "the network interface of the hosts, e.g. eth0",
         ));
     }
+    if let Some(kubeconfig) = address.kubeconfig.as_deref()
+        && (!kubeconfig.starts_with('/') || kubeconfig.contains(char::is_whitespace))
+    {
+        errors.push(FieldError::invalid(
+            &path_of_address.child("kubeconfig"),
+            kubeconfig,
+            "must be a path on the servers, e.g. /etc/rancher/k3s/k3s.yaml",
+        ));
+    }
     if let (Some(given), Some(made)) = (
         spec.control_plane_endpoint
             .as_ref()

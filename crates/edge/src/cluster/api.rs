@@ -70,6 +70,10 @@ pub struct VirtualAddress {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1, "maximum" = 65535))]
     pub port: Option<i32>,
+    /// Where an administrator's kubeconfig is on the servers (default: where K3s and kubeadm put it).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = "^/[^\\s]+$", "maxLength" = 512))]
+    pub kubeconfig: Option<String>,
 }
 
 /// What came of it.

@@ -1,12 +1,11 @@
-//! EdgeCluster: where the API of a cluster on edge hosts is reached. The endpoint is given, by a load balancer that is there; nothing is
-//! made, so nothing is left behind.
+//! EdgeCluster: where the API of a cluster on edge hosts is reached. The endpoint is a load balancer that is there, or an address that the
+//! servers hold in turn, which their machines order. Nothing is made, so nothing is left behind.
 
+mod act;
 pub mod admit;
 pub mod api;
 pub mod plan;
 pub mod status;
-
-use std::convert::Infallible;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -20,7 +19,7 @@ use slipway_runtime::{Context, Controller, Informer, ObjectKey, Outcome, Scope, 
 
 use self::{
     api::{EdgeCluster, EdgeClusterStatus},
-    plan::Observed,
+    plan::{Action, Observed},
 };
 use crate::{api::INFRASTRUCTURE_GROUP, error::Error, host::api::EdgeHost};
 
@@ -52,7 +51,7 @@ pub fn registration() -> Registration {
 impl Kind for EdgeClusters {
     type Object = EdgeCluster;
     type Observed = Observed;
-    type Action = Infallible;
+    type Action = Action;
     type Error = Error;
 
     fn conditions(status: &mut EdgeClusterStatus) -> Option<&mut Vec<Condition>> {
@@ -87,18 +86,18 @@ impl Kind for EdgeClusters {
         })
     }
 
-    fn plan(observed: &Observed, _: Timestamp) -> Plan<Infallible> {
+    fn plan(observed: &Observed, _: Timestamp) -> Plan<Action> {
         plan::plan(observed)
     }
 
     async fn act(
         &self,
-        action: &Infallible,
+        action: &Action,
         _: &Subject<EdgeCluster>,
-        _: &mut Observed,
-        _: &Context,
+        observed: &mut Observed,
+        context: &Context,
     ) -> Result<Outcome, Error> {
-        match *action {}
+        act::act(action, &observed.object, context).await
     }
 
     fn status(observed: &Observed, progress: &ProgressOf<Self>, now: Timestamp) -> EdgeClusterStatus {

@@ -1,10 +1,10 @@
-//! What an EdgeCluster waits for: pure.
+//! What an EdgeCluster waits for, and the endpoint that its virtual address makes: pure.
 
-use std::{collections::BTreeSet, convert::Infallible};
+use std::{collections::BTreeSet, fmt};
 
-use slipway_capi::frame::Plan;
+use slipway_capi::{contract::Endpoint, frame::Plan};
 
-use super::api::EdgeCluster;
+use super::{admit::endpoint_of, api::EdgeCluster};
 
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
@@ -15,25 +15,47 @@ pub struct Observed {
     pub failure_domains: BTreeSet<String>,
 }
 
-pub fn plan(observed: &Observed) -> Plan<Infallible> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    WriteEndpoint(Endpoint),
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::WriteEndpoint(endpoint) = self;
+        write!(formatter, "write endpoint {}:{}", endpoint.host, endpoint.port)
+    }
+}
+
+pub fn plan(observed: &Observed) -> Plan<Action> {
     let mut plan = Plan::new();
     let spec = &observed.object.spec;
     let endpoint = spec.control_plane_endpoint.as_ref();
     let is_given = endpoint.is_some_and(|endpoint| !endpoint.host.is_empty() && endpoint.port > 0);
-    if observed.object.metadata.deletion_timestamp.is_some() {
+    if observed.object.metadata.deletion_timestamp.is_some() || is_given {
         return plan;
     }
-    if spec.virtual_address.is_some() {
-        plan.wait(
-            "VirtualAddressNotServed",
-            "agents do not hold addresses for the control plane yet: give the endpoint of a load balancer in \
-             spec.controlPlaneEndpoint, and leave virtualAddress out",
-        );
-    } else if !is_given && !observed.given_by_cluster {
-        plan.wait(
-            "NoEndpoint",
-            "the endpoint of a load balancer is needed in spec.controlPlaneEndpoint",
-        );
+    match spec.virtual_address.as_ref().map(endpoint_of) {
+        Some(Some(endpoint)) => {
+            plan.then(
+                Action::WriteEndpoint(endpoint),
+                "the servers hold their virtual address in turn",
+            );
+        }
+        Some(None) => {
+            plan.wait(
+                "VirtualAddressInvalid",
+                "spec.virtualAddress.address must be an address with its prefix length, e.g. 192.0.2.10/24",
+            );
+        }
+        None if observed.given_by_cluster => {}
+        None => {
+            plan.wait(
+                "NoEndpoint",
+                "the endpoint of a load balancer is needed in spec.controlPlaneEndpoint, or an address that the servers hold in \
+                 spec.virtualAddress",
+            );
+        }
     }
     plan
 }

@@ -1,7 +1,5 @@
 //! What an EdgeCluster says of itself: pure.
 
-use std::convert::Infallible;
-
 use jiff::Timestamp;
 use slipway_capi::{
     condition::{self, Report, Status},
@@ -10,9 +8,12 @@ use slipway_capi::{
     view::FailureDomain,
 };
 
-use super::{api::EdgeClusterStatus, plan::Observed};
+use super::{
+    api::EdgeClusterStatus,
+    plan::{Action, Observed},
+};
 
-pub fn status(observed: &Observed, plan: &Plan<Infallible>, now: Timestamp) -> EdgeClusterStatus {
+pub fn status(observed: &Observed, plan: &Plan<Action>, now: Timestamp) -> EdgeClusterStatus {
     let object = &observed.object;
     let mut status = object.status.clone().unwrap_or_default();
     // A server may be in any of them.
@@ -27,6 +28,13 @@ pub fn status(observed: &Observed, plan: &Plan<Infallible>, now: Timestamp) -> E
         Report::new(condition_type::READY, Status::False, reason::DELETING, "")
     } else if let Some((wait, message)) = waits {
         Report::new(condition_type::READY, Status::False, &wait.reason, message)
+    } else if let Some(planned) = plan.actions().next() {
+        Report::new(
+            condition_type::READY,
+            Status::False,
+            "EndpointNotWritten",
+            planned.to_string(),
+        )
     } else {
         status.initialization.provisioned = Some(true);
         Report::new(condition_type::READY, Status::True, reason::READY, "")

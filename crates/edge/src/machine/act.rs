@@ -9,7 +9,7 @@ use slipway_agent_api::Class;
 use slipway_runtime::{Context, Outcome};
 
 use super::{
-    BOOTSTRAPPED_ANNOTATION,
+    BOOTSTRAPPED_ANNOTATION, FIRST_SERVER_ANNOTATION,
     observe::Observed,
     plan::{Action, Bootstrap},
     provider_id::ProviderId,
@@ -47,6 +47,10 @@ pub async fn act(
         }
         Action::OrderBootstrap { host, secret } => {
             order_bootstrap(observed, host, secret, platform, context).await
+        }
+        Action::BeFirst { .. } => be_first(observed, context).await,
+        Action::OrderAddress { host, first } => {
+            order_address(observed, host, *first, platform, context).await
         }
         Action::RecordBootstrap => {
             let patch = json!({"metadata": {"annotations": {BOOTSTRAPPED_ANNOTATION: "true"}}});
@@ -86,6 +90,54 @@ async fn claim_host(
     let doing = format!("writing the claim of EdgeHost {name}");
     context.patch(host, &patch).await.map_err(Error::api(doing))?;
     Ok(Outcome::Done)
+}
+
+/// Over the version that was read: of two servers that want to be the first, one is.
+async fn be_first(observed: &Observed, context: &Context) -> Result<Outcome, Error> {
+    let Some(cluster) = &observed.cluster else {
+        return Ok(Outcome::Done);
+    };
+    let patch = json!({"metadata": {
+        "resourceVersion": cluster.metadata.resource_version,
+        "annotations": {FIRST_SERVER_ANNOTATION: observed.facts.asking.uid},
+    }});
+    let doing = format!("writing EdgeCluster {}", cluster.name_any());
+    context
+        .patch(cluster.as_ref(), &patch)
+        .await
+        .map_err(Error::api(doing))?;
+    Ok(Outcome::Done)
+}
+
+async fn order_address(
+    observed: &Observed,
+    name: &str,
+    first: bool,
+    platform: &Platform,
+    context: &Context,
+) -> Result<Outcome, Error> {
+    let place = observed.host(name).map(HostAddress::of);
+    let cluster = observed.cluster.as_ref();
+    let address = cluster.and_then(|cluster| cluster.spec.virtual_address.as_ref());
+    let (Some(place), Some(address)) = (place, address) else {
+        return Ok(Outcome::Done);
+    };
+    let id = ProviderId {
+        namespace: observed.facts.namespace.clone(),
+        host: name.to_owned(),
+        claim: observed.facts.asking.uid.clone(),
+    };
+    let generation = platform.generation(context.clock.now());
+    let order = orders::hold_address(&id, address, first, generation);
+    match platform.hosts.start(&place, order).await {
+        Ok(_) => Ok(Outcome::Done),
+        // A person works on the host.
+        Err(problem) if problem.class == Class::Conflict => Ok(TRY_AGAIN),
+        Err(problem) => {
+            let doing = format!("letting host {name} hold the address of its cluster");
+            Err(Error::Host { doing, problem })
+        }
+    }
 }
 
 async fn order_bootstrap(

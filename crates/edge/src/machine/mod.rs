@@ -27,13 +27,18 @@ use self::{
     plan::Action,
     provider_id::ProviderId,
 };
-use crate::{api::INFRASTRUCTURE_GROUP, error::Error, host::api::EdgeHost, hosts::Platform};
+use crate::{
+    api::INFRASTRUCTURE_GROUP, cluster::api::EdgeCluster, error::Error, host::api::EdgeHost, hosts::Platform,
+};
 
 /// Keeps a machine until its host is wiped, or nobody waits for that any more.
 pub const FINALIZER: &str = "edgemachine.infrastructure.cluster.x-k8s.io";
 /// The host has run the bootstrap data. It is on the object because `clusterctl move` restores no status and a host does not remember
 /// its operations for ever.
 pub const BOOTSTRAPPED_ANNOTATION: &str = "edge.slipway.dev/bootstrapped";
+
+/// On an EdgeCluster: the claim of the server that may hold its address before there is a lease of it.
+pub const FIRST_SERVER_ANNOTATION: &str = "edge.slipway.dev/first-server";
 
 /// What a claim of this machine has for its uid: that of the provider id, which outlives a move, and before it the object's own.
 pub fn claim_uid(machine: &EdgeMachine) -> String {
@@ -67,6 +72,8 @@ pub fn registration(platform: &Platform) -> Registration {
         })
         .watches::<Cluster>(of_cluster)
         .watches::<EdgeHost>(of_host)
+        // Who is the first to hold its address.
+        .watches::<EdgeCluster>(of_edge_cluster)
         .into_registration()
 }
 
@@ -80,6 +87,19 @@ fn of_cluster(cluster: &Cluster, context: &Context) -> Vec<ObjectKey> {
         .iter()
         .map(|machine| ObjectKey::of(machine.as_ref()))
         .collect()
+}
+
+fn of_edge_cluster(cluster: &EdgeCluster, context: &Context) -> Vec<ObjectKey> {
+    if cluster.spec.virtual_address.is_none() {
+        return Vec::new();
+    }
+    let clusters: Informer<Cluster> = context.informers.get(Scope::of_namespace(&context.settings));
+    let owners = owner::by_cluster(&cluster.metadata);
+    let found = clusters.list();
+    let of_it = found
+        .iter()
+        .filter(|one| owners.contains(&owner::key(one.namespace().as_deref(), &one.name_any())));
+    of_it.flat_map(|one| of_cluster(one, context)).collect()
 }
 
 /// The machine that has the host or has chosen it, and every one that has none yet.

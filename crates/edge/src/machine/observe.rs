@@ -4,22 +4,27 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use kube::{Api, ResourceExt, api::ListParams};
 use slipway_agent_api::proto::{Operation, OperationState};
-use slipway_capi::{frame::Subject, owner, view::Machine};
+use slipway_capi::{
+    frame::Subject,
+    owner,
+    view::{Cluster, Machine},
+};
 use slipway_runtime::{Context, Informer, ObjectKey, Scope};
 
 use super::{
-    BOOTSTRAPPED_ANNOTATION,
+    BOOTSTRAPPED_ANNOTATION, FIRST_SERVER_ANNOTATION,
     api::EdgeMachine,
     claim::{Asking, Candidate, Decision, decide},
     claim_uid,
-    plan::{Bootstrap, Facts},
+    plan::{AddressFacts, AddressOrder, Bootstrap, Facts},
     provider_id,
 };
 use crate::{
+    cluster::api::EdgeCluster,
     error::Error,
     host::{api::EdgeHost, status as host_status},
     hosts::{HostAddress, Platform},
-    orders::bootstrap_id,
+    orders::{address_id, bootstrap_id},
 };
 
 #[derive(Clone, Debug)]
@@ -27,6 +32,8 @@ pub struct Observed {
     pub machine: EdgeMachine,
     /// The hosts behind the candidates, as they were read.
     pub hosts: Vec<Arc<EdgeHost>>,
+    /// The EdgeCluster whose servers hold an address, where the machine is one of them.
+    pub cluster: Option<Arc<EdgeCluster>>,
     pub facts: Facts,
 }
 
@@ -51,8 +58,19 @@ pub async fn observe(
         .index("namespace", |host| host.namespace().into_iter().collect())
         .get(&namespace);
     let mut observed = gather(subject, machine.clone(), hosts, context);
-    observed.facts.bootstrap = bootstrap(&observed, platform).await;
+    ask(&mut observed, platform).await;
     Ok(observed)
+}
+
+/// What the host says.
+async fn ask(observed: &mut Observed, platform: &Platform) {
+    observed.facts.bootstrap = bootstrap(observed, platform).await;
+    if observed.facts.bootstrap == Bootstrap::NotOrdered
+        && let Some(order) = address_order(observed, platform).await
+        && let Some(address) = &mut observed.facts.address
+    {
+        address.order = order;
+    }
 }
 
 /// The same with machine and hosts as the apiserver has them now.
@@ -83,7 +101,7 @@ pub async fn confirm(
     let hosts = hosts.items.into_iter().map(Arc::new).collect();
     let mut confirmed = gather(subject, machine, hosts, context);
     confirmed.facts.is_confirmed = true;
-    confirmed.facts.bootstrap = bootstrap(&confirmed, platform).await;
+    ask(&mut confirmed, platform).await;
     Ok(confirmed)
 }
 
@@ -112,7 +130,14 @@ fn gather(
             .and_then(|machine| given(&machine.spec.failure_domain)),
     };
     let cluster = subject.cluster.as_ref();
+    let is_server = owner.as_ref().is_some_and(|machine| machine.is_control_plane());
+    let with_address = cluster
+        .filter(|_| is_server)
+        .and_then(|cluster| with_address(cluster, context));
+    let address = with_address.as_deref().map(|found| address(found, &hosts));
     let facts = Facts {
+        address,
+        is_initialized: cluster.is_some_and(|cluster| cluster.control_plane_initialized()),
         namespace: machine.namespace().unwrap_or_default(),
         asking,
         hosts: candidates,
@@ -128,8 +153,58 @@ fn gather(
     Observed {
         machine,
         hosts,
+        cluster: with_address,
         facts,
     }
+}
+
+/// The EdgeCluster of a Cluster, where its servers hold an address.
+fn with_address(cluster: &Cluster, context: &Context) -> Option<Arc<EdgeCluster>> {
+    let reference = cluster.spec.infrastructure_ref.as_ref()?;
+    let clusters: Informer<EdgeCluster> = context.informers.get(Scope::of_namespace(&context.settings));
+    let found = clusters.get(&ObjectKey::of(cluster).sibling(&reference.name))?;
+    (reference.kind == "EdgeCluster" && found.spec.virtual_address.is_some()).then_some(found)
+}
+
+fn address(cluster: &EdgeCluster, hosts: &[Arc<EdgeHost>]) -> AddressFacts {
+    let first = cluster.annotations().get(FIRST_SERVER_ANNOTATION).cloned();
+    let has_claim = |uid: &String| {
+        let mut claims = hosts.iter().filter_map(|host| host.spec.claim.as_ref());
+        claims.any(|claim| claim.uid == *uid)
+    };
+    AddressFacts {
+        cluster: cluster.name_any(),
+        first_is_there: first.as_ref().is_some_and(has_claim),
+        first,
+        order: AddressOrder::default(),
+    }
+}
+
+/// How far the host is with taking part; `None`: it is not its turn to be asked.
+async fn address_order(observed: &Observed, platform: &Platform) -> Option<AddressOrder> {
+    let facts = &observed.facts;
+    facts.address.as_ref()?;
+    if facts.is_recorded || facts.asking.is_deleting || !facts.asking.is_bound {
+        return None;
+    }
+    let Decision::Held { host } = decide(&facts.asking, &facts.hosts) else {
+        return None;
+    };
+    let place = HostAddress::of(observed.host(&host)?);
+    let found = platform
+        .hosts
+        .operation(&place, &address_id(&facts.asking.uid))
+        .await;
+    Some(match found {
+        Ok(None) => AddressOrder::NotOrdered,
+        Ok(Some(operation)) => match operation.state() {
+            OperationState::Failed | OperationState::Cancelled => {
+                AddressOrder::Failed(operation.message.clone())
+            }
+            _ => AddressOrder::Taken,
+        },
+        Err(problem) => AddressOrder::Unreachable(problem.message),
+    })
 }
 
 fn owner_machine(machine: &EdgeMachine, context: &Context) -> Option<Arc<Machine>> {

@@ -31,13 +31,39 @@ pub struct Facts {
     /// A Machine owns it.
     pub is_owned: bool,
     pub is_cluster_provisioned: bool,
+    /// Its control plane answers, or did once.
+    pub is_initialized: bool,
     /// The Secret with the bootstrap data, once core names it.
     pub bootstrap_secret: Option<String>,
     pub provider_id: Option<String>,
     pub bootstrap: Bootstrap,
     /// That the host has run it is noted on the machine.
     pub is_recorded: bool,
+    /// The address that the servers of its cluster hold in turn, where it is one of them.
+    pub address: Option<AddressFacts>,
     pub deleted_at: Option<Timestamp>,
+}
+
+/// What is known of the address that servers hold in turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressFacts {
+    /// The EdgeCluster that has it.
+    pub cluster: String,
+    /// The claim of the server that was the first to hold it, or is to be.
+    pub first: Option<String>,
+    /// A host has that claim, or had it and is not wiped yet.
+    pub first_is_there: bool,
+    /// How far the host is with the order.
+    pub order: AddressOrder,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AddressOrder {
+    #[default]
+    NotOrdered,
+    Taken,
+    Failed(String),
+    Unreachable(String),
 }
 
 /// How far the host is with the bootstrap data of this machine.
@@ -82,6 +108,15 @@ pub enum Action {
         host: String,
         secret: String,
     },
+    /// Write into the EdgeCluster that this server is the first to hold its address, over the version that was read.
+    BeFirst {
+        cluster: String,
+    },
+    /// Let the host take part in holding the address of its cluster.
+    OrderAddress {
+        host: String,
+        first: bool,
+    },
     /// Note on the machine that its host has run it.
     RecordBootstrap,
 }
@@ -99,6 +134,15 @@ impl fmt::Display for Action {
                     formatter,
                     "give host {host} the bootstrap data of Secret {secret}"
                 )
+            }
+            Self::BeFirst { cluster } => {
+                write!(formatter, "note in EdgeCluster {cluster} that this server is the first to hold its address")
+            }
+            Self::OrderAddress { host, first: true } => {
+                write!(formatter, "let host {host} hold the address of its cluster, as the first")
+            }
+            Self::OrderAddress { host, first: false } => {
+                write!(formatter, "let host {host} hold the address of its cluster in its turn")
             }
             Self::RecordBootstrap => formatter.write_str("note that the bootstrap data was run"),
         }
@@ -185,6 +229,9 @@ fn bootstrap(facts: &Facts, host: &str, plan: &mut Plan<Action>) {
         host: host.to_owned(),
         secret: secret.clone(),
     };
+    if facts.bootstrap == Bootstrap::NotOrdered && !takes_part(facts, host, plan) {
+        return;
+    }
     match (&facts.bootstrap, &facts.bootstrap_secret) {
         (Bootstrap::NotOrdered, Some(secret)) => {
             plan.then(order(secret), "the host has not run it yet");
@@ -224,6 +271,52 @@ fn bootstrap(facts: &Facts, host: &str, plan: &mut Plan<Action>) {
                 .announced("Bootstrapped");
         }
     }
+}
+
+/// A server takes part in holding the address of its cluster before it is made one. Whether that is so.
+fn takes_part(facts: &Facts, host: &str, plan: &mut Plan<Action>) -> bool {
+    let Some(address) = &facts.address else {
+        return true;
+    };
+    match &address.order {
+        AddressOrder::Taken => return true,
+        AddressOrder::Failed(why) => {
+            plan.wait(
+                "AddressRefused",
+                format!("host {host} does not take part in holding the address of its cluster: {why}"),
+            );
+            plan.revisit(ASKED_AGAIN, "nobody tells when it does");
+            return false;
+        }
+        AddressOrder::Unreachable(why) => {
+            plan.wait("HostUnreachable", format!("host {host} does not answer: {why}"));
+            plan.revisit(ASKED_AGAIN, "nobody tells when it does");
+            return false;
+        }
+        AddressOrder::NotOrdered => {}
+    }
+    // At most one server may hold it without a lease, so its name is written down before it does; another one follows when nothing is
+    // left of it on any host.
+    let own = facts.asking.uid.as_str();
+    let is_first = address.first.as_deref() == Some(own);
+    let there_is_one = facts.is_initialized || address.first_is_there;
+    if !is_first && !there_is_one {
+        plan.then(
+            Action::BeFirst {
+                cluster: address.cluster.clone(),
+            },
+            "the cluster has no other server",
+        );
+        return false;
+    }
+    plan.then(
+        Action::OrderAddress {
+            host: host.to_owned(),
+            first: is_first,
+        },
+        "the servers hold the address of their cluster in turn",
+    );
+    true
 }
 
 fn delete(facts: &Facts, now: Timestamp, plan: &mut Plan<Action>) {
