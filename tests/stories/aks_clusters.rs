@@ -17,7 +17,7 @@ use slipway_testbed::{
 };
 
 use crate::{
-    aks_changes, aks_features, aks_joining,
+    aks_changes, aks_features, aks_joining, aks_machines,
     aks_manager::{USER, declared_roles},
     aks_pools, aks_templates,
     aks_world::{AZURE, CORE, Fleet, World},
@@ -120,6 +120,14 @@ async fn aks_clusters_live_side_by_side() -> Result<()> {
             Box::pin(aks_pools::refused_and_mended(&world)),
         ),
         ("upgrade", Box::pin(aks_pools::upgrade(&world))),
+        (
+            "nodes as machines",
+            Box::pin(aks_machines::nodes_as_machines(&world)),
+        ),
+        (
+            "scaled by AKS and switched off",
+            Box::pin(aks_machines::scaled_by_aks_and_switched_off(&world)),
+        ),
         ("private", Box::pin(aks_features::private(&world))),
         (
             "without local accounts",
@@ -167,11 +175,12 @@ async fn aks_clusters_live_side_by_side() -> Result<()> {
     other.kill();
     at_rest_nothing_is_written(&world).await?;
 
-    let left: Vec<Fleet<'_>> =
-        join_all(["scale", "auto", "raise", "entra", "pause", "moved"].map(|name| world.fleet(name)))
-            .await
-            .into_iter()
-            .collect::<Result<_>>()?;
+    let left: Vec<Fleet<'_>> = join_all(
+        ["scale", "auto", "raise", "entra", "pause", "moved", "nodes"].map(|name| world.fleet(name)),
+    )
+    .await
+    .into_iter()
+    .collect::<Result<_>>()?;
     all_of(
         left.iter()
             .map(|fleet| {
@@ -218,6 +227,7 @@ async fn at_rest_nothing_is_written(world: &World) -> Result<()> {
         ("azuremanagedcluster", "AzureManagedCluster"),
         ("azuremanagedcontrolplane", "AzureManagedControlPlane"),
         ("azuremanagedmachinepool", "AzureManagedMachinePool"),
+        ("azuremanagedmachine", "AzureManagedMachine"),
     ] {
         let mut count = 0;
         for namespace in Api::<Namespace>::all(client.clone())

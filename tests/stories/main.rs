@@ -6,6 +6,7 @@ mod aks_clusters;
 mod aks_features;
 mod aks_handover;
 mod aks_joining;
+mod aks_machines;
 mod aks_manager;
 mod aks_pools;
 mod aks_takeover;

@@ -68,6 +68,13 @@ impl Form {
         }
     }
 
+    pub fn machine(self) -> &'static str {
+        match self {
+            Self::Classic => "AzureManagedMachine",
+            Self::Inline => "AzureASOManagedMachine",
+        }
+    }
+
     /// What all clusters sign in with.
     fn identity(self) -> Vec<Value> {
         match self {

@@ -35,6 +35,9 @@ pub struct Arguments {
     /// Our manager.
     #[arg(long)]
     slipway: PathBuf,
+    /// The same fleet with every node as a Machine, too.
+    #[arg(long)]
+    machines: bool,
     /// The same fleet under Cluster API Provider Azure with Azure Service Operator, too.
     #[arg(long)]
     capz: bool,
@@ -56,6 +59,9 @@ async fn all(arguments: &Arguments) -> Result<Runs> {
     let mut runs = Runs::default();
     for clusters in &arguments.clusters {
         let mut sides = vec![Side::Slipway];
+        if arguments.machines {
+            sides.push(Side::Machines);
+        }
         if arguments.capz {
             sides.push(Side::Capz);
         }

@@ -65,6 +65,7 @@ pub async fn slipway(
     cluster: &Cluster,
     azure: &Server,
     ca: &Path,
+    machines: bool,
 ) -> Result<Measured> {
     let folder = cluster.description().directory.join("slipway");
     let address = format!("https://{}/", azure.ports.https);
@@ -79,6 +80,7 @@ pub async fn slipway(
             "--kube-api-qps=10000".to_owned(),
             "--kube-api-burst=10000".to_owned(),
         ])
+        .with(machines.then_some("--feature-gates=AKSMachines=true"))
         .environment("AZURE_RESOURCE_MANAGER_ENDPOINT", &address)
         .environment("AZURE_AUTHORITY_HOST", &address)
         .environment("AZURE_CERTIFICATE_AUTHORITIES", &ca.display().to_string());

@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Slipway,
+    /// With every node as a Machine.
+    Machines,
     Capz,
 }
 
@@ -14,6 +16,7 @@ impl Side {
     pub fn name(self) -> &'static str {
         match self {
             Self::Slipway => "slipway",
+            Self::Machines => "slipway-machines",
             Self::Capz => "capz",
         }
     }

@@ -44,7 +44,7 @@ pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<S
         .audit_everything_of(Upstream::Aso.name())
         .audit_everything_of(Upstream::Capz.name());
     let cluster = match side {
-        Side::Slipway => builder.cluster_api().start().await?,
+        Side::Slipway | Side::Machines => builder.cluster_api().start().await?,
         // It watches kubeadm's bootstrap kinds too.
         Side::Capz => builder.kubeadm().start().await?,
     };
@@ -71,14 +71,15 @@ pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<S
         ..Apiserver::default()
     };
     let mut processes = match side {
-        Side::Slipway => measured::slipway(arguments, &cluster, &azure, &ca).await?,
+        Side::Slipway => measured::slipway(arguments, &cluster, &azure, &ca, false).await?,
+        Side::Machines => measured::slipway(arguments, &cluster, &azure, &ca, true).await?,
         Side::Capz => measured::capz(arguments, &cluster, &azure, &ca).await?,
     };
     apiserver.installed = settled_apiserver(&cluster).await?;
     apiserver.kinds = custom_kinds(&cluster).await?;
     let measured = tokio::time::timeout(
         HANG_GUARD,
-        measure(arguments, &cluster, &azure, &mut processes, clusters),
+        measure(arguments, side, &cluster, &azure, &mut processes, clusters),
     )
     .await;
     processes.stop();
@@ -114,6 +115,7 @@ pub async fn run(arguments: &Arguments, side: Side, clusters: usize) -> Result<S
 
 async fn measure(
     arguments: &Arguments,
+    side: Side,
     cluster: &Cluster,
     azure: &Server,
     measured: &mut Measured,
@@ -122,6 +124,9 @@ async fn measure(
     let client = cluster.client();
     let planes = Watch::start(fleet::api(&client, arguments.form.plane()));
     let pools = Watch::start(fleet::api(&client, arguments.form.pool()));
+    // Each pool has one node.
+    let machines =
+        (side == Side::Machines).then(|| Watch::start(fleet::api(&client, arguments.form.machine())));
     let mark = cluster.audit().mark()?;
     let cpu_before = cpu_seconds(measured)?;
     azure.simulator().azure().forget_requests();
@@ -130,6 +135,9 @@ async fn measure(
     let ready = async {
         planes.all_ready(clusters).await;
         pools.all_ready(desired).await;
+        if let Some(machines) = &machines {
+            machines.all_ready(desired).await;
+        }
     };
     let created = fleet::create(&client, arguments.form, clusters, arguments.pools);
     tokio::select! {

@@ -59,6 +59,17 @@ pub fn described() -> Vec<ConditionType> {
                 paused,
             ],
         ),
+        of(
+            "AzureManagedMachine",
+            &[
+                (names::READY, "the VM is there and runs, and nobody deletes it"),
+                (
+                    slipway_azure::machine::status::RUNNING,
+                    "Azure says that the VM runs",
+                ),
+                paused,
+            ],
+        ),
     ]
     .concat()
 }

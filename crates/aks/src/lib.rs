@@ -1,5 +1,5 @@
 //! AKS clusters as Cluster API objects: AzureManagedCluster, AzureManagedControlPlane, AzureManagedMachinePool, their
-//! templates and AzureClusterIdentity. What is done is decided by pure functions over what was observed; `access`,
+//! templates, AzureManagedMachine and AzureClusterIdentity. What is done is decided by pure functions over what was observed; `access`,
 //! `observe` and `act` are the only parts that ask anybody.
 
 pub mod access;
@@ -14,6 +14,7 @@ pub mod control_plane_template;
 pub mod example;
 pub mod identity;
 mod insight;
+pub mod machine;
 pub mod planning;
 pub mod pool;
 pub mod pool_template;

@@ -2,7 +2,12 @@
 
 use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::json;
-use slipway_azure::{metrics::AzureMetrics, setup, workload::nodes::Nodes};
+use slipway_azure::{
+    machine::{Board, GATE},
+    metrics::AzureMetrics,
+    setup,
+    workload::nodes::Nodes,
+};
 use slipway_runtime::{
     Package, PackageKind, Provider, RoleGrant, Rule, controller::Registration, provider::ForeignFlag,
 };
@@ -13,7 +18,7 @@ use crate::{
     api::{GROUP, crd::crds},
     cluster, conditions,
     control_plane::{self, POOL_WAIT_FLAG},
-    example, insight, pool,
+    example, insight, machine, pool,
 };
 
 /// Where the manager finds the token of its service account for Azure.
@@ -34,7 +39,22 @@ const RBAC: &[Rule] = &[
     // Admission reads the Cluster for its network and its deletion; the controllers for whom it refers to.
     Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
     // Where AKS scales a pool, its MachinePool carries AKS's count.
-    Rule::new("cluster.x-k8s.io", &["machinepools"], PATCH),
+    Rule::new(
+        "cluster.x-k8s.io",
+        &["machinepools"],
+        &["get", "list", "watch", "patch"],
+    ),
+    // Where machines are switched on, those of VMs that go are deleted, and that of the last system node is held.
+    Rule::new(
+        "cluster.x-k8s.io",
+        &["machines"],
+        &["list", "watch", "patch", "delete"],
+    ),
+    Rule::new(
+        GROUP,
+        &["azuremanagedmachines"],
+        &["list", "watch", "create", "patch", "delete"],
+    ),
     Rule::new(
         GROUP,
         &[
@@ -56,6 +76,7 @@ const RBAC: &[Rule] = &[
             "azuremanagedclusters/status",
             "azuremanagedcontrolplanes/status",
             "azuremanagedmachinepools/status",
+            "azuremanagedmachines/status",
         ],
         &["patch"],
     ),
@@ -145,10 +166,12 @@ pub fn provider() -> Provider {
 
 /// The controllers alone, with clients of one's own for Azure and for workload clusters.
 pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
+    let board = Board::default();
     vec![
         cluster::registration(),
         control_plane::registration(access.clone()),
-        pool::registration(access.clone(), nodes.clone()),
+        pool::registration(access.clone(), nodes.clone(), board.clone()),
+        machine::registration(&board),
     ]
 }
 
@@ -187,6 +210,7 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     provider.packages = vec![package];
     provider.examples = vec![example::example()];
     provider.simulator = Some(example::simulator());
+    provider.gates = vec![GATE];
     provider.foreign_flags = CAPZ_FLAGS;
     provider.foreign_gates = CAPZ_GATES;
     provider.metrics = |metrics| AzureMetrics::default().register(metrics);

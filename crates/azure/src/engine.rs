@@ -311,6 +311,11 @@ impl Arm {
         }
     }
 
+    /// How old a read may be at rest.
+    pub fn max_read_age(&self) -> Duration {
+        self.azure.tuning.max_read_age
+    }
+
     /// How old the read of what no list shows may be.
     pub fn child_read_age(&self) -> Duration {
         self.azure.tuning.child_read_age
@@ -494,6 +499,40 @@ impl Arm {
 }
 
 impl Arm {
+    /// Asks for an action on the resource, whose operation is followed as that of a change. The same is not sent again while it
+    /// runs, nor before the wait after a refusal is over.
+    pub async fn ask(
+        &self,
+        id: &ResourceId,
+        action: &str,
+        api_version: &str,
+        body: &Value,
+    ) -> Result<Ensured, ArmError> {
+        self.note(id);
+        if let Followed::Running { progress, after } = self.follow(id).await? {
+            return Ok(Ensured::waiting(Outcome::InProgress(after), Some(progress)));
+        }
+        let content = Content::of(format!("{action} {body}").as_bytes(), &self.credential);
+        if let Some(held) = self.azure.writes.held(id, content, Instant::now()) {
+            return held.ended("changing", id);
+        }
+        tracing::info!(resource = %id, action, %body, "Asking for an action on the resource in Azure");
+        let answer = self.client.post(id, action, api_version, Some(body)).await;
+        self.view.touch(id);
+        match answer {
+            Ok(Answer::Done(_)) => {
+                self.azure.writes.succeeded(id, Instant::now());
+                Ok(Ensured::done(None))
+            }
+            Ok(Answer::Accepted { operation, after, .. }) => {
+                self.azure.writes.accepted(id, content, Instant::now());
+                self.azure.operations.lock().insert(id.clone(), operation);
+                Ok(Ensured::waiting(Outcome::InProgress(after), None))
+            }
+            other => self.not_accepted("changing", id, content, other),
+        }
+    }
+
     /// A write was not accepted: the wait before the same is sent again begins.
     fn not_accepted(
         &self,

@@ -12,6 +12,7 @@ pub mod credential;
 pub mod diff;
 pub mod engine;
 pub mod insight;
+pub mod machine;
 pub mod metrics;
 pub mod ownership;
 pub mod reconcile;

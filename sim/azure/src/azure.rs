@@ -348,6 +348,13 @@ impl Azure {
         changed
     }
 
+    /// Gives a machine of a pool another power state, as somebody who stops its VM. False when there is no such machine.
+    pub fn set_machine_power(&mut self, pool: &str, instance: u64, power: &str) -> bool {
+        let changed = aks::set_power(self, pool, instance, power);
+        self.revision += 1;
+        changed
+    }
+
     /// Enables Azure Policy's add-on on a cluster, as an assignment in the subscription does by itself.
     pub fn enable_policy_addon(&mut self, cluster: &str) -> bool {
         let changed = aks::enable_addon(self, cluster);

@@ -210,6 +210,10 @@ fn manifest(node: &Node, mark: &str) -> Value {
         "capacity": resources,
         "allocatable": resources,
         "conditions": conditions,
+        "addresses": [
+            {"type": "InternalIP", "address": node.address},
+            {"type": "Hostname", "address": node.name},
+        ],
         "nodeInfo": {
             "kubeletVersion": format!("v{}", node.version),
             "kubeProxyVersion": format!("v{}", node.version),

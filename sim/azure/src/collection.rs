@@ -45,7 +45,7 @@ pub fn list(
     }
     check_parent(azure, parent)?;
     let path = kind_path(parent, namespace, word);
-    if let Some(items) = aks::computed_list(azure, parent, &path) {
+    if let Some(items) = aks::computed_list(azure, parent, &path, context.request) {
         return Ok(page(azure, items, context));
     }
     if namespace.is_empty() && word.eq_ignore_ascii_case("resources") {

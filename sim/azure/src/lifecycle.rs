@@ -127,6 +127,7 @@ impl Azure {
             return None;
         }
         aks::joining(self, id, verb);
+        aks::surging(self, id, verb);
         let duration = self.next_duration.take().unwrap_or_else(|| {
             let recorded = recorded_duration(&self.settings, kind.short_name(), verb);
             self.settings.speed.scale(recorded)

@@ -50,6 +50,15 @@ pub async fn create(server: &Apiserver, manifest: &Value) -> DynamicObject {
         .unwrap_or_else(|error| panic!("creating {}: {error}", manifest["kind"]))
 }
 
+/// Makes an object that may be there already.
+pub async fn try_create(server: &Apiserver, manifest: &Value) {
+    if let Ok(object) = serde_json::from_value::<DynamicObject>(manifest.clone()) {
+        let _ = api_of(server, manifest)
+            .create(&PostParams::default(), &object)
+            .await;
+    }
+}
+
 /// Merges a patch into an object. Somebody may have deleted it since it was shown.
 pub async fn merge(server: &Apiserver, object: &Value, patch: Value) {
     let _ = api_of(server, object)

@@ -12,7 +12,7 @@ use http::{Method, Request, Response};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
     client::{Body, Client},
 };
 use serde_json::{Value, json};
@@ -108,6 +108,24 @@ impl Workload {
         let node: Node = serde_json::from_value(node).expect("a node");
         let created = self.nodes().create(&PostParams::default(), &node).await;
         created.expect("created");
+    }
+
+    /// A node of this provider id joins, and says of itself what a kubelet does.
+    pub async fn join_with(&self, name: &str, provider_id: &str, labels: &Value) {
+        let node = json!({"metadata": {"name": name, "labels": labels}, "spec": {"providerID": provider_id}});
+        let node: Node = serde_json::from_value(node).expect("a node");
+        let created = self.nodes().create(&PostParams::default(), &node).await;
+        created.expect("created");
+        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.224.0.4"}],
+            "nodeInfo": {"kubeletVersion": "v1.33.3", "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "",
+                "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "",
+                "systemUUID": ""}}});
+        let parameters = PatchParams::default();
+        let told = self
+            .nodes()
+            .patch_status(name, &parameters, &Patch::Merge(&status))
+            .await;
+        told.expect("told");
     }
 
     pub async fn leave(&self, name: &str) {

@@ -18,6 +18,9 @@ pub struct Arguments {
     /// minutes by default in production.
     #[arg(long, default_value_t = 60)]
     period: u64,
+    /// The same fleet with every node as a Machine, beside the one without.
+    #[arg(long)]
+    machines: bool,
     /// What it is measured beside: Cluster API Provider Azure v1.21.0 with Azure Service Operator v2.13.0, from the same simulator and
     /// manifests. `cargo xtask parts aso` and `cargo xtask parts capz` build them; choose a size they can hold.
     #[arg(long, value_parser = ["capz", "nothing"], default_value = "nothing")]
@@ -37,6 +40,9 @@ pub fn run(arguments: &Arguments, form: &str, as_json: bool) -> Result<()> {
         .args(["--clusters", &arguments.clusters])
         .args(["--pools", &arguments.pools.to_string()])
         .args(["--period", &arguments.period.to_string()]);
+    if arguments.machines {
+        command.arg("--machines");
+    }
     if arguments.against == "capz" {
         command.arg("--capz");
     }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{
     AzureClusterIdentity, AzureManagedCluster, AzureManagedClusterTemplate, AzureManagedControlPlane,
-    AzureManagedControlPlaneTemplate, AzureManagedMachinePool, AzureManagedMachinePoolTemplate,
+    AzureManagedControlPlaneTemplate, AzureManagedMachine, AzureManagedMachinePool,
+    AzureManagedMachinePoolTemplate,
 };
 
 /// Every CustomResourceDefinition of this provider.
@@ -18,6 +19,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         AzureManagedControlPlaneTemplate::crd(),
         AzureManagedMachinePool::crd(),
         AzureManagedMachinePoolTemplate::crd(),
+        AzureManagedMachine::crd(),
         AzureClusterIdentity::crd(),
     ]
     .into_iter()

@@ -13,7 +13,7 @@ pub use slipway_capi::contract::{
 pub use self::status::{Empty, LongRunningOperation, OidcIssuerStatus};
 pub use crate::{
     cluster::api::*, cluster_template::api::*, control_plane::api::*, control_plane_template::api::*,
-    identity::api::*, pool::api::*, pool_template::api::*,
+    identity::api::*, machine::api::*, pool::api::*, pool_template::api::*,
 };
 
 /// The API group of every kind here.

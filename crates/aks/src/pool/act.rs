@@ -6,6 +6,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_azure::{
+    machine,
     reconcile::{Error, StepResult, StepStatus, step},
     takeover::{Progress, Takeover},
     workload::nodes::Nodes,
@@ -18,6 +19,7 @@ use super::{
     plan::Action,
 };
 use crate::{
+    api::AzureManagedMachine,
     planning::{DesiredResource, SOON, TAKING_OVER},
     status,
 };
@@ -75,6 +77,24 @@ pub async fn act(
                 context,
             )
             .await?;
+        }
+        Action::Machine(action) => {
+            let observed = &reconcile.observed;
+            let owner = machine::act::Owner {
+                pool: &observed.pool,
+                id: &reconcile.id,
+                cluster: &observed.cluster_name,
+                machine_pool: observed
+                    .machine_pool
+                    .as_ref()
+                    .and_then(|pool| pool.metadata.name.as_deref())
+                    .unwrap_or_default(),
+                fleet: &observed.fleet,
+                arm: reconcile.session.as_ref().map(|session| &session.arm),
+            };
+            if let Some(asked) = machine::act::act::<AzureManagedMachine>(action, &owner, context).await? {
+                return settle(asked, reconcile);
+            }
         }
         Action::PublishClusterInfo => {
             if let Some(publication) = nodes.publication(&workload_key(&reconcile.observed)) {

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
+    machine::{Board, Instances, kind::pool_key},
     reconcile::{Error, planning::sends, step::revisit},
     takeover::Takeover,
     workload::{machines::Machines, nodes::Nodes},
@@ -26,12 +27,15 @@ use slipway_runtime::{
 };
 
 use self::{
-    observe::{ReconcileContext, Sources},
+    observe::{Reading, ReconcileContext, Sources},
     plan::Action,
 };
 use crate::{
     access::Access,
-    api::{AzureClusterIdentity, AzureManagedMachinePool, AzureManagedMachinePoolStatus, V1Beta2Conditions},
+    api::{
+        AzureClusterIdentity, AzureManagedMachine, AzureManagedMachinePool, AzureManagedMachinePoolStatus,
+        V1Beta2Conditions,
+    },
     caches::Caches,
 };
 
@@ -45,9 +49,25 @@ struct Pools {
     nodes: Nodes,
     machines: Machines,
     takeover: Takeover,
+    instances: Instances,
+    board: Board,
 }
 
-pub fn registration(access: Access, nodes: Nodes) -> Registration {
+impl Pools {
+    fn sources(&self) -> Sources<'_> {
+        Sources {
+            access: &self.access,
+            caches: &self.caches,
+            nodes: &self.nodes,
+            machines: &self.machines,
+            takeover: &self.takeover,
+            instances: &self.instances,
+            board: &self.board,
+        }
+    }
+}
+
+pub fn registration(access: Access, nodes: Nodes, board: Board) -> Registration {
     let caches = Caches::default();
     let kind = Pools {
         access,
@@ -55,12 +75,20 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
         nodes,
         machines: Machines::default(),
         takeover: Takeover::default(),
+        instances: Instances::default(),
+        board,
     };
+    let (instances, board) = (kind.instances.clone(), kind.board.clone());
     let (nodes, machines, takeover) = (kind.nodes.clone(), kind.machines.clone(), kind.takeover.clone());
     let inner = caches
         .watched_by_pools(Controller::new("azuremanagedmachinepool", Frame::new(kind)))
         // Kept in the caches for whoever signs in; a change of it is waited out by the queue.
         .watches::<AzureClusterIdentity>(|_, _| Vec::new())
+        // A pool deletes the VMs whose machines are deleted.
+        .watches::<AzureManagedMachine>(|machine, _| {
+            let pool = pool_key::<AzureManagedMachine>(&machine.metadata);
+            pool.into_iter().collect()
+        })
         // Kept in the caches for whoever reads a kubeconfig: its version tells when to.
         .watches_metadata(ApiResource::erase::<Secret>(&()), |_, _| Vec::new())
         .into_registration();
@@ -69,6 +97,9 @@ pub fn registration(access: Access, nodes: Nodes) -> Registration {
         let (machines, takeover) = (machines.clone(), takeover.clone());
         metrics.count_held("aks_pool_machines", move || machines.len());
         metrics.count_held("aks_pool_takeovers", move || takeover.len());
+        let (instances, board) = (instances.clone(), board.clone());
+        metrics.count_held("aks_pool_instances", move || instances.len());
+        metrics.count_held("aks_pool_boards", move || board.len());
     })
 }
 
@@ -102,14 +133,27 @@ impl Kind for Pools {
         subject: &Subject<AzureManagedMachinePool>,
         context: &Context,
     ) -> Result<Box<ReconcileContext>, Error> {
-        let sources = Sources {
-            access: &self.access,
-            caches: &self.caches,
-            nodes: &self.nodes,
-            machines: &self.machines,
-            takeover: &self.takeover,
-        };
-        observe::observe(subject, &sources, context).await.map(Box::new)
+        let sources = self.sources();
+        let observed = observe::observe(subject, &sources, Reading::Usual, context);
+        Box::pin(observed).await.map(Box::new)
+    }
+
+    /// No VM and no Machine goes because of what was read a while ago.
+    fn needs_confirmation(reconcile: &Box<ReconcileContext>, plan: &Plan<Action>) -> bool {
+        let takes_away =
+            |action: &Action| matches!(action, Action::Machine(action) if action.needs_confirmation());
+        !reconcile.observed.fleet.is_fresh && plan.actions().any(takes_away)
+    }
+
+    async fn confirm(
+        &self,
+        subject: &Subject<AzureManagedMachinePool>,
+        _: Box<ReconcileContext>,
+        context: &Context,
+    ) -> Result<Box<ReconcileContext>, Error> {
+        let sources = self.sources();
+        let observed = observe::observe(subject, &sources, Reading::Now, context);
+        Box::pin(observed).await.map(Box::new)
     }
 
     fn plan(reconcile: &Box<ReconcileContext>, now: Timestamp) -> Plan<Action> {
@@ -159,5 +203,7 @@ impl Kind for Pools {
         self.machines.forget(key);
         self.nodes.forget(key);
         self.takeover.forget(key);
+        self.instances.forget(key);
+        self.board.forget(key);
     }
 }

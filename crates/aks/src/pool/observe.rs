@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use kube::Api;
 use serde_json::{Value, json};
 use slipway_azure::{
     Urgency,
     caches::claim,
+    machine::{self, Board, Instances},
     ownership,
     reconcile::{
         Absence, Error, Observations, Records, StepStatus,
@@ -25,9 +27,9 @@ use slipway_runtime::{Context, ObjectKey};
 use super::plan::Observed;
 use crate::{
     access::{Access, subscription},
-    api::{AzureManagedControlPlane, AzureManagedMachinePool},
+    api::{AzureManagedControlPlane, AzureManagedMachine, AzureManagedMachinePool},
     caches::{Caches, plane_claims, pool_claims},
-    planning::{Problem, Unknown, is_stopped},
+    planning::{Problem, Unknown, is_stopped, occupied},
     render::{self, Facts, ids},
 };
 
@@ -62,19 +64,35 @@ pub struct Sources<'a> {
     pub nodes: &'a Nodes,
     pub machines: &'a Machines,
     pub takeover: &'a Takeover,
+    pub instances: &'a Instances,
+    pub board: &'a Board,
+}
+
+/// How old what is read may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// As old as the tuning says.
+    Usual,
+    /// Nothing that was read before counts, in Azure or in Kubernetes.
+    Now,
 }
 
 pub async fn observe(
     subject: &Subject<AzureManagedMachinePool>,
     sources: &Sources<'_>,
+    reading: Reading,
     context: &Context,
 ) -> Result<ReconcileContext, Error> {
     let (pool, cluster) = (subject.object.as_ref(), subject.cluster.as_deref());
     let plane = cluster.and_then(|cluster| sources.caches.plane(&context.informers, cluster));
     let machine_pool = sources.caches.machine_pool(&context.informers, pool);
+    let machine_pool = match machine_pool {
+        Some(found) if reading == Reading::Now => get_machine_pool(&found, context).await?,
+        found => found.map(|found| MachinePool::clone(&found)),
+    };
     let mut reconcile = ReconcileContext {
         observed: Observed {
-            machine_pool: machine_pool.map(|found| MachinePool::clone(&found)),
+            machine_pool,
             plane: plane.map(|found| AzureManagedControlPlane::clone(&found)),
             cluster_name: subject.cluster_name.clone().unwrap_or_default(),
             cluster_is_deleted: cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some()),
@@ -88,7 +106,10 @@ pub async fn observe(
         observations: Observations::default(),
         records: Records::of(&pool.metadata),
         session: None,
-        max_age: read_age(&pool.metadata),
+        max_age: match reading {
+            Reading::Usual => read_age(&pool.metadata),
+            Reading::Now => Some(Duration::ZERO),
+        },
         step: None,
     };
     reconcile.observed.remaining = reconcile.records.remaining().map(str::to_owned).collect();
@@ -102,8 +123,15 @@ pub async fn observe(
             Ok(ids) => reconcile.observed.provider_ids = ids,
             Err(error) => reconcile.observed.nodes_problem = Some(Problem::of(&error)),
         }
+        Box::pin(observe_machines(&mut reconcile, sources, reading, context)).await;
         let cluster = workload_key(&reconcile.observed);
         reconcile.observed.cluster_info = sources.nodes.cluster_info(&cluster, &subject.key()).await;
+    } else if subject.is_deleting() {
+        let observed = &mut reconcile.observed;
+        let is_told = is_told(&observed.pool);
+        let machine_pool = observed.machine_pool.as_ref();
+        observed.fleet =
+            machine::observe::leaving::<AzureManagedMachine>(machine_pool, is_told, context).await;
     }
     Ok(reconcile)
 }
@@ -236,6 +264,59 @@ async fn provider_ids(
     let arm = reconcile.session.as_ref().map(|session| &session.arm);
     let found = sources.machines.provider_ids(&pool, sources.nodes, arm, context);
     found.await
+}
+
+/// The MachinePool as it is now.
+async fn get_machine_pool(known: &MachinePool, context: &Context) -> Result<Option<MachinePool>, Error> {
+    let namespace = known.metadata.namespace.as_deref().unwrap_or_default();
+    let name = known.metadata.name.as_deref().unwrap_or_default();
+    let api: Api<MachinePool> = Api::namespaced(context.client.clone(), namespace);
+    let found = api.get_opt(name).await;
+    found.map_err(Error::api(format!("reading MachinePool {name}")))
+}
+
+/// Whether its status names the kind of its machines.
+fn is_told(pool: &AzureManagedMachinePool) -> bool {
+    let status = pool.status.as_ref();
+    status.is_some_and(|status| status.infrastructure_machine_kind.is_some())
+}
+
+/// The pool's machines, where they are switched on or something is left of them. What belongs to another is not looked at.
+async fn observe_machines(
+    reconcile: &mut ReconcileContext,
+    sources: &Sources<'_>,
+    reading: Reading,
+    context: &Context,
+) {
+    let observed = &reconcile.observed;
+    if observed.foreign.is_some() {
+        return;
+    }
+    let pool = machine::observe::Pool {
+        metadata: &observed.pool.metadata,
+        cluster: &observed.cluster_name,
+        machine_pool: observed.machine_pool.as_ref(),
+        name: observed.pool.azure_name(),
+        group: reconcile.node_group.as_deref(),
+        state: &observed.state,
+        occupied: occupied(&observed.state, observed.unknown.as_ref()),
+        is_told: is_told(&observed.pool),
+        max_age: read_age(&observed.pool.metadata),
+    };
+    let of_machines = machine::Sources {
+        instances: sources.instances,
+        nodes: sources.nodes,
+        board: sources.board,
+        arm: reconcile.session.as_ref().map(|session| &session.arm),
+    };
+    let now = reading == Reading::Now;
+    let (fleet, problem) =
+        machine::observe::observe::<AzureManagedMachine>(&pool, &of_machines, now, context).await;
+    let observed = &mut reconcile.observed;
+    observed.fleet = fleet;
+    if let Some(error) = problem {
+        observed.nodes_problem.get_or_insert(Problem::of(&error));
+    }
 }
 
 /// A profile in a cluster's body, in the form of a resource of its own.

@@ -7,6 +7,7 @@ use serde_json::Value;
 pub use slipway_azure::workload::machines::{count, scales};
 use slipway_azure::{
     diff::Record,
+    machine::{self, Fleet},
     ownership::Foreign,
     reconcile::{ResourceKind, ResourceState},
     workload::cluster_info::ClusterInfo,
@@ -54,6 +55,14 @@ pub enum Action {
     PublishClusterInfo,
     /// Note on the object what was applied.
     StoreRecords,
+    /// Something for the pool's machines.
+    Machine(machine::Action),
+}
+
+impl From<machine::Action> for Action {
+    fn from(action: machine::Action) -> Self {
+        Self::Machine(action)
+    }
 }
 
 impl fmt::Display for Action {
@@ -69,6 +78,7 @@ impl fmt::Display for Action {
             Self::WriteProviderIds(ids) => write!(formatter, "write {} provider ids", ids.len()),
             Self::PublishClusterInfo => formatter.write_str("write ConfigMap kube-public/cluster-info"),
             Self::StoreRecords => formatter.write_str("store what was applied"),
+            Self::Machine(action) => action.fmt(formatter),
         }
     }
 }
@@ -112,6 +122,8 @@ pub struct Observed {
     pub nodes_problem: Option<Problem>,
     /// Where nodes that are not AKS's own find the API server, in the workload cluster.
     pub cluster_info: ClusterInfo,
+    /// The pool's machines, where they are switched on.
+    pub fleet: Fleet,
 }
 
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
@@ -148,6 +160,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
                 ensure(observed, &mut plan, desired, now);
             }
             follow(observed, &mut plan);
+            observed.fleet.plan(&mut plan);
         }
     }
     plan
@@ -182,7 +195,9 @@ fn desired(observed: &Observed) -> Result<DesiredResource, Option<Waiting>> {
     let pool = PoolFacts {
         class: &observed.pool.spec.class,
         azure_name: observed.pool.azure_name(),
-        replicas: machine_pool.spec.replicas.unwrap_or(1),
+        replicas: observed
+            .fleet
+            .replicas_to_ask_for(machine_pool.spec.replicas.unwrap_or(1)),
         version: Some(machine_pool.spec.template.spec.version.as_str()).filter(|version| !version.is_empty()),
         existing: observed.state.body(),
     };
@@ -340,6 +355,7 @@ fn agent_pool_id(facts: &Facts<'_>, observed: &Observed) -> String {
 }
 
 fn delete(observed: &Observed, plan: &mut Plan<Action>, now: Timestamp) {
+    observed.fleet.let_go(plan);
     let plane = observed
         .plane
         .as_ref()

@@ -1,13 +1,22 @@
 //! The status of a node pool: ready when AKS says Succeeded and has the nodes that were asked for.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
-use slipway_azure::reconcile::{Error, ResourceKind, StepStatus};
+use kube::Resource;
+use slipway_azure::{
+    machine::{self, Size},
+    reconcile::{Error, ResourceKind, StepStatus},
+};
 use slipway_capi::frame::{Attempt, Progress};
 use slipway_runtime::Outcome;
 
 use super::plan::{Action, KEEPS_ONE_NODE, Observed, count, keeps_one_node, scales};
 use crate::{
-    api::{AzureManagedMachinePoolStatus, InfrastructureInitialization, MODE_SYSTEM, V1Beta2Conditions},
+    api::{
+        AzureManagedMachine, AzureManagedMachinePoolStatus, InfrastructureInitialization, MODE_SYSTEM,
+        V1Beta2Conditions,
+    },
     planning::{failed, is_unanswered, shown, was_ready},
     status::{condition_of, set_both, set_ready, set_saying},
     version::with_v,
@@ -22,7 +31,12 @@ pub fn step(progress: &Progress<Action, Error>, learnt: Option<&StepStatus>) -> 
             continue;
         }
         match entry.action() {
-            Some(Action::Ensure(_) | Action::Delete { .. } | Action::AcceptVanished { .. }) => {
+            Some(
+                Action::Ensure(_)
+                | Action::Delete { .. }
+                | Action::AcceptVanished { .. }
+                | Action::Machine(machine::Action::DeleteVms { .. }),
+            ) => {
                 step = failed(attempt).or_else(|| learnt.cloned());
             }
             Some(Action::Record { .. } | Action::StoreRecords)
@@ -47,10 +61,19 @@ pub fn after(
 ) -> AzureManagedMachinePoolStatus {
     let before = observed.pool.status.clone().unwrap_or_default();
     let was_ready = was_ready(before.ready, before.observed_generation, &observed.pool);
-    match step(progress, learnt) {
+    let mut after = match step(progress, learnt) {
         Some(step) if !(was_ready && hides(progress, &step)) => status(observed, &step, now),
         _ => before,
+    };
+    let kind = after.infrastructure_machine_kind.take();
+    let told = AzureManagedMachine::kind(&()).into_owned();
+    after.infrastructure_machine_kind = observed.fleet.kind_to_tell(kind, told);
+    if after.infrastructure_machine_kind.is_none() {
+        (after.capacity, after.node_info) = (BTreeMap::new(), None);
+    } else if let Some((capacity, node_info)) = Size::of_pool(&observed.state) {
+        (after.capacity, after.node_info) = (capacity, Some(node_info));
     }
+    after
 }
 
 /// Whether nothing was learnt that is worse than a question without an answer.
@@ -86,8 +109,10 @@ pub fn status(observed: &Observed, step: &StepStatus, now: Timestamp) -> AzureMa
         other => other.clone(),
     };
     let type_ = condition_of(ResourceKind::AgentPool);
-    if shown == StepStatus::Done && keeps_one_node(observed) {
-        let said = (type_, &shown, KEEPS_ONE_NODE);
+    let remark = keeps_one_node(observed).then_some(KEEPS_ONE_NODE);
+    let remark = remark.or_else(|| observed.fleet.remark());
+    if let Some(remark) = remark.filter(|_| shown == StepStatus::Done) {
+        let said = (type_, &shown, remark);
         set_saying(&mut status.conditions, &mut v1beta2, said, generation, now);
     } else {
         set_both(

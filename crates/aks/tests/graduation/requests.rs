@@ -72,6 +72,14 @@ fn page() -> String {
                 constant("azure/src/workload/machines.rs", "RELIST_SCALED")
             ),
         ),
+        (
+            "at rest, with nodes as Machines",
+            "LIST of the machines of a scale set, with how they run".to_owned(),
+            format!(
+                "one for each scale set per {}; sooner when the pool changed, and while Azure and the Nodes say different things",
+                spoken(tuning.max_read_age)
+            ),
+        ),
         ("at rest", "PUT, PATCH, POST, DELETE".to_owned(), "none".to_owned()),
         (
             "before a change",

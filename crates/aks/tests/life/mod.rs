@@ -7,6 +7,8 @@ mod changes;
 mod deletion;
 mod fairness;
 mod journey;
+mod machine_sweep;
+mod machines;
 mod nodes;
 mod ownership;
 mod rivals;

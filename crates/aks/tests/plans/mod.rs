@@ -1,6 +1,7 @@
 //! Plans and statuses, as tables: what was observed, and what is then done and said.
 
 mod control_plane;
+mod machines;
 mod pool;
 
 use std::fmt::Write;

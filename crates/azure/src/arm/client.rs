@@ -247,12 +247,15 @@ impl Client {
         &self.cluster
     }
 
-    /// The address of a path below Resource Manager.
+    /// The address of a path below Resource Manager, which may come with parameters after a question mark.
     pub fn address(&self, path: &str, api_version: &str) -> Url {
         let mut url = self.cloud.endpoint().clone();
         let base = url.path().trim_end_matches('/').to_owned();
+        let (path, query) = path
+            .split_once('?')
+            .map_or((path, None), |(path, query)| (path, Some(query)));
         url.set_path(&format!("{base}{path}"));
-        url.set_query(None);
+        url.set_query(query);
         url.query_pairs_mut().append_pair("api-version", api_version);
         url
     }

@@ -322,3 +322,20 @@ pub async fn delete(
         Err(error) => StepResult::failed(error.into()),
     }
 }
+
+/// An action on a resource that is there, e.g. the deletion of some of its machines.
+pub async fn ask(arm: &Arm, id: &str, action: &str, api_version: &str, body: &Value) -> StepResult {
+    let parsed = match ResourceId::parse(id) {
+        Ok(parsed) => parsed,
+        Err(error) => return StepResult::failed(ArmError::from(error).into()),
+    };
+    match arm.ask(&parsed, action, api_version, body).await {
+        Ok(ensured) if ensured.outcome.is_done() => StepResult::done(StepStatus::Done),
+        Ok(ensured) => {
+            let updating = ResourceState::Present(json!({"properties": {"provisioningState": "Updating"}}));
+            let status = in_progress(arm, id, &updating, ensured.progress, ensured.outcome);
+            StepResult::waiting(status, ensured.outcome)
+        }
+        Err(error) => StepResult::failed(error.into()),
+    }
+}

@@ -190,7 +190,7 @@ pub fn scales(state: &ResourceState) -> bool {
 }
 
 /// What of a pool decides which machines it has: while it stays, its machines do too.
-fn machines_key(state: &ResourceState) -> Option<String> {
+pub(crate) fn machines_key(state: &ResourceState) -> Option<String> {
     let properties = state.body()?.get("properties")?;
     let kind = |name: &str| properties.get(name).map(Value::to_string).unwrap_or_default();
     Some(

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use k8s_openapi::api::core::v1::{Node, NodeSpec};
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo};
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -18,7 +18,7 @@ use slipway_runtime::{
 };
 
 use super::cluster_info::{ClusterInfo, Publication};
-use crate::{Arm, ArmError, Priority, ResourceId, reconcile::Error};
+use crate::{Arm, ArmError, Priority, ResourceId, machine::Address, reconcile::Error};
 
 /// Names a node's pool in AKS.
 const POOL: &str = "kubernetes.azure.com/agentpool";
@@ -27,10 +27,14 @@ const AUTO_PROVISIONED: &str = "karpenter.sh/nodepool";
 /// Names the resource group of a node's cluster, as far as a label can hold it.
 const CLUSTER: &str = "kubernetes.azure.com/cluster";
 const LABEL_LENGTH: usize = 63;
+/// The zone of a node; `0` where there are none.
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// The node image that AKS gave a node.
+const IMAGE: &str = "kubernetes.azure.com/node-image-version";
 /// The tags by which AKS marks the scale set of a pool.
 const SCALE_SET_TAGS: &[&str] = &["aks-managed-poolName", "poolName"];
 /// What Azure calls the scale sets and machines of a resource group is the same in every version we could ask for.
-const COMPUTE: &str = "2023-09-01";
+pub(crate) const COMPUTE: &str = "2023-09-01";
 
 /// The nodes of a pool, as far as the workload cluster lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +46,46 @@ pub enum NodeListing {
     Unreachable,
     /// It answers, and does not let us list its nodes.
     Denied,
+}
+
+/// What a node says of the machine it runs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    pub name: String,
+    pub provider_id: String,
+    pub zone: Option<String>,
+    pub image: Option<String>,
+    pub version: Option<String>,
+    pub addresses: Vec<Address>,
+}
+
+impl NodeFacts {
+    fn of(node: &Node) -> Option<Self> {
+        let provider_id = node.spec.as_ref()?.provider_id.clone()?;
+        let label = |name: &str| node.labels().get(name).cloned();
+        let status = node.status.as_ref();
+        let version = status.and_then(|status| status.node_info.as_ref());
+        let addresses = status.and_then(|status| status.addresses.as_ref());
+        let mut addresses: Vec<Address> = addresses
+            .into_iter()
+            .flatten()
+            .map(|address| Address {
+                type_: address.type_.clone(),
+                address: address.address.clone(),
+            })
+            .collect();
+        addresses.sort_by(|one, other| (&one.type_, &one.address).cmp(&(&other.type_, &other.address)));
+        (!provider_id.is_empty()).then(|| Self {
+            name: node.name_any(),
+            provider_id,
+            zone: label(ZONE).filter(|zone| zone != "0"),
+            image: label(IMAGE),
+            version: version
+                .map(|info| info.kubelet_version.clone())
+                .filter(|version| !version.is_empty()),
+            addresses,
+        })
+    }
 }
 
 /// Which object stands for which pool, by the pool's name in AKS.
@@ -68,6 +112,12 @@ pub struct PoolNodes<'a> {
 }
 
 impl Watched {
+    fn of_pool(&self, pool: &str, group: Option<&str>) -> Vec<Arc<Node>> {
+        let mut nodes = self.nodes.list();
+        nodes.retain(|node| pool_of(node) == Some(pool) && !is_foreign(node, group));
+        nodes
+    }
+
     fn list(&self, request: &PoolNodes<'_>) -> NodeListing {
         let PoolNodes { pool, group, object } = *request;
         let known = self.interest.lock().get(pool) == Some(object);
@@ -78,10 +128,8 @@ impl Watched {
             Reachable::No { .. } => NodeListing::Unreachable,
             Reachable::Yes if self.nodes.is_synced() => {
                 let mut ids: Vec<String> = self
-                    .nodes
-                    .list()
+                    .of_pool(pool, group)
                     .iter()
-                    .filter(|node| pool_of(node) == Some(pool) && !is_foreign(node, group))
                     .filter_map(|node| node.spec.as_ref()?.provider_id.clone())
                     .filter(|id| !id.is_empty())
                     .collect();
@@ -116,12 +164,21 @@ impl std::fmt::Debug for Nodes {
     }
 }
 
-/// Keeps of a node what is read: whose it is, and its provider id.
+/// Keeps of a node what is read: whose it is, its provider id, and what machines say of it.
 fn prune(node: &mut Node) {
-    node.status = None;
+    node.status = node.status.take().map(|status| NodeStatus {
+        addresses: status.addresses,
+        node_info: status.node_info.map(|info| NodeSystemInfo {
+            kubelet_version: info.kubelet_version,
+            ..NodeSystemInfo::default()
+        }),
+        ..NodeStatus::default()
+    });
     node.metadata.annotations = None;
+    node.metadata.managed_fields = None;
     if let Some(labels) = &mut node.metadata.labels {
-        labels.retain(|name, _| [POOL, CLUSTER, AUTO_PROVISIONED].contains(&name.as_str()));
+        const READ: &[&str] = &[POOL, CLUSTER, AUTO_PROVISIONED, ZONE, IMAGE];
+        labels.retain(|name, _| READ.contains(&name.as_str()));
     }
     node.spec = node.spec.take().map(|spec| NodeSpec {
         provider_id: spec.provider_id,
@@ -190,6 +247,17 @@ impl Nodes {
         let all = self.watched.lock();
         let watched = all.get(cluster)?;
         (watched.version.as_deref() == Some(version)).then(|| watched.list(request))
+    }
+
+    /// What the nodes of a pool say over the connection that there is; `None` where nobody can tell now.
+    pub fn facts(&self, cluster: &ObjectKey, pool: &str, group: Option<&str>) -> Option<Vec<NodeFacts>> {
+        let all = self.watched.lock();
+        let watched = all.get(cluster)?;
+        let reached = matches!(watched.cluster.health().reachable, Reachable::Yes);
+        (reached && watched.nodes.is_synced()).then(|| {
+            let nodes = watched.of_pool(pool, group);
+            nodes.iter().filter_map(|node| NodeFacts::of(node)).collect()
+        })
     }
 
     /// The nodes of a pool as the workload cluster shows them. From here on their changes requeue its object.
@@ -340,7 +408,7 @@ async fn requeue(
 }
 
 /// A provider id as the nodes of AKS carry it: the resource group in lower case.
-fn provider_id(machine: &str) -> String {
+pub(crate) fn provider_id(machine: &str) -> String {
     let mut after_groups = false;
     let parts: Vec<String> = machine
         .split('/')
@@ -357,7 +425,7 @@ fn provider_id(machine: &str) -> String {
     format!("azure://{}", parts.join("/"))
 }
 
-fn is_of_pool(scale_set: &Value, pool: &str) -> bool {
+pub(crate) fn is_of_pool(scale_set: &Value, pool: &str) -> bool {
     SCALE_SET_TAGS
         .iter()
         .any(|tag| scale_set["tags"][tag].as_str() == Some(pool))
@@ -420,10 +488,16 @@ mod tests {
         let mut node: Node = serde_json::from_value(json!({
             "metadata": {"name": "n", "labels": {(POOL): "a", "x": "y"}, "annotations": {"k": "v"}},
             "spec": {"providerID": "azure:///n", "podCIDR": "10.0.0.0/24"},
-            "status": {"images": [{"names": ["big"]}]},
+            "status": {"images": [{"names": ["big"]}], "addresses": [{"type": "InternalIP", "address": "10.0.0.4"}],
+                "nodeInfo": {"kubeletVersion": "v1.33.3", "osImage": "Ubuntu"}},
         }))
         .unwrap();
         prune(&mut node);
+        let status = &json!(node)["status"];
+        assert_eq!(status["images"], Value::Null);
+        let facts = NodeFacts::of(&node).unwrap();
+        assert_eq!(facts.version.as_deref(), Some("v1.33.3"));
+        assert_eq!(facts.addresses[0].address, "10.0.0.4");
         assert!(!is_foreign(&node, Some("group")), "it does not say");
         node.labels_mut().insert(CLUSTER.into(), "MC_group".into());
         assert!(is_foreign(&node, Some("group")));

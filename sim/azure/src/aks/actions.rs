@@ -199,6 +199,16 @@ fn delete_machines(azure: &mut Azure, id: &ArmId, context: &Context<'_>) -> Resu
             "Required parameter machineNames is missing (null).",
         ));
     }
+    let pool = azure.state.resources.get(id);
+    if pool.is_some_and(|pool| pool.text("mode") == "System" && nodes::how_many(pool) <= names.len()) {
+        return Err(ErrorResponse::invalid_parameter(
+            "machineNames",
+            format!(
+                "Agent pool {} is of mode System and has to keep at least one node.",
+                id.name()
+            ),
+        ));
+    }
     azure.set_state(id, "Scaling", context.now);
     if let Some(pool) = azure.state.resources.get_mut(id) {
         nodes::remove_instances(pool, &names);

@@ -16,7 +16,7 @@ mod views;
 use serde_json::{Map, Value, json};
 
 pub use actions::act;
-pub use nodes::{Node, cpus, nodes_of, remove_node_group, scale_set, set_count};
+pub use nodes::{Node, cpus, nodes_of, remove_node_group, scale_set, set_count, set_power};
 pub use policy::enable_addon;
 pub use refused::{check_running, prefixes};
 pub use views::{computed, computed_list, offered_versions};
@@ -210,6 +210,9 @@ pub fn ended(azure: &mut Azure, operation: &Operation) {
             continue;
         }
         if let Some(resource) = resources.by_key_mut(&key) {
+            if resource.kind == POOL {
+                nodes::end_surge(resource);
+            }
             if !is_through {
                 resource.hidden.remove("targetVersion");
                 continue;
@@ -231,6 +234,19 @@ fn member_cluster(azure: &Azure, member: &ArmId) -> Option<ArmId> {
         return None;
     }
     ArmId::parse(azure.state().resources.get(member)?.text("clusterResourceId"))
+}
+
+/// A pool has one more machine while it is upgraded.
+pub fn surging(azure: &mut Azure, pool: &ArmId, verb: &str) {
+    if verb == "upgrade"
+        && let Some(pool) = azure
+            .state
+            .resources
+            .get_mut(pool)
+            .filter(|pool| pool.kind == POOL)
+    {
+        nodes::surge(pool);
+    }
 }
 
 /// A cluster is being updated while it joins a fleet.

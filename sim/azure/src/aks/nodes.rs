@@ -17,6 +17,7 @@ pub struct Node {
     pub version: String,
     pub image: String,
     pub zone: Option<String>,
+    pub address: String,
     pub location: String,
     pub node_group: String,
     pub labels: Vec<(String, String)>,
@@ -100,6 +101,59 @@ pub fn set_count(azure: &mut Azure, pool: &str, count: u64) -> bool {
     true
 }
 
+/// AKS adds a machine to a pool that it upgrades, and takes it away in the end.
+pub fn surge(pool: &mut Resource) {
+    let is_stopped = super::at(pool.properties(), &["powerState", "code"]) == Some(&json!("Stopped"));
+    let mut own = instances(pool);
+    if is_stopped || own.is_empty() || pool.hidden.contains_key("surge") {
+        return;
+    }
+    let next = pool
+        .hidden
+        .get("nextInstance")
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
+    own.push(next);
+    pool.hidden.insert("instances".to_owned(), json!(own));
+    pool.hidden.insert("nextInstance".to_owned(), (next + 1).into());
+    pool.hidden.insert("surge".to_owned(), next.into());
+}
+
+/// The machine that was added for an upgrade goes.
+pub fn end_surge(pool: &mut Resource) {
+    let Some(surge) = pool.hidden.remove("surge").and_then(|surge| surge.as_u64()) else {
+        return;
+    };
+    let mut own = instances(pool);
+    own.retain(|instance| *instance != surge);
+    pool.hidden.insert("instances".to_owned(), json!(own));
+}
+
+/// Gives one machine another power state, as somebody does who stops it.
+pub fn set_power(azure: &mut Azure, pool: &str, instance: u64, power: &str) -> bool {
+    let key = pool.to_ascii_lowercase();
+    let Some(pool) = azure
+        .state
+        .resources
+        .by_key_mut(&key)
+        .filter(|pool| pool.kind == POOL && instances(pool).contains(&instance))
+    else {
+        return false;
+    };
+    let states = crate::store::object_mut(&mut pool.hidden, "power");
+    states.insert(instance.to_string(), power.into());
+    true
+}
+
+fn address(instance: u64) -> String {
+    format!("10.224.{}.{}", instance / 250, instance % 250 + 4)
+}
+
+/// How many machines a pool has.
+pub fn how_many(pool: &Resource) -> usize {
+    instances(pool).len()
+}
+
 /// Takes single machines out of a pool by instance number.
 pub fn remove_instances(pool: &mut Resource, gone: &[u64]) {
     let own: Vec<u64> = instances(pool)
@@ -174,6 +228,7 @@ pub fn nodes_of(azure: &Azure, cluster: &str) -> Vec<Node> {
                 version: pool.text("currentOrchestratorVersion").to_owned(),
                 image: pool.text("nodeImageVersion").to_owned(),
                 zone: None,
+                address: String::new(),
                 location: cluster.location().to_owned(),
                 node_group: group.clone(),
                 labels,
@@ -189,6 +244,7 @@ pub fn nodes_of(azure: &Azure, cluster: &str) -> Vec<Node> {
                 .map(|instance| Node {
                     name: format!("{set}{}", node_suffix(instance)),
                     provider_id: format!("{provider}/{instance}"),
+                    address: address(instance),
                     zone: (!zones.is_empty())
                         .then(|| zones[instance as usize % zones.len()].clone()),
                     ..base.clone()
@@ -279,8 +335,20 @@ pub fn scale_set(azure: &Azure, id: &ArmId) -> Option<Value> {
     })
 }
 
-/// The machines of one scale set.
-pub fn machines(azure: &Azure, set: &ArmId) -> Vec<Value> {
+/// What compute says of a machine that was asked for with its view.
+fn instance_view(pool: &Resource, instance: u64) -> Value {
+    let states = pool.hidden.get("power").and_then(Value::as_object);
+    let power = states
+        .and_then(|states| states.get(&instance.to_string())?.as_str())
+        .unwrap_or("running");
+    json!({"statuses": [
+        {"code": "ProvisioningState/succeeded", "level": "Info", "displayStatus": "Provisioning succeeded"},
+        {"code": format!("PowerState/{power}"), "level": "Info", "displayStatus": format!("VM {power}")},
+    ]})
+}
+
+/// The machines of one scale set; `viewed`: with how each runs.
+pub fn machines(azure: &Azure, set: &ArmId, viewed: bool) -> Vec<Value> {
     let mut found = Vec::new();
     for cluster in clusters_in(azure, set) {
         for pool in azure
@@ -292,8 +360,13 @@ pub fn machines(azure: &Azure, set: &ArmId) -> Vec<Value> {
                 continue;
             }
             let id = scale_set_id(cluster, pool);
+            let zones = pool
+                .properties()
+                .get("availabilityZones")
+                .and_then(Value::as_array);
+            let zones = zones.filter(|zones| !zones.is_empty());
             found.extend(instances(pool).into_iter().map(|instance| {
-                json!({
+                let mut machine = json!({
                     "name": format!("{}_{instance}", scale_set_name(pool)),
                     "id": format!("{id}/virtualMachines/{instance}"),
                     "type": "Microsoft.Compute/virtualMachineScaleSets/virtualMachines",
@@ -312,7 +385,14 @@ pub fn machines(azure: &Azure, set: &ArmId) -> Vec<Value> {
                         "osProfile": {"computerName": format!("{}{}", scale_set_name(pool), node_suffix(instance))},
                         "provisioningState": "Succeeded",
                     },
-                })
+                });
+                if let Some(zones) = zones {
+                    machine["zones"] = json!([zones[instance as usize % zones.len()]]);
+                }
+                if viewed {
+                    machine["properties"]["instanceView"] = instance_view(pool, instance);
+                }
+                machine
             }));
         }
     }
@@ -337,7 +417,7 @@ pub fn pool_machines(azure: &Azure, pool_id: &ArmId) -> Vec<Value> {
                 "name": name,
                 "type": "Microsoft.ContainerService/managedClusters/agentPools/machines",
                 "properties": {
-                    "network": {"ipAddresses": [{"family": "IPv4", "ip": format!("10.224.{}.{}", instance / 250, instance % 250 + 4)}]},
+                    "network": {"ipAddresses": [{"family": "IPv4", "ip": address(instance)}]},
                     "resourceId": format!("{set}/virtualMachines/{instance}"),
                 },
             })

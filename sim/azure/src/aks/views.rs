@@ -5,8 +5,13 @@ use serde_json::{Value, json};
 
 use super::{CLUSTER, POOL, credentials, nodes, versions};
 use crate::{
-    arm::Context, arm_id::ArmId, azure::Azure, collection, error_response::ErrorResponse, settings::Settings,
-    wire::Response,
+    arm::Context,
+    arm_id::ArmId,
+    azure::Azure,
+    collection,
+    error_response::ErrorResponse,
+    settings::Settings,
+    wire::{Request, Response},
 };
 
 /// GET of something that only looks like a resource.
@@ -37,7 +42,7 @@ pub fn computed(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Opti
         }),
         "microsoft.compute/virtualmachinescalesets" => nodes::scale_set(azure, id),
         "microsoft.compute/virtualmachinescalesets/virtualmachines" => above.and_then(|set| {
-            nodes::machines(azure, &set)
+            nodes::machines(azure, &set, false)
                 .into_iter()
                 .find(|machine| machine["instanceId"].as_str() == Some(id.name()))
         }),
@@ -76,7 +81,7 @@ pub fn computed(azure: &Azure, id: &ArmId, context: &Context<'_>) -> Result<Opti
 }
 
 /// LIST of what is not kept as resources.
-pub fn computed_list(azure: &Azure, parent: &ArmId, path: &str) -> Option<Vec<Value>> {
+pub fn computed_list(azure: &Azure, parent: &ArmId, path: &str, request: &Request) -> Option<Vec<Value>> {
     let settings = &azure.settings;
     match path.to_ascii_lowercase().as_str() {
         "microsoft.compute/virtualmachinescalesets" => Some(match &parent.group {
@@ -93,7 +98,10 @@ pub fn computed_list(azure: &Azure, parent: &ArmId, path: &str) -> Option<Vec<Va
                 })
                 .collect(),
         }),
-        "microsoft.compute/virtualmachinescalesets/virtualmachines" => Some(nodes::machines(azure, parent)),
+        "microsoft.compute/virtualmachinescalesets/virtualmachines" => {
+            let viewed = request.parameter("$expand").as_deref() == Some("instanceView");
+            Some(nodes::machines(azure, parent, viewed))
+        }
         "microsoft.containerservice/managedclusters/agentpools/machines" => {
             Some(nodes::pool_machines(azure, parent))
         }

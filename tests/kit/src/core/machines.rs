@@ -83,6 +83,9 @@ impl FakeCore {
         let mut left = false;
         for machine in of_kind(objects, "Machine").filter(|machine| is_of(machine, cluster)) {
             left = true;
+            if self.is_paused(machine).await {
+                continue;
+            }
             if is_deleting(machine) {
                 self.delete_machine(objects, machine).await;
             } else {
@@ -90,6 +93,16 @@ impl FakeCore {
             }
         }
         left
+    }
+
+    /// Nothing is done for a Machine that somebody paused, but to say so.
+    async fn is_paused(&self, machine: &Value) -> bool {
+        let annotations = machine["metadata"]["annotations"].as_object();
+        let paused = annotations.is_some_and(|all| all.contains_key("cluster.x-k8s.io/paused"));
+        if paused && condition(machine, "Paused")["status"] != "True" {
+            set_condition(&self.server, machine, "Paused", "True", "Paused").await;
+        }
+        paused
     }
 
     async fn reconcile_machine(&self, objects: &[Value], machine: &Value) {
@@ -190,14 +203,20 @@ impl FakeCore {
     /// A Machine that is being deleted: the hooks, the host, then the Machine and what it owns.
     pub(super) async fn delete_machine(&self, objects: &[Value], machine: &Value) {
         let hooks = machine["metadata"]["annotations"].as_object();
-        let is_held = hooks
+        let waits_for = hooks
             .into_iter()
             .flat_map(|annotations| annotations.keys())
-            .any(|key| key.starts_with("pre-terminate.delete.hook"));
-        if is_held {
-            const WAITING: &str = "WaitingForPreTerminateHook";
-            if condition(machine, "Deleting")["reason"] != WAITING {
-                set_condition(&self.server, machine, "Deleting", "True", WAITING).await;
+            .find_map(|key| {
+                let before = [
+                    ("pre-drain.delete.hook", "WaitingForPreDrainHook"),
+                    ("pre-terminate.delete.hook", "WaitingForPreTerminateHook"),
+                ];
+                let hook = before.into_iter().find(|(prefix, _)| key.starts_with(prefix))?;
+                Some(hook.1)
+            });
+        if let Some(waiting) = waits_for {
+            if condition(machine, "Deleting")["reason"] != waiting {
+                set_condition(&self.server, machine, "Deleting", "True", waiting).await;
             }
             return;
         }

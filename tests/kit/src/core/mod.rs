@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use slipway_apiserver_sim::Apiserver;
 use slipway_runtime::Clock;
 
-use crate::objects::{delete, is_deleting, merge, merge_status, name, of_kind};
+use crate::objects::{delete, is_deleting, merge, merge_status, name, of_kind, try_create};
 pub use machines::{Hosts, NoHosts, PENDING_HOOKS, Settings, UPDATE_IN_PROGRESS};
 
 /// How often core reconciles, where something changed.
@@ -151,6 +151,7 @@ impl FakeCore {
                 self.hold(pool, "machinepool.cluster.x-k8s.io").await;
                 if let Some(infrastructure) = infrastructure {
                     self.own(infrastructure, pool, name(cluster)).await;
+                    self.show_machines(objects, pool, infrastructure).await;
                 }
                 continue;
             }
@@ -166,6 +167,40 @@ impl FakeCore {
             }
         }
         left
+    }
+
+    /// Makes a Machine for each object that a pool's infrastructure shows its machines by, as core does where the infrastructure
+    /// names their kind.
+    async fn show_machines(&self, objects: &[Value], pool: &Value, infrastructure: &Value) {
+        let Some(kind) = infrastructure["status"]["infrastructureMachineKind"].as_str() else {
+            return;
+        };
+        let of_pool = |object: &&Value| {
+            let labels = &object["metadata"]["labels"];
+            labels["cluster.x-k8s.io/pool-name"] == name(pool)
+                && labels["cluster.x-k8s.io/cluster-name"] == pool["spec"]["clusterName"]
+                && object["metadata"]["namespace"] == pool["metadata"]["namespace"]
+        };
+        let machines: Vec<&Value> = of_kind(objects, "Machine").filter(of_pool).collect();
+        for shown in of_kind(objects, kind).filter(of_pool) {
+            let is_its = |machine: &&&Value| machine["spec"]["infrastructureRef"]["name"] == name(shown);
+            if machines.iter().any(|machine| is_its(&machine)) {
+                continue;
+            }
+            let (group, _) = shown["apiVersion"]
+                .as_str()
+                .and_then(|version| version.split_once('/'))
+                .unwrap_or_default();
+            let machine = json!({"apiVersion": pool["apiVersion"], "kind": "Machine",
+                "metadata": {"name": name(shown), "namespace": shown["metadata"]["namespace"],
+                    "labels": {"cluster.x-k8s.io/pool-name": name(pool),
+                        "cluster.x-k8s.io/cluster-name": pool["spec"]["clusterName"]},
+                    "ownerReferences": [{"apiVersion": pool["apiVersion"], "kind": "MachinePool", "name": name(pool),
+                        "uid": pool["metadata"]["uid"], "controller": true}]},
+                "spec": {"clusterName": pool["spec"]["clusterName"], "bootstrap": {"dataSecretName": ""},
+                    "infrastructureRef": {"apiGroup": group, "kind": kind, "name": name(shown)}}});
+            try_create(&self.server, &machine).await;
+        }
     }
 
     /// Sets core's finalizer where there is none.

@@ -4,9 +4,12 @@ mod class;
 mod node_config;
 mod sysctls;
 
+use std::collections::BTreeMap;
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use slipway_azure::machine::NodeInfo;
 use slipway_capi::condition::legacy::LegacyCondition;
 
 pub use self::{
@@ -68,6 +71,15 @@ pub struct AzureManagedMachinePoolStatus {
     /// The Kubernetes version that the nodes run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The kind of the objects that stand for the pool's VMs, where machines are switched on: core makes a Machine of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_machine_kind: Option<String>,
+    /// What a node of the pool has by the name of its VM size, where machines are switched on: for autoscalers that scale from nothing.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, String>,
+    /// What kind of node that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_info: Option<NodeInfo>,
     /// Kept for readers of the old contract; conditions say what is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_reason: Option<String>,
