@@ -23,6 +23,8 @@ use crate::{
 
 /// How the VMs of a pool are looked at again while Azure and the workload cluster say different things.
 const DIFFERING: Duration = Duration::from_secs(15);
+/// Nothing is looked at more often.
+const SOONEST: Duration = Duration::from_secs(1);
 
 /// A pool whose VMs are asked for.
 #[derive(Clone, Copy, Debug)]
@@ -121,9 +123,10 @@ impl Instances {
     /// When to look at a pool's VMs again: nobody tells of those.
     pub fn look_again(&self, object: &ObjectKey, max_age: Duration) -> Duration {
         let known = self.0.lock();
-        known
-            .get(object)
-            .map_or(max_age, |listing| listing.look_again(max_age))
+        known.get(object).map_or(max_age, |listing| {
+            let left = listing.look_again(max_age).saturating_sub(listing.at.elapsed());
+            left.max(SOONEST)
+        })
     }
 
     /// The pool is gone.
