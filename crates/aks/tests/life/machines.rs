@@ -275,7 +275,7 @@ async fn what_aks_scales_and_adds_is_shown_and_not_fought() {
     }
     assert_eq!(
         instances(&world, "work"),
-        [machine.clone()],
+        [machine.as_str()],
         "AKS decides, marked or not"
     );
     let pool = world.object("AzureManagedMachinePool", "work").expect("a pool");
