@@ -21,6 +21,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "the code that is generated from the protocol names it",
     ),
     (
+        "slipway-moc",
+        "tonic-prost",
+        "the code that is generated from the messages names it",
+    ),
+    (
         "slipway-slots",
         "*",
         "it is being built, and its manifest is ahead of it",

@@ -399,7 +399,7 @@ async fn who_has_read_an_older_version_writes_nothing() {
         .expect("read")
         .expect("a machine");
     site.server.moc.touch("site", "vm-1");
-    let change = slipway_moc::edit::Change::default();
+    let change = slipway_moc::edit::MachineEdit::default();
     let bytes = slipway_moc::edit::changed(&read, &change).expect("a machine");
     let refused = cloud.write_machine(bytes).await.expect_err("refused");
     assert_eq!(refused.problem().class, Class::Conflict);
@@ -410,7 +410,7 @@ async fn who_has_read_an_older_version_writes_nothing() {
         .await
         .expect("read")
         .expect("a machine");
-    let switched = slipway_moc::edit::Change {
+    let switched = slipway_moc::edit::MachineEdit {
         os_disk: Some("vm-1-data".to_owned()),
         tag: None,
     };

@@ -18,7 +18,7 @@ const TAG: u32 = 1;
 
 /// What is changed about one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct MachineEdit {
     /// The disk that it boots from.
     pub os_disk: Option<String>,
     /// One tag, by its key.
@@ -77,7 +77,7 @@ fn replaced(message: &[u8], number: u32, contents: &[u8]) -> Result<Vec<u8>, Dec
 }
 
 /// The virtual machine to write: over the version that was read, and with nothing else of its status.
-pub fn changed(machine: &[u8], change: &Change) -> Result<Vec<u8>, DecodeError> {
+pub fn changed(machine: &[u8], change: &MachineEdit) -> Result<Vec<u8>, DecodeError> {
     let read = VirtualMachine::decode(machine)?;
     let version = Status {
         version: read.status.and_then(|status| status.version),
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_is_not_changed_stays_to_the_byte() {
-        let change = Change {
+        let change = MachineEdit {
             os_disk: Some("new".to_owned()),
             tag: Some(("mine".to_owned(), "1".to_owned())),
         };
@@ -196,9 +196,9 @@ mod tests {
             assert_eq!(inside(&out, number).expect("a field"), contents);
         }
         // Once more changes the tag and makes no second one.
-        let again = Change {
+        let again = MachineEdit {
             tag: Some(("mine".to_owned(), "2".to_owned())),
-            ..Change::default()
+            ..MachineEdit::default()
         };
         let out = changed(&out, &again).expect("a machine");
         let read = VirtualMachine::decode(out.as_slice()).expect("a machine");
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_message_are_an_error() {
         for bytes in [&[0xff][..], &[0x0a, 0xff, 0xff], &[0x42, 0x05, 1]] {
-            assert!(changed(bytes, &Change::default()).is_err(), "{bytes:?}");
+            assert!(changed(bytes, &MachineEdit::default()).is_err(), "{bytes:?}");
         }
     }
 }

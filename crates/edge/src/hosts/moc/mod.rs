@@ -271,6 +271,6 @@ impl Hosts for MocHosts {
 }
 
 /// What holds up an operation now, as this process knows it.
-fn shown(id: &str, kept: &record::Kept, known: &Known) -> Operation {
+fn shown(id: &str, kept: &record::StoredOperation, known: &Known) -> Operation {
     operation(id, kept, known.trouble.get(id).map(String::as_str))
 }

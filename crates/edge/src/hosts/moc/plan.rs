@@ -12,7 +12,9 @@ use slipway_agent_api::{
 };
 use slipway_moc::wire::{PowerOperation, PowerState};
 
-use super::record::{Held, Kept, Record, SLOTS, Stage, State, Switch, Upgrade, Work, disk_name, image_name};
+use super::record::{
+    Held, Record, SLOTS, Stage, State, StoredOperation, Switch, Upgrade, Work, disk_name, image_name,
+};
 
 /// A guest that is shut down has this long; then it is switched off.
 const SHUTDOWN_WITHIN: SignedDuration = SignedDuration::from_mins(3);
@@ -49,7 +51,7 @@ pub struct Facts {
 
 /// What is done next, one call of MOC at a time.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum CloudStep {
     /// Write what is known, and nothing else.
     Record(Box<Record>),
     ImportImage {
@@ -81,7 +83,7 @@ fn is_over(since: i64, now: i64, limit: SignedDuration) -> bool {
 }
 
 /// Everything that can be done now, each with the operation it is for. One that has to wait holds up no other.
-pub fn next(record: &Record, facts: &Facts, machine: &str, now: i64) -> Vec<(String, Step)> {
+pub fn next(record: &Record, facts: &Facts, machine: &str, now: i64) -> Vec<(String, CloudStep)> {
     let steps = record.unfinished().into_iter().filter_map(|(id, kept)| {
         let step = match kept.work.as_ref()? {
             Work::Ensure { digest, is_tried, .. } => ensure(record, facts, id, digest, *is_tried, now),
@@ -99,7 +101,7 @@ pub fn next(record: &Record, facts: &Facts, machine: &str, now: i64) -> Vec<(Str
 }
 
 /// From here on a failure is of this try.
-fn tried(record: &Record, id: &str) -> Step {
+fn tried(record: &Record, id: &str) -> CloudStep {
     changed(record, |record| {
         if let Some(Work::Ensure { is_tried, .. } | Work::Prepare { is_tried, .. }) =
             record.operations.get_mut(id).and_then(|kept| kept.work.as_mut())
@@ -109,25 +111,25 @@ fn tried(record: &Record, id: &str) -> Step {
     })
 }
 
-fn changed(record: &Record, change: impl FnOnce(&mut Record)) -> Step {
+fn changed(record: &Record, change: impl FnOnce(&mut Record)) -> CloudStep {
     let mut record = record.clone();
     change(&mut record);
-    Step::Record(Box::new(record))
+    CloudStep::Record(Box::new(record))
 }
 
-fn failed(record: &Record, id: &str, class: Class, reason: &str, message: String, now: i64) -> Step {
+fn failed(record: &Record, id: &str, class: Class, reason: &str, message: String, now: i64) -> CloudStep {
     let problem = Problem::new(class, reason, message);
     changed(record, |record| record.fail(id, &problem, now))
 }
 
-fn pending(what: &str, percent: Option<i64>) -> Step {
-    Step::Wait(match percent {
+fn pending(what: &str, percent: Option<i64>) -> CloudStep {
+    CloudStep::Wait(match percent {
         Some(percent) => format!("{what} ({percent}%)"),
         None => what.to_owned(),
     })
 }
 
-fn ensure(record: &Record, facts: &Facts, id: &str, digest: &str, is_tried: bool, now: i64) -> Step {
+fn ensure(record: &Record, facts: &Facts, id: &str, digest: &str, is_tried: bool, now: i64) -> CloudStep {
     let name = image_name(digest);
     match facts.images.get(digest).unwrap_or(&Standing::Absent) {
         Standing::Absent if !facts.has_source => failed(
@@ -141,13 +143,13 @@ fn ensure(record: &Record, facts: &Facts, id: &str, digest: &str, is_tried: bool
             ),
             now,
         ),
-        Standing::Absent if is_tried => Step::ImportImage {
+        Standing::Absent if is_tried => CloudStep::ImportImage {
             digest: digest.to_owned(),
         },
         Standing::Absent => tried(record, id),
         Standing::Pending { percent } => pending("the gallery imports the image", *percent),
         Standing::Ready => changed(record, |record| in_gallery(record, id, now)),
-        Standing::Failed(_) if !is_tried && facts.has_source => Step::DeleteImage {
+        Standing::Failed(_) if !is_tried && facts.has_source => CloudStep::DeleteImage {
             digest: digest.to_owned(),
         },
         // What is left of it is taken away by the next try, so that its reason can be read until then.
@@ -181,19 +183,19 @@ fn prepare(
     machine: &str,
     (id, digest, slot, is_tried): (&str, &str, usize, bool),
     now: i64,
-) -> Step {
+) -> CloudStep {
     let name = disk_name(machine, slot, digest);
     // The disk of before leaves the slot; what the machine boots from is never in it.
     if let Some(held) = record.disks[slot].as_ref().filter(|held| held.name != name) {
         return match facts.disks.get(&held.name).unwrap_or(&Standing::Absent) {
             Standing::Absent => changed(record, |record| record.disks[slot] = None),
-            _ => Step::DeleteDisk {
+            _ => CloudStep::DeleteDisk {
                 name: held.name.clone(),
             },
         };
     }
     match facts.disks.get(&name).unwrap_or(&Standing::Absent) {
-        Standing::Absent if is_tried => Step::MakeDisk {
+        Standing::Absent if is_tried => CloudStep::MakeDisk {
             slot,
             digest: digest.to_owned(),
         },
@@ -201,9 +203,9 @@ fn prepare(
         Standing::Pending { percent } => pending("the disk is made", *percent),
         // Somebody has written to it since it was made.
         Standing::Ready if !is_tried && record.disks[slot].as_ref().is_some_and(|held| held.has_run) => {
-            Step::DeleteDisk { name }
+            CloudStep::DeleteDisk { name }
         }
-        Standing::Failed(_) if !is_tried => Step::DeleteDisk { name },
+        Standing::Failed(_) if !is_tried => CloudStep::DeleteDisk { name },
         Standing::Failed(why) => {
             let problem = Problem::new(
                 Class::Transient,
@@ -256,8 +258,8 @@ fn with_switch(record: &Record, id: &str, switch: Switch) -> Record {
     record
 }
 
-fn switching(record: &Record, facts: &Facts, id: &str, switch: &Switch, now: i64) -> Step {
-    let noted = |switch: Switch| Step::Record(Box::new(with_switch(record, id, switch)));
+fn switching(record: &Record, facts: &Facts, id: &str, switch: &Switch, now: i64) -> CloudStep {
+    let noted = |switch: Switch| CloudStep::Record(Box::new(with_switch(record, id, switch)));
     let Some(disk) = record.disks[switch.to].as_ref() else {
         let message = format!("slot {} has no disk", SLOTS[switch.to]);
         return failed(record, id, Class::Terminal, "NoDisk", message, now);
@@ -268,7 +270,7 @@ fn switching(record: &Record, facts: &Facts, id: &str, switch: &Switch, now: i64
                 start_at: None,
                 ..switch.clone()
             };
-            return Step::BootFrom {
+            return CloudStep::BootFrom {
                 disk: disk.name.clone(),
                 record: Box::new(with_switch(record, id, next)),
             };
@@ -279,9 +281,9 @@ fn switching(record: &Record, facts: &Facts, id: &str, switch: &Switch, now: i64
                 ..switch.clone()
             }),
             Some(since) if is_over(since, now, SHUTDOWN_WITHIN) || facts.power == PowerState::Critical => {
-                Step::Power(PowerOperation::Stop)
+                CloudStep::Power(PowerOperation::Stop)
             }
-            Some(_) => Step::Power(PowerOperation::StopGraceful),
+            Some(_) => CloudStep::Power(PowerOperation::StopGraceful),
         };
     }
     let Some(since) = switch.start_at else {
@@ -293,10 +295,12 @@ fn switching(record: &Record, facts: &Facts, id: &str, switch: &Switch, now: i64
     let is_over = is_over(since, now, ANSWERS_WITHIN);
     match (facts.power, facts.guest_answers) {
         (PowerState::Running, Some(true)) => changed(record, |record| arrived(record, id, switch, now)),
-        (PowerState::Running, None) => Step::AskGuest,
+        (PowerState::Running, None) => CloudStep::AskGuest,
         _ if is_over => does_not_come_up(record, id, switch, now),
-        (PowerState::Off | PowerState::Saved | PowerState::Paused, _) => Step::Power(PowerOperation::Start),
-        _ => Step::Wait(format!("slot {} starts", SLOTS[switch.to])),
+        (PowerState::Off | PowerState::Saved | PowerState::Paused, _) => {
+            CloudStep::Power(PowerOperation::Start)
+        }
+        _ => CloudStep::Wait(format!("slot {} starts", SLOTS[switch.to])),
     }
 }
 
@@ -341,7 +345,7 @@ fn arrived(record: &mut Record, id: &str, switch: &Switch, now: i64) {
     record.end(id, State::Succeeded, message, now);
 }
 
-fn does_not_come_up(record: &Record, id: &str, switch: &Switch, now: i64) -> Step {
+fn does_not_come_up(record: &Record, id: &str, switch: &Switch, now: i64) -> CloudStep {
     let minutes = ANSWERS_WITHIN.as_mins();
     let why = format!(
         "the guest on slot {} did not answer within {minutes} minutes",
@@ -363,7 +367,7 @@ fn does_not_come_up(record: &Record, id: &str, switch: &Switch, now: i64) -> Ste
     if let Some(upgrade) = record.upgrade_mut(&switch.upgrade) {
         upgrade.stage = Stage::RollingBack;
     }
-    Step::Record(Box::new(record))
+    CloudStep::Record(Box::new(record))
 }
 
 /// Whether MOC carries out an order, and not the guest's agent.
@@ -422,13 +426,13 @@ pub fn accept(
     }
     next.put(
         &order.id,
-        Kept {
+        StoredOperation {
             verb: nature.name.to_owned(),
             digest,
             generation: order.generation,
             accepted_at: now,
             message: "running".to_owned(),
-            ..Kept::default()
+            ..StoredOperation::default()
         },
     );
     match begin(&mut next, &order.verb, facts) {

@@ -29,7 +29,7 @@ pub struct Record {
     pub upgrades: Vec<Upgrade>,
     /// Images that failed here, with the reason.
     pub quarantined: BTreeMap<String, String>,
-    pub operations: BTreeMap<String, Kept>,
+    pub operations: BTreeMap<String, StoredOperation>,
 }
 
 /// A disk of the host's system.
@@ -112,7 +112,7 @@ pub enum State {
 /// An operation that MOC carries out. Those of the guest are remembered by its agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Kept {
+pub struct StoredOperation {
     pub verb: String,
     /// Of the order.
     pub digest: String,
@@ -216,7 +216,7 @@ impl Record {
     }
 
     /// What is under way, in the order in which it was taken.
-    pub fn unfinished(&self) -> Vec<(&String, &Kept)> {
+    pub fn unfinished(&self) -> Vec<(&String, &StoredOperation)> {
         let mut found: Vec<_> = self
             .operations
             .iter()
@@ -240,7 +240,7 @@ impl Record {
         found.map(|(id, _)| id)
     }
 
-    pub fn put(&mut self, id: &str, mut kept: Kept) {
+    pub fn put(&mut self, id: &str, mut kept: StoredOperation) {
         self.sequence += 1;
         kept.sequence = self.sequence;
         self.operations.insert(id.to_owned(), kept);
@@ -286,7 +286,7 @@ impl Record {
 }
 
 /// As the agent's protocol has it. `trouble` is what holds it up now.
-pub fn operation(id: &str, kept: &Kept, trouble: Option<&str>) -> Operation {
+pub fn operation(id: &str, kept: &StoredOperation, trouble: Option<&str>) -> Operation {
     let state = match kept.state {
         State::Running => OperationState::Running,
         State::Succeeded => OperationState::Succeeded,

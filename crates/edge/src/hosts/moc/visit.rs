@@ -11,7 +11,7 @@ use slipway_agent_api::{
 };
 use slipway_moc::{
     Cloud, MocError,
-    edit::{Change, changed, tag},
+    edit::{MachineEdit, changed, tag},
     wire::{
         ImageSource, PowerState, ProvisionState, Status,
         compute::{GalleryImage, OperatingSystem, VirtualMachine},
@@ -23,7 +23,7 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use super::{
     Known, MocPlace, guest,
-    plan::{Facts, Standing, Step, give_up, next},
+    plan::{CloudStep, Facts, Standing, give_up, next},
     record::{Record, TAG, Work, disk_name, image_name},
     shown,
 };
@@ -276,7 +276,7 @@ impl<'a> Visit<'a> {
     pub async fn write(&mut self, record: Record, os_disk: Option<String>) -> Result<(), Problem> {
         let text = serde_json::to_string(&record)
             .map_err(|error| Problem::new(Class::Terminal, "RecordUnreadable", error.to_string()))?;
-        let change = Change {
+        let change = MachineEdit {
             os_disk,
             tag: Some((TAG.to_owned(), text)),
         };
@@ -348,23 +348,23 @@ impl<'a> Visit<'a> {
         }
     }
 
-    async fn perform(&mut self, step: &Step) -> Result<Came, Problem> {
+    async fn perform(&mut self, step: &CloudStep) -> Result<Came, Problem> {
         let cloud = self.cloud.clone();
         match step {
-            Step::Record(record) => {
+            CloudStep::Record(record) => {
                 self.write(record.as_ref().clone(), None).await?;
                 Ok(Came::On)
             }
-            Step::BootFrom { disk, record } => {
+            CloudStep::BootFrom { disk, record } => {
                 self.write(record.as_ref().clone(), Some(disk.clone())).await?;
                 Ok(Came::On)
             }
-            Step::AskGuest => {
+            CloudStep::AskGuest => {
                 let _ = self.ask_host().await;
                 Ok(Came::On)
             }
-            Step::Wait(what) => Ok(Came::Waits(what.clone())),
-            Step::ImportImage { digest } => {
+            CloudStep::Wait(what) => Ok(Came::Waits(what.clone())),
+            CloudStep::ImportImage { digest } => {
                 let image = self.gallery_image(digest);
                 let key = format!("image {digest}");
                 self.long(key, "the gallery imports the image", async move {
@@ -372,7 +372,7 @@ impl<'a> Visit<'a> {
                 })
                 .await
             }
-            Step::DeleteImage { digest } => {
+            CloudStep::DeleteImage { digest } => {
                 let image = GalleryImage {
                     name: image_name(digest),
                     location_name: self.place.location.clone(),
@@ -384,8 +384,8 @@ impl<'a> Visit<'a> {
                 })
                 .await
             }
-            Step::MakeDisk { slot, digest } => self.make_disk(*slot, digest).await,
-            Step::DeleteDisk { name } => {
+            CloudStep::MakeDisk { slot, digest } => self.make_disk(*slot, digest).await,
+            CloudStep::DeleteDisk { name } => {
                 let disk = VirtualHardDisk {
                     name: name.clone(),
                     group_name: self.place.group.clone(),
@@ -398,7 +398,7 @@ impl<'a> Visit<'a> {
                 })
                 .await
             }
-            Step::Power(operation) => {
+            CloudStep::Power(operation) => {
                 let (machine, operation) = (self.bytes.clone(), *operation);
                 let came = self
                     .long(
