@@ -10,8 +10,8 @@ use crate::{
     identity::check_name,
     problem::{Class, Problem},
     proto::{
-        AddressLease, Delivery, Ensure, KubernetesStep, PeerHost, Prepare, RegistryCredentials, RunCommand, StartRequest,
-        TagPolicy, kubernetes_step::Step, start_request::Verb,
+        AddressLease, Delivery, Ensure, KubernetesStep, PeerHost, Prepare, RegistryCredentials, RunCommand,
+        StartRequest, TagPolicy, kubernetes_step::Step, start_request::Verb,
     },
 };
 
@@ -113,10 +113,7 @@ fn check_address(address: &str, interface: &str) -> Result<(), Problem> {
 }
 
 fn check_lease(lease: &AddressLease) -> Result<(), Problem> {
-    for (field, name) in [
-        ("lease.namespace", &lease.namespace),
-        ("lease.name", &lease.name),
-    ] {
+    for (field, name) in [("lease.namespace", &lease.namespace), ("lease.name", &lease.name)] {
         check_name(name).map_err(|error| wrong(field, &format!("is wrong: {error}")))?;
     }
     if !(1..=8).contains(&lease.kubeconfigs.len()) {

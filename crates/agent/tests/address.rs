@@ -14,7 +14,7 @@ use slipway_agent::{
     address::{
         keeper::{Keeper, Notes, Share},
         lease::{LeasePlace, Leases},
-        turn::{HOLD, LEASE, Role, Seen, Write, Wrote},
+        turn::{HOLD, LEASE, LeaseState, Role, Write, Wrote},
     },
     service::machine::LocalMachine,
 };
@@ -71,11 +71,11 @@ impl Neighbour {
 
 /// The lease of a cluster, in memory; `None` for an apiserver that does not answer.
 #[derive(Default)]
-struct Memory(Mutex<Option<Option<Seen>>>);
+struct Memory(Mutex<Option<Option<LeaseState>>>);
 
 #[async_trait]
 impl Leases for Memory {
-    async fn read(&self) -> Result<Option<Seen>, String> {
+    async fn read(&self) -> Result<Option<LeaseState>, String> {
         self.0.lock().clone().ok_or_else(|| "away".to_owned())
     }
 
@@ -87,8 +87,13 @@ impl Leases for Memory {
         if current.as_ref().map(|seen| seen.version.clone()) != write.over {
             return Wrote::Refused;
         }
-        let version = write.over.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0_u64) + 1;
-        *current = Some(Seen {
+        let version = write
+            .over
+            .as_deref()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0_u64)
+            + 1;
+        *current = Some(LeaseState {
             holder: own.to_owned(),
             version: version.to_string(),
         });
@@ -165,11 +170,14 @@ async fn inside() {
     *leases.0.lock() = Some(None);
     first.round().await.unwrap();
     assert_eq!(*noted.0.lock(), ["Maker"]);
-    assert_eq!(leases.0.lock().clone().flatten().map(|seen| seen.holder), Some("a".to_owned()));
+    assert_eq!(
+        leases.0.lock().clone().flatten().map(|seen| seen.holder),
+        Some("a".to_owned())
+    );
     assert!(is_held());
 
     // Another host has it: it is off at once.
-    *leases.0.lock() = Some(Some(Seen {
+    *leases.0.lock() = Some(Some(LeaseState {
         holder: "b".to_owned(),
         version: "7".to_owned(),
     }));
@@ -177,7 +185,7 @@ async fn inside() {
     assert!(!is_held());
 
     // Its own again, and the agent is gone without a word: the kernel drops it before anybody else may have it.
-    *leases.0.lock() = Some(Some(Seen {
+    *leases.0.lock() = Some(Some(LeaseState {
         holder: "a".to_owned(),
         version: "8".to_owned(),
     }));
@@ -196,7 +204,11 @@ async fn an_address_is_announced_and_goes_with_its_agent() {
     let started = Command::new("unshare")
         .args(["--map-root-user", "--net"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "address::an_address_is_announced_and_goes_with_its_agent", "--nocapture"])
+        .args([
+            "--exact",
+            "address::an_address_is_announced_and_goes_with_its_agent",
+            "--nocapture",
+        ])
         .env(INSIDE, "1")
         .output();
     let can = |arguments: &[&str]| {
@@ -207,7 +219,18 @@ async fn an_address_is_announced_and_goes_with_its_agent() {
         let found = Command::new(program).arg("-V").output();
         found.is_ok_and(|output| output.status.success())
     });
-    if !ready || !can(&["--map-root-user", "--net", "ip", "link", "add", "v0", "type", "veth"]) {
+    if !ready
+        || !can(&[
+            "--map-root-user",
+            "--net",
+            "ip",
+            "link",
+            "add",
+            "v0",
+            "type",
+            "veth",
+        ])
+    {
         println!("report: skipped: an address in a network of its own, namespaces cannot be made here");
         return;
     }

@@ -5,9 +5,9 @@ use slipway_agent_api::{
     client::has_ended,
     order::nature,
     proto::{
-        AddressLease, Arm, Delivery, Ensure, GiveUp, HoldAddress, ImageReference, KubeadmUpgrade, KubernetesStep, Operation, Prepare,
-        Rollback, RunBootstrap, RunCommand, StartRequest, TagPolicy, Unpin, Wipe,
-        kubernetes_step::Step as KubernetesStepKind, start_request::Verb,
+        AddressLease, Arm, Delivery, Ensure, GiveUp, HoldAddress, ImageReference, KubeadmUpgrade,
+        KubernetesStep, Operation, Prepare, Rollback, RunBootstrap, RunCommand, StartRequest, TagPolicy,
+        Unpin, Wipe, kubernetes_step::Step as KubernetesStepKind, start_request::Verb,
     },
 };
 

@@ -152,15 +152,22 @@ pub async fn machine_labelled(world: &World, name: &str, data: &str, labels: &Va
 }
 
 pub async fn hosts_and_cluster(world: &World) {
-    hosts_and_cluster_at(world, json!({"controlPlaneEndpoint": {"host": "192.0.2.10", "port": 6443}})).await;
+    hosts_and_cluster_at(
+        world,
+        json!({"controlPlaneEndpoint": {"host": "192.0.2.10", "port": 6443}}),
+    )
+    .await;
 }
 
 async fn hosts_and_cluster_at(world: &World, endpoint: Value) {
     for (name, domain) in [("box-1", "hall-a"), ("box-2", "hall-b")] {
         create(&world.server, &edge_host(name, domain)).await;
     }
-    create(&world.server, &json!({"apiVersion": format!("{INFRASTRUCTURE_GROUP}/{VERSION}"), "kind": "EdgeCluster",
-        "metadata": {"name": "north"}, "spec": endpoint}))
+    create(
+        &world.server,
+        &json!({"apiVersion": format!("{INFRASTRUCTURE_GROUP}/{VERSION}"), "kind": "EdgeCluster",
+        "metadata": {"name": "north"}, "spec": endpoint}),
+    )
     .await;
     create(&world.server, &json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "north"},
         "spec": {"infrastructureRef": {"apiGroup": INFRASTRUCTURE_GROUP, "kind": "EdgeCluster", "name": "north"}}}))
@@ -485,10 +492,15 @@ fn one_server_at_most_holds_the_address_without_a_lease_whatever_fails() {
             }
             let first = world.server.look(|objects| {
                 let cluster = find(objects, "EdgeCluster", "north").expect("there");
-                assert_eq!(cluster["spec"]["controlPlaneEndpoint"], json!({"host": "192.0.2.10", "port": 6443}));
+                assert_eq!(
+                    cluster["spec"]["controlPlaneEndpoint"],
+                    json!({"host": "192.0.2.10", "port": 6443})
+                );
                 let first = cluster["metadata"]["annotations"][machine::FIRST_SERVER_ANNOTATION].clone();
                 let mut hosts = of_kind(objects, "EdgeHost");
-                let host = hosts.find(|host| host["spec"]["claim"]["uid"] == first).expect("the first");
+                let host = hosts
+                    .find(|host| host["spec"]["claim"]["uid"] == first)
+                    .expect("the first");
                 host["spec"]["claim"]["name"].as_str().expect("a name").to_owned()
             });
             for (name, host) in life.hosts.hosts.lock().iter() {
@@ -502,7 +514,13 @@ fn one_server_at_most_holds_the_address_without_a_lease_whatever_fails() {
             world
                 .until("another server", |objects| is_provisioned(objects, "m-3"))
                 .await;
-            let alone: usize = life.hosts.hosts.lock().values().filter(|host| host.holds_alone).count();
+            let alone: usize = life
+                .hosts
+                .hosts
+                .lock()
+                .values()
+                .filter(|host| host.holds_alone)
+                .count();
             assert_eq!(alone, 1);
         }
         .boxed()

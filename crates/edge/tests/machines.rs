@@ -80,7 +80,7 @@ impl World {
                 }
                 Action::OrderAddress { .. } => {
                     if let Some(address) = &mut self.facts.address {
-                        address.order = AddressOrder::Taken;
+                        address.order = AddressOrder::Accepted;
                     }
                 }
             }
@@ -254,7 +254,7 @@ fn one_server_is_the_first_to_hold_the_address_and_nobody_is_bootstrapped_before
         let planned = server(known, is_there, is_initialized, not_ordered.clone());
         assert_eq!(planned, (vec![in_turn.clone(), bootstrap.clone()], none.clone()));
     }
-    let planned = server(Some("uid-0"), true, false, AddressOrder::Taken);
+    let planned = server(Some("uid-0"), true, false, AddressOrder::Accepted);
     assert_eq!(planned, (vec![bootstrap], none.clone()));
     for (order, reason) in [
         (AddressOrder::Failed("no".to_owned()), "AddressRefused"),

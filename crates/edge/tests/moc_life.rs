@@ -74,9 +74,11 @@ impl Guests for MemoryGuests {
         };
         let answered = match call_in(script)?.call? {
             Call::GetHost(_) => self.0.inventory(&place).await.map(Answer::Host),
-            Call::ListImages(_) => self.0.images(&place).await.map(|images| {
-                Answer::Images(ListImagesResponse { images, r#use: None })
-            }),
+            Call::ListImages(_) => self
+                .0
+                .images(&place)
+                .await
+                .map(|images| Answer::Images(ListImagesResponse { images, r#use: None })),
             Call::Start(order) => self.0.start(&place, order).await.map(Answer::Operation),
             Call::CancelOperation(request) => self
                 .0
@@ -91,9 +93,11 @@ impl Guests for MemoryGuests {
                     })
                 })
             }
-            Call::ListOperations(_) => self.0.operations(&place).await.map(|operations| {
-                Answer::Operations(ListOperationsResponse { operations })
-            }),
+            Call::ListOperations(_) => self
+                .0
+                .operations(&place)
+                .await
+                .map(|operations| Answer::Operations(ListOperationsResponse { operations })),
         };
         let answer = answered.unwrap_or_else(|problem| Answer::Problem(problem.to_proto()));
         let answer = LocalAnswer { answer: Some(answer) };

@@ -9,7 +9,7 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_agent::address::{
     lease::{LeasePlace, Leases, OwnCluster},
-    turn::{Role, Seen, Write, Wrote},
+    turn::{LeaseState, Role, Write, Wrote},
 };
 use slipway_edge::api;
 use slipway_testbed::{install::install, shared};
@@ -217,16 +217,24 @@ async fn the_lease_of_an_address_is_one_hosts_in_a_real_apiserver() {
         role: Role::Maker,
     };
     assert_eq!(one.write("box-1", &make).await, Wrote::Done);
-    assert_eq!(other.write("box-2", &make).await, Wrote::Refused, "it is made once");
+    assert_eq!(
+        other.write("box-2", &make).await,
+        Wrote::Refused,
+        "it is made once"
+    );
     let seen = other.read().await.expect("read").expect("a lease");
     assert_eq!(seen.holder, "box-1");
-    let over = |seen: &Seen| Write {
+    let over = |seen: &LeaseState| Write {
         over: Some(seen.version.clone()),
         role: Role::Member,
     };
     let own = one.read().await.expect("read").expect("a lease");
     assert_eq!(one.write("box-1", &over(&own)).await, Wrote::Done, "renewed");
-    assert_eq!(other.write("box-2", &over(&seen)).await, Wrote::Refused, "it was renewed since");
+    assert_eq!(
+        other.write("box-2", &over(&seen)).await,
+        Wrote::Refused,
+        "it was renewed since"
+    );
     let seen = other.read().await.expect("read").expect("a lease");
     assert_eq!(other.write("box-2", &over(&seen)).await, Wrote::Done);
     assert_eq!(one.read().await.expect("read").expect("a lease").holder, "box-2");

@@ -109,7 +109,8 @@ mod tests {
         let arp = gratuitous_arp(MAC, Ipv4Addr::new(192, 0, 2, 10));
         assert_eq!(
             hex(&arp),
-            "ffffffffffff020000aabbcc0806000108000604 0001020000aabbccc000020a000000000000c000020a".replace(' ', "")
+            "ffffffffffff020000aabbcc0806000108000604 0001020000aabbccc000020a000000000000c000020a"
+                .replace(' ', "")
         );
         let address = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
         let advertisement = unsolicited_advertisement(MAC, address);

@@ -1,18 +1,13 @@
 //! The task that keeps an address: asks for the lease, puts the address on the interface for as long as it may be there, and takes it off.
 //! The kernel is told how long: it drops the address by itself when the agent is gone, hangs, or is too slow.
 
-use std::{
-    fs, io,
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs, io, net::IpAddr, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     lease::{LeasePlace, Leases},
-    turn::{Millis, Role, Turn},
+    turn::{Millis, Role, Tenure},
 };
 use crate::{command::Command, service::machine::Machine};
 
@@ -44,7 +39,10 @@ pub trait Notes: Send + Sync {
 /// Milliseconds since the machine was started, sleep included.
 pub fn since_start() -> io::Result<Millis> {
     let text = fs::read_to_string("/proc/uptime")?;
-    let seconds = text.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
+    let seconds = text
+        .split_whitespace()
+        .next()
+        .and_then(|text| text.parse::<f64>().ok());
     let seconds =
         seconds.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/uptime has no number"))?;
     Ok((seconds * 1000.0) as Millis)
@@ -53,7 +51,7 @@ pub fn since_start() -> io::Result<Millis> {
 pub struct Keeper {
     own: String,
     share: Share,
-    turn: Turn,
+    turn: Tenure,
     leases: Arc<dyn Leases>,
     machine: Arc<dyn Machine>,
     notes: Arc<dyn Notes>,
@@ -72,7 +70,7 @@ impl Keeper {
     ) -> Self {
         Self {
             own: own.to_owned(),
-            turn: Turn::new(own, share.role),
+            turn: Tenure::new(own, share.role),
             share,
             leases,
             machine,
@@ -160,7 +158,12 @@ impl Keeper {
         }
         if !was_held || self.told.is_none_or(|told| now - told >= ANNOUNCE_EVERY) {
             self.told = Some(now);
-            let ip = self.share.address.split('/').next().and_then(|ip| ip.parse::<IpAddr>().ok());
+            let ip = self
+                .share
+                .address
+                .split('/')
+                .next()
+                .and_then(|ip| ip.parse::<IpAddr>().ok());
             if let Some(ip) = ip {
                 self.machine.announce(&self.share.interface, ip)?;
             }

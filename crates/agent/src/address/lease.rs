@@ -24,7 +24,7 @@ use slipway_agent_api::channel::{Channel, connect};
 use tokio::time::timeout;
 use tonic::body::Body;
 
-use super::turn::{LEASE, Seen, Write, Wrote};
+use super::turn::{LEASE, LeaseState, Write, Wrote};
 
 /// Every certificate of an apiserver has it.
 const SERVER_NAME: &str = "kubernetes";
@@ -47,7 +47,7 @@ pub struct LeasePlace {
 #[async_trait]
 pub trait Leases: Send + Sync {
     /// `None`: there is none. An error: nobody answers.
-    async fn read(&self) -> Result<Option<Seen>, String>;
+    async fn read(&self) -> Result<Option<LeaseState>, String>;
 
     async fn write(&self, own: &str, write: &Write) -> Wrote;
 }
@@ -91,19 +91,19 @@ struct User {
 
 /// How the kubeconfig says who we are. Errors never repeat it.
 fn tls(path: &Path) -> io::Result<Arc<ClientConfig>> {
-    let wrong = |what: &str| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("{}: {what}", path.display()),
-        )
-    };
+    let wrong =
+        |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", path.display()));
     let text = fs::read_to_string(path)?;
     let config: Kubeconfig =
         serde_saphyr::from_str(&text).map_err(|_| wrong("is not a kubeconfig with certificates in it"))?;
     let (Some(cluster), Some(user)) = (config.clusters.first(), config.users.first()) else {
         return Err(wrong("has no cluster or no user"));
     };
-    let pem = |text: &str| BASE64_STANDARD.decode(text).map_err(|_| wrong("is not in base64"));
+    let pem = |text: &str| {
+        BASE64_STANDARD
+            .decode(text)
+            .map_err(|_| wrong("is not in base64"))
+    };
     let certificates = |text: &str| -> io::Result<Vec<CertificateDer<'static>>> {
         CertificateDer::pem_slice_iter(&pem(text)?)
             .collect::<Result<_, _>>()
@@ -195,9 +195,9 @@ impl OwnCluster {
         called
     }
 
-    fn seen(&self, lease: Value) -> Seen {
+    fn seen(&self, lease: Value) -> LeaseState {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let seen = Seen {
+        let seen = LeaseState {
             holder: text(&lease["spec"]["holderIdentity"]),
             version: text(&lease["metadata"]["resourceVersion"]),
         };
@@ -229,7 +229,7 @@ fn written(place: &LeasePlace, own: &str, before: Option<&Value>, now: Timestamp
 
 #[async_trait]
 impl Leases for OwnCluster {
-    async fn read(&self) -> Result<Option<Seen>, String> {
+    async fn read(&self) -> Result<Option<LeaseState>, String> {
         match self.called(Method::GET, None).await? {
             (StatusCode::OK, lease) => Ok(Some(self.seen(lease))),
             (StatusCode::NOT_FOUND, _) => Ok(None),
@@ -287,7 +287,10 @@ mod tests {
         assert_eq!(renewed["spec"]["acquireTime"], made["spec"]["acquireTime"]);
         let taken = written(&place, "b", Some(&read), later);
         assert_eq!(
-            (&taken["spec"]["leaseTransitions"], &taken["spec"]["holderIdentity"]),
+            (
+                &taken["spec"]["leaseTransitions"],
+                &taken["spec"]["holderIdentity"]
+            ),
             (&json!(1), &json!("b"))
         );
         assert_ne!(taken["spec"]["acquireTime"], made["spec"]["acquireTime"]);

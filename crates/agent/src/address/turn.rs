@@ -32,7 +32,7 @@ pub enum Role {
 
 /// The lease as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct LeaseState {
     pub holder: String,
     /// Another one after every write.
     pub version: String,
@@ -58,18 +58,18 @@ pub enum Wrote {
 }
 
 #[derive(Clone, Debug)]
-pub struct Turn {
+pub struct Tenure {
     own: String,
     role: Role,
     /// The lease of another host, and since when it was seen like that.
-    other: Option<(Seen, Millis)>,
+    other: Option<(LeaseState, Millis)>,
     /// Since when there was no lease whenever it was looked for, and when that was last.
     absent: Option<(Millis, Millis)>,
     /// Until when the address may be held.
     until: Option<Millis>,
 }
 
-impl Turn {
+impl Tenure {
     pub fn new(own: &str, role: Role) -> Self {
         Self {
             own: own.to_owned(),
@@ -93,7 +93,7 @@ impl Turn {
     }
 
     /// The lease was read. What it means now, and what may be written.
-    pub fn read(&mut self, now: Millis, found: Option<&Seen>) -> Option<Write> {
+    pub fn read(&mut self, now: Millis, found: Option<&LeaseState>) -> Option<Write> {
         let Some(seen) = found else {
             self.other = None;
             return self.absent(now);
@@ -175,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    fn seen(holder: &str, version: &str) -> Seen {
-        Seen {
+    fn seen(holder: &str, version: &str) -> LeaseState {
+        LeaseState {
             holder: holder.to_owned(),
             version: version.to_owned(),
         }
@@ -184,14 +184,22 @@ mod tests {
 
     #[test]
     fn the_first_server_holds_it_until_it_has_tried_to_make_the_lease() {
-        let mut turn = Turn::new("a", Role::First);
-        assert_eq!(turn.holds(1_000_000), Some(1_000_000 + HOLD), "as long as it takes");
+        let mut turn = Tenure::new("a", Role::First);
+        assert_eq!(
+            turn.holds(1_000_000),
+            Some(1_000_000 + HOLD),
+            "as long as it takes"
+        );
         let write = turn.read(2_000_000, None).expect("it makes the lease");
         assert_eq!((write.over, write.role), (None, Role::Maker));
         turn.sends(2_000_000);
         turn.wrote(2_000_000, Wrote::Unknown);
         assert_eq!(turn.holds(2_000_000 + HOLD - 1), Some(2_000_000 + HOLD));
-        assert_eq!(turn.holds(2_000_000 + HOLD), None, "nobody knows whether it is made");
+        assert_eq!(
+            turn.holds(2_000_000 + HOLD),
+            None,
+            "nobody knows whether it is made"
+        );
         // It was not: it is made when nobody can have it any more.
         for after in (0..LEASE).step_by(3_000) {
             assert_eq!(turn.read(2_010_000 + after, None), None);
@@ -203,16 +211,26 @@ mod tests {
 
     #[test]
     fn another_server_never_makes_the_lease_and_takes_one_that_stands_still() {
-        let mut turn = Turn::new("b", Role::Member);
+        let mut turn = Tenure::new("b", Role::Member);
         assert_eq!(turn.holds(0), None);
         for now in [0, LEASE, 10 * LEASE] {
-            assert_eq!(turn.read(now, None), None, "the first server may hold it without one");
+            assert_eq!(
+                turn.read(now, None),
+                None,
+                "the first server may hold it without one"
+            );
         }
         let stands = seen("a", "1");
         assert_eq!(turn.read(200_000, Some(&stands)), None);
         assert_eq!(turn.read(200_000 + LEASE - 1, Some(&stands)), None);
-        assert_eq!(turn.read(200_000 + LEASE, Some(&seen("a", "2"))), None, "it was renewed");
-        let write = turn.read(200_000 + 2 * LEASE, Some(&seen("a", "2"))).expect("it is taken");
+        assert_eq!(
+            turn.read(200_000 + LEASE, Some(&seen("a", "2"))),
+            None,
+            "it was renewed"
+        );
+        let write = turn
+            .read(200_000 + 2 * LEASE, Some(&seen("a", "2")))
+            .expect("it is taken");
         assert_eq!(write.over.as_deref(), Some("2"));
         turn.sends(231_000);
         turn.wrote(231_000, Wrote::Refused);
@@ -225,7 +243,7 @@ mod tests {
 
     /// One host in a world of messages that are lost and clocks that are wrong.
     struct Server {
-        turn: Turn,
+        turn: Tenure,
         on_disk: Role,
         /// Its clock: what it showed at the beginning, and how fast it is in thousandths.
         offset: Millis,
@@ -252,7 +270,7 @@ mod tests {
 
     #[derive(Default)]
     struct Lease {
-        current: Option<Seen>,
+        current: Option<LeaseState>,
         writes: u64,
     }
 
@@ -305,7 +323,7 @@ mod tests {
             .map(|number| {
                 let role = if number == 0 { Role::First } else { Role::Member };
                 Server {
-                    turn: Turn::new(names[number], role),
+                    turn: Tenure::new(names[number], role),
                     on_disk: role,
                     offset: offsets[number],
                     rate: rates[number],
@@ -333,7 +351,7 @@ mod tests {
                         Happens::Lossy(is) => is_lossy = *is,
                         Happens::Restart(host) | Happens::Reboot(host) => {
                             let one = &mut hosts[*host];
-                            one.turn = Turn::new(names[*host], one.on_disk);
+                            one.turn = Tenure::new(names[*host], one.on_disk);
                             if matches!(event, Happens::Reboot(_)) {
                                 one.address = None;
                             }

@@ -44,7 +44,9 @@ impl Addresses {
             boot: boot.to_owned(),
             addresses: BTreeSet::new(),
         };
-        let held = read::<Held>(&path)?.filter(|held| held.boot == boot).unwrap_or(empty);
+        let held = read::<Held>(&path)?
+            .filter(|held| held.boot == boot)
+            .unwrap_or(empty);
         let path_of_shares = state.join("addresses-in-turn.json");
         // One that cannot be read is not held: the others do.
         let shares = read(&path_of_shares)?.unwrap_or_default();

@@ -149,7 +149,9 @@ impl Host {
             };
             let share = self.addresses.take_part(share).map_err(not_written)?;
             self.keep(share);
-            return said(format!("{address} is held on {interface} when it is this host's turn"));
+            return said(format!(
+                "{address} is held on {interface} when it is this host's turn"
+            ));
         }
         let argv = ["ip", "address", "replace", address, "dev", interface];
         self.program(id, "ip address replace", Command::new(argv)).await?;

@@ -201,7 +201,7 @@ async fn address_order(observed: &Observed, platform: &Platform) -> Option<Addre
             OperationState::Failed | OperationState::Cancelled => {
                 AddressOrder::Failed(operation.message.clone())
             }
-            _ => AddressOrder::Taken,
+            _ => AddressOrder::Accepted,
         },
         Err(problem) => AddressOrder::Unreachable(problem.message),
     })

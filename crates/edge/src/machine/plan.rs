@@ -61,7 +61,7 @@ pub struct AddressFacts {
 pub enum AddressOrder {
     #[default]
     NotOrdered,
-    Taken,
+    Accepted,
     Failed(String),
     Unreachable(String),
 }
@@ -136,13 +136,22 @@ impl fmt::Display for Action {
                 )
             }
             Self::BeFirst { cluster } => {
-                write!(formatter, "note in EdgeCluster {cluster} that this server is the first to hold its address")
+                write!(
+                    formatter,
+                    "note in EdgeCluster {cluster} that this server is the first to hold its address"
+                )
             }
             Self::OrderAddress { host, first: true } => {
-                write!(formatter, "let host {host} hold the address of its cluster, as the first")
+                write!(
+                    formatter,
+                    "let host {host} hold the address of its cluster, as the first"
+                )
             }
             Self::OrderAddress { host, first: false } => {
-                write!(formatter, "let host {host} hold the address of its cluster in its turn")
+                write!(
+                    formatter,
+                    "let host {host} hold the address of its cluster in its turn"
+                )
             }
             Self::RecordBootstrap => formatter.write_str("note that the bootstrap data was run"),
         }
@@ -273,13 +282,13 @@ fn bootstrap(facts: &Facts, host: &str, plan: &mut Plan<Action>) {
     }
 }
 
-/// A server takes part in holding the address of its cluster before it is made one. Whether that is so.
+/// A server takes part in holding the address of its cluster before it is made one. True when it does.
 fn takes_part(facts: &Facts, host: &str, plan: &mut Plan<Action>) -> bool {
     let Some(address) = &facts.address else {
         return true;
     };
     match &address.order {
-        AddressOrder::Taken => return true,
+        AddressOrder::Accepted => return true,
         AddressOrder::Failed(why) => {
             plan.wait(
                 "AddressRefused",
