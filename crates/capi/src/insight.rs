@@ -421,6 +421,13 @@ const REASONS: &[Reason] = &[
         .remedy("the message names them"),
     Reason::working("DeletingNode", "its Node is deleted from the workload cluster"),
     Reason::working("DeletionCompleted", "nothing is left of it"),
+    Reason::waiting(
+        "",
+        "machines are not made before the control plane is stable and of the version asked for",
+    )
+    .says("preflight check failed")
+    .of(&["MachineDeployment", "MachineSet"])
+    .elsewhere(CONTROL_PLANE),
     // Of MachineSets, in the form before v1beta2.
     Reason::stuck(
         "PreflightCheckFailed",

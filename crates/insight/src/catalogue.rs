@@ -90,10 +90,12 @@ impl Catalogue {
     pub fn kind(&self, id: &Id) -> Kind {
         let known = self.kinds.get(&(id.group.as_str(), id.kind.as_str())).copied();
         known.unwrap_or_else(|| {
-            let part = if id.kind.ends_with("Template") {
-                Part::Template
-            } else {
-                Part::Detail
+            // Another provider's: its place follows from its group and name, as Cluster API's contract has them.
+            let part = match id.group.as_str() {
+                _ if id.kind.ends_with("Template") => Part::Template,
+                "controlplane.cluster.x-k8s.io" => Part::ControlPlane,
+                "infrastructure.cluster.x-k8s.io" if id.kind.ends_with("Cluster") => Part::Infrastructure,
+                _ => Part::Detail,
             };
             Kind { part, ..UNKNOWN }
         })

@@ -29,6 +29,7 @@ pub fn command(providers: &[Provider]) -> Command {
         .subcommand(up::command())
         .subcommand(see::describe::command())
         .subcommand(see::why::command())
+        .subcommand(see::plan::command())
         .subcommand(see::names::command())
         .subcommand(ui::command())
         .subcommand(
@@ -75,6 +76,7 @@ pub fn run(providers: Vec<Provider>, arguments: impl IntoIterator<Item = OsStrin
             let catalogue = provider::catalogue(&providers);
             see::run(see::describe::run(&catalogue, matches))
         }
+        Some(("plan", matches)) => see::run(see::plan::run(&providers, matches)),
         Some(("names", matches)) => {
             let catalogue = provider::catalogue(&providers);
             see::run(see::names::run(&catalogue, matches))

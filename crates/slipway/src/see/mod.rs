@@ -5,6 +5,7 @@ pub mod collect;
 pub mod connect;
 pub mod describe;
 pub mod names;
+pub mod plan;
 pub mod terminal;
 mod watch;
 pub mod why;
