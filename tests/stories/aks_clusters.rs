@@ -17,7 +17,7 @@ use slipway_testbed::{
 };
 
 use crate::{
-    aks_changes, aks_features, aks_joining, aks_machines,
+    aks_changes, aks_features, aks_joining,
     aks_manager::{USER, declared_roles},
     aks_pools, aks_templates,
     aks_world::{AZURE, CORE, Fleet, World},
@@ -26,6 +26,8 @@ use crate::{
 
 const DETACH: &[&str] = &["list", "patch", "delete"];
 const TAKEOVER: &str = "there is no other installation to take over from";
+
+const MACHINES: &str = "no pool of these scenarios shows its nodes as Machines";
 
 const fn detached(group: &'static str, resource: &'static str) -> Unused {
     Unused {
@@ -74,6 +76,34 @@ const UNUSED: &[Unused] = &[
         reason: "this manager runs alone",
         rare: false,
     },
+    Unused {
+        group: "cluster.x-k8s.io",
+        resource: "machines",
+        verbs: &["delete", "list", "patch", "watch"],
+        reason: MACHINES,
+        rare: false,
+    },
+    Unused {
+        group: "cluster.x-k8s.io",
+        resource: "machinepools",
+        verbs: &["get"],
+        reason: MACHINES,
+        rare: false,
+    },
+    Unused {
+        group: "infrastructure.cluster.x-k8s.io",
+        resource: "azuremanagedmachines",
+        verbs: &["create", "delete", "patch"],
+        reason: MACHINES,
+        rare: false,
+    },
+    Unused {
+        group: "infrastructure.cluster.x-k8s.io",
+        resource: "azuremanagedmachines/status",
+        verbs: &["patch"],
+        reason: MACHINES,
+        rare: false,
+    },
     detached("containerservice.azure.com", "managedclusters"),
     detached("containerservice.azure.com", "managedclustersagentpools"),
     detached("containerservice.azure.com", "fleetsmembers"),
@@ -120,14 +150,6 @@ async fn aks_clusters_live_side_by_side() -> Result<()> {
             Box::pin(aks_pools::refused_and_mended(&world)),
         ),
         ("upgrade", Box::pin(aks_pools::upgrade(&world))),
-        (
-            "nodes as machines",
-            Box::pin(aks_machines::nodes_as_machines(&world)),
-        ),
-        (
-            "scaled by AKS and switched off",
-            Box::pin(aks_machines::scaled_by_aks_and_switched_off(&world)),
-        ),
         ("private", Box::pin(aks_features::private(&world))),
         (
             "without local accounts",
@@ -175,12 +197,11 @@ async fn aks_clusters_live_side_by_side() -> Result<()> {
     other.kill();
     at_rest_nothing_is_written(&world).await?;
 
-    let left: Vec<Fleet<'_>> = join_all(
-        ["scale", "auto", "raise", "entra", "pause", "moved", "nodes"].map(|name| world.fleet(name)),
-    )
-    .await
-    .into_iter()
-    .collect::<Result<_>>()?;
+    let left: Vec<Fleet<'_>> =
+        join_all(["scale", "auto", "raise", "entra", "pause", "moved"].map(|name| world.fleet(name)))
+            .await
+            .into_iter()
+            .collect::<Result<_>>()?;
     all_of(
         left.iter()
             .map(|fleet| {
@@ -227,7 +248,6 @@ async fn at_rest_nothing_is_written(world: &World) -> Result<()> {
         ("azuremanagedcluster", "AzureManagedCluster"),
         ("azuremanagedcontrolplane", "AzureManagedControlPlane"),
         ("azuremanagedmachinepool", "AzureManagedMachinePool"),
-        ("azuremanagedmachine", "AzureManagedMachine"),
     ] {
         let mut count = 0;
         for namespace in Api::<Namespace>::all(client.clone())

@@ -1,5 +1,5 @@
 //! Scenarios about nodes as Machines, with Cluster API's core and its health checks: shown, deleted, chosen, given up, upgraded,
-//! scaled by AKS, and switched off again.
+//! scaled by AKS, and switched off again. They run side by side in a world of their own.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -10,14 +10,32 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_testbed::wait::until;
 
-use crate::aks_world::{AZURE, CORE, Fleet, NEXT, READ_OFTEN, SUBSCRIPTION, World, pool, system};
+use crate::{
+    aks_clusters::all_of,
+    aks_world::{AZURE, CORE, Fleet, NEXT, READ_OFTEN, SUBSCRIPTION, World, pool, system},
+};
 
 const MACHINES: &str = "slipway.dev/machines";
 /// A condition that something on the node reports, as a problem detector does.
 const BROKEN: &str = "DiskBroken";
 
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "not yet run against a real core: `cargo test -p slipway-tests --test stories aks_machines -- --ignored`"]
+async fn aks_nodes_live_as_machines() -> Result<()> {
+    let world = World::start("a client secret".to_owned()).await?;
+    all_of(vec![
+        ("nodes as machines", Box::pin(nodes_as_machines(&world))),
+        (
+            "scaled by AKS and switched off",
+            Box::pin(scaled_by_aks_and_switched_off(&world)),
+        ),
+    ])
+    .await?;
+    world.fleet("nodes").await?.delete().await
+}
+
 impl Fleet<'_> {
-    pub async fn switch_machines(&self, pool: &str, on: Option<&str>) -> Result<()> {
+    async fn switch_machines(&self, pool: &str, on: Option<&str>) -> Result<()> {
         let patch = json!({"metadata": {"annotations": {(MACHINES): on}}});
         self.merge(&self.pools(), pool, patch).await
     }
@@ -28,7 +46,7 @@ impl Fleet<'_> {
     }
 
     /// The names of a pool's Machines.
-    pub async fn machines(&self, pool: &str) -> Result<Vec<String>> {
+    async fn machines(&self, pool: &str) -> Result<Vec<String>> {
         let mut names: Vec<String> = self
             .of_pool(CORE, "Machine", pool)
             .await?
@@ -40,7 +58,7 @@ impl Fleet<'_> {
     }
 
     /// The pool has as many nodes as Machines, every Machine its node, and nobody deletes any.
-    pub async fn until_machines(&self, pool: &str, count: usize) -> Result<Vec<String>> {
+    async fn until_machines(&self, pool: &str, count: usize) -> Result<Vec<String>> {
         self.until_nodes(pool, count).await?;
         let mut last = String::new();
         for _ in 0..600 {
@@ -115,7 +133,7 @@ fn nodes(fleet: &Fleet<'_>) -> Api<Node> {
 
 /// A pool made without machines gets them; one is deleted, one is marked and scaled away, one is given up by a health check; the
 /// pool is upgraded with one node more for a while; the last system node stays. What is left rests with its machines.
-pub async fn nodes_as_machines(world: &World) -> Result<()> {
+async fn nodes_as_machines(world: &World) -> Result<()> {
     let fleet = world.fleet("nodes").await?.backed()?;
     let work = pool("nodeswork", "User", 3, json!({}));
     fleet.create(&json!({}), &[system("nodessys"), work]).await?;
@@ -226,7 +244,7 @@ fn health_check(cluster: &str) -> Value {
 }
 
 /// What AKS scales is shown; then machines are switched off, and neither VM nor node goes with them.
-pub async fn scaled_by_aks_and_switched_off(world: &World) -> Result<()> {
+async fn scaled_by_aks_and_switched_off(world: &World) -> Result<()> {
     let fleet = world.fleet("bysize").await?.backed()?;
     let scaling = json!({"scaling": {"minSize": 1, "maxSize": 5}});
     let pools = [system("bysizesys"), pool("bysizework", "User", 2, scaling)];
