@@ -31,7 +31,8 @@ export function draw(data, context) {
   const { route, navigate, ui, now } = context;
   const { root } = data.tree;
   const set = (change) => navigate(route.path, { ...route.query, ...change }, { replace: true });
-  const selected = nodeOf([root], ui.selected) ? ui.selected : route.query.o;
+  // What is alike has no address of its own.
+  const selected = !route.query.o && nodeOf([root], ui.selected)?.count > 1 ? ui.selected : route.query.o;
   const select = (node) => {
     ui.selected = keyOfNode(node);
     if (node.count > 1) {

@@ -39,7 +39,8 @@ export function draw(data, context) {
   const counts = STATES.map((state) => [state, data.nodes.filter((node) => node.state === state).length]).filter(([, count]) => count);
   const head = h("div", { class: "page-head" }, h("h1", {}, view.title), h("p", { class: "soft tally" }, counts.map(([state, count]) => h("span", { key: state, class: `state is-${state}` }, mark({ state }, 15), `${count} ${state}`))));
   if (!data.nodes.length && !moving.length) return [head, unreadable(data.unreadable), empty(...view.none)];
-  const selected = nodeOf(data.nodes, ui.selected) ? ui.selected : route.query.o;
+  // What is alike has no address of its own.
+  const selected = !route.query.o && nodeOf(data.nodes, ui.selected)?.count > 1 ? ui.selected : route.query.o;
   const select = (node) => {
     ui.selected = keyOfNode(node);
     if (node.count > 1) {

@@ -80,8 +80,6 @@ function moved() {
   const asks = (query) => [query.o, query.all].join();
   if (!same || asks(before.query) !== asks(state.route.query)) {
     if (same && before.query.o !== state.route.query.o && state.data) state.data.object = null;
-    if (same && state.route.query.o && kept(state.route).selected?.includes("*") === false) kept(state.route).selected = state.route.query.o;
-    if (same && state.route.query.o) kept(state.route).selected = state.route.query.o;
     read();
   }
   draw();
