@@ -451,17 +451,26 @@ impl<'a> Reader<'a> {
         read_prices(key, found.as_deref())
     }
 
-    /// Why an object makes no Machines although it has too few.
-    pub fn stuck(&self, object: &Reference) -> Option<String> {
+    /// The revision that an object's new Machines are made of, and why it makes none although it has too few.
+    fn progress(&self, object: &Reference) -> Option<(String, Option<String>)> {
         let key = ObjectKey::namespaced(&object.namespace, &object.name);
         match object.kind {
             SourceKind::MachineDeployment => {
-                let found = self.informer::<MachineDeployment>().get(&key)?;
-                found.progress(self).1
+                Some(self.informer::<MachineDeployment>().get(&key)?.progress(self))
             }
-            SourceKind::MachineSet => self.informer::<MachineSet>().get(&key)?.progress(self).1,
+            SourceKind::MachineSet => Some(self.informer::<MachineSet>().get(&key)?.progress(self)),
             SourceKind::MachinePool | SourceKind::Template(_) => None,
         }
+    }
+
+    /// Why an object makes no Machines although it has too few.
+    pub fn stuck(&self, object: &Reference) -> Option<String> {
+        self.progress(object)?.1
+    }
+
+    /// The revision that an object's new Machines are made of.
+    pub fn revision(&self, object: &Reference) -> Option<String> {
+        Some(self.progress(object)?.0)
     }
 
     /// The MachineSets of a MachineDeployment.

@@ -6,6 +6,8 @@
 pub enum Counts {
     /// It counts, unless the flag of this name is given.
     As(&'static str),
+    /// It counts, unless the manager's flag of this name is given.
+    AsManagers(&'static str),
     /// The manager has a flag for it.
     ByFlag(&'static str),
     /// Nothing here is set by it, and why.
@@ -61,11 +63,11 @@ pub const KARPENTER: &[(&str, Counts)] = &[
         "IGNORE_DRA_REQUESTS",
         Counts::Not("pods that need dynamic resources are always refused, with the reason"),
     ),
-    ("LEGACY_NODE_REPAIR", Counts::Not("nodes are not repaired")),
     (
-        "FEATURE_GATES",
-        Counts::Not("none of Karpenter's gates has anything to switch on; reserved capacity is planned with"),
+        "LEGACY_NODE_REPAIR",
+        Counts::Not("there is one way to repair nodes, by the gate NodeRepair"),
     ),
+    ("FEATURE_GATES", Counts::AsManagers("feature-gates")),
     (
         "SCHEDULER_CONFIG",
         Counts::Not("pods that bring no spread constraint are planned for without one"),
@@ -78,7 +80,7 @@ pub fn warnings(is_set: impl Fn(&str) -> bool) -> Vec<String> {
         .iter()
         .filter(|(name, _)| is_set(name))
         .filter_map(|(name, counts)| match counts {
-            Counts::As(_) | Counts::NotNeeded(_) => None,
+            Counts::As(_) | Counts::AsManagers(_) | Counts::NotNeeded(_) => None,
             Counts::ByFlag(flag) => Some(format!("{name} does not count here: give {flag} instead")),
             Counts::Not(why) => Some(format!("{name} does not count here: {why}")),
         })
@@ -96,13 +98,13 @@ mod tests {
             "BATCH_MAX_DURATION",
             "KARPENTER_SERVICE",
             "LOG_LEVEL",
-            "FEATURE_GATES",
+            "SCHEDULER_CONFIG",
         ];
         let told = warnings(|name| set.contains(&name));
         assert_eq!(told.len(), 2, "{told:?}");
         assert_eq!(told[0], "LOG_LEVEL does not count here: give -v instead");
         assert!(
-            told[1].starts_with("FEATURE_GATES does not count here: none"),
+            told[1].starts_with("SCHEDULER_CONFIG does not count here: pods"),
             "{told:?}"
         );
     }

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -10,11 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
+use slipway_packing::model::RepairPolicy;
 use slipway_runtime::Informer;
 
 use crate::{
     api::ConfigMapKey, instances::Reference, management::Management, metrics::KarpenterMetrics,
-    safety::Breaker,
+    options::Options, repair, safety::Breaker, snapshot::Store,
 };
 
 /// How long an object that gave no machine is passed over, as Karpenter's providers have it.
@@ -35,8 +37,16 @@ pub struct Memory {
     reported: Mutex<BTreeSet<(String, String)>>,
     /// Watches on infrastructure machine templates, by group and kind.
     pub(crate) templates: Mutex<BTreeMap<(String, String), Templates>>,
+    /// Read once, when the first node could be repaired.
+    repair: OnceLock<Vec<RepairPolicy>>,
     pub(crate) management: Management,
+    /// What planning reads, converted once for all who plan.
+    pub(crate) store: Arc<Mutex<Store>>,
+    /// Held by whoever makes claims, from the fresh read that it decides by until they are made: so limits hold.
+    pub(crate) making: tokio::sync::Mutex<()>,
     pub(crate) metrics: KarpenterMetrics,
+    /// Of NodePools and NodeClasses: what was last seen of what their claims go by.
+    seen: Mutex<BTreeMap<String, String>>,
     pub(crate) prices: Mutex<Vec<(ConfigMapKey, Informer<ConfigMap>)>>,
 }
 
@@ -82,6 +92,27 @@ impl Memory {
 
     pub fn breaker(&self, pool: &str) -> Breaker {
         self.breakers.lock().get(pool).cloned().unwrap_or_default()
+    }
+
+    /// Whether what matters of an object is something else than when it was last seen.
+    pub fn is_new(&self, object: String, seen: String) -> bool {
+        let known = self.seen.lock().insert(object, seen.clone());
+        known != Some(seen)
+    }
+
+    /// The policies that nodes are repaired by; none where the gate is off.
+    pub fn repair_policies(&self, options: &Options) -> Vec<RepairPolicy> {
+        if !options.gates.node_repair {
+            return Vec::new();
+        }
+        let read = || match &options.repair_policies {
+            None => repair::usual(),
+            Some(path) => repair::read(path).unwrap_or_else(|why| {
+                tracing::error!(why, "No node is repaired");
+                Vec::new()
+            }),
+        };
+        self.repair.get_or_init(read).clone()
     }
 
     /// Whether this is the first time that something is said of an object.

@@ -8,10 +8,16 @@ use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
 };
-use slipway_packing::model::ResourceList;
+use slipway_packing::{
+    disrupt::{Decision, Method, Reason as Reasoned},
+    model::ResourceList,
+};
 use slipway_runtime::Metrics;
 
-use crate::api::{NodeClaim, names::label};
+use crate::{
+    api::{NodeClaim, names::label},
+    disruption::plan as disruption,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Created {
@@ -34,6 +40,26 @@ struct Disrupted {
     capacity_type: String,
     consolidation_policy: String,
     termination_mode: &'static str,
+}
+
+/// Karpenter calls a way to disrupt by what it is for and, where that is to save money, by how many nodes it looks at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfMethod {
+    reason: &'static str,
+    consolidation_type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Decided {
+    decision: &'static str,
+    reason: &'static str,
+    consolidation_type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Allowed {
+    nodepool: String,
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -86,6 +112,12 @@ pub struct KarpenterMetrics {
     nodes_drained: Family<OfPool, Counter>,
     pods_drained: Family<Reason, Counter>,
     evictions: Family<Code, Counter>,
+    disruption_evaluation: Family<OfMethod, Histogram, fn() -> Histogram>,
+    disruption_decisions: Family<Decided, Counter>,
+    disruption_eligible: Family<Reason, Gauge>,
+    disruption_allowed: Family<Allowed, Gauge>,
+    disruption_failed_validations: Family<OfMethod, Counter>,
+    disruption_failures: Family<Decided, Counter>,
     limit: Amounts,
     usage: Amounts,
     scheduling: Family<Controller, Histogram, fn() -> Histogram>,
@@ -114,6 +146,12 @@ impl Default for KarpenterMetrics {
             nodes_drained: Family::default(),
             pods_drained: Family::default(),
             evictions: Family::default(),
+            disruption_evaluation: Family::new_with_constructor(seconds),
+            disruption_decisions: Family::default(),
+            disruption_eligible: Family::default(),
+            disruption_allowed: Family::default(),
+            disruption_failed_validations: Family::default(),
+            disruption_failures: Family::default(),
             limit: Family::default(),
             usage: Family::default(),
             scheduling: Family::new_with_constructor(seconds),
@@ -142,6 +180,40 @@ impl KarpenterMetrics {
         self.register_claims(metrics);
         self.register_nodes(metrics);
         self.register_scheduling(metrics);
+        self.register_disruption(metrics);
+    }
+
+    fn register_disruption(&self, metrics: &Metrics) {
+        metrics.register(
+            "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",
+            "Time that one way to disrupt nodes takes to decide",
+            self.disruption_evaluation.clone(),
+        );
+        metrics.register(
+            "karpenter_voluntary_disruption_decisions",
+            "Number of disruptions that began, by decision and reason",
+            self.disruption_decisions.clone(),
+        );
+        metrics.register(
+            "karpenter_voluntary_disruption_eligible_nodes",
+            "Number of Nodes that the last decision for a reason would give up",
+            self.disruption_eligible.clone(),
+        );
+        metrics.register(
+            "karpenter_nodepools_allowed_disruptions",
+            "Number of Nodes of a NodePool that its budgets let go now, by reason",
+            self.disruption_allowed.clone(),
+        );
+        metrics.register(
+            "karpenter_voluntary_disruption_failed_validations",
+            "Number of decisions that no longer held when they were decided once more",
+            self.disruption_failed_validations.clone(),
+        );
+        metrics.register(
+            "karpenter_voluntary_disruption_queue_failures",
+            "Number of disruptions that came to nothing because their replacements did not come",
+            self.disruption_failures.clone(),
+        );
     }
 
     fn register_claims(&self, metrics: &Metrics) {
@@ -242,6 +314,74 @@ impl KarpenterMetrics {
         self.claims_created.get_or_create(&labels).inc();
     }
 
+    /// A claim was made so that others can go.
+    pub fn replacement_created(&self, claim: &NodeClaim, why: Reasoned, min_values_relaxed: bool) {
+        let labels = Created {
+            reason: reason(why),
+            nodepool: pool(claim),
+            min_values_relaxed: min_values_relaxed.to_string(),
+        };
+        self.claims_created.get_or_create(&labels).inc();
+    }
+
+    /// A claim was deleted for a disruption.
+    pub fn claim_disrupted_gracefully(&self, claim: &NodeClaim, why: Reasoned, consolidation_policy: String) {
+        let labels = Disrupted {
+            reason: reason(why),
+            nodepool: pool(claim),
+            capacity_type: text(claim, label::CAPACITY_TYPE),
+            consolidation_policy,
+            termination_mode: "graceful",
+        };
+        self.claims_disrupted.get_or_create(&labels).inc();
+    }
+
+    /// A look at what could be disrupted.
+    pub fn disruption_planned(&self, plan: &disruption::Plan) {
+        for (method, seconds) in &plan.seconds {
+            let family = &self.disruption_evaluation;
+            family.get_or_create(&of_method(*method)).observe(*seconds);
+        }
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        for (why, count) in &plan.eligible {
+            let labels = Reason { reason: reason(*why) };
+            self.disruption_eligible
+                .get_or_create(&labels)
+                .set(number(*count));
+        }
+        for ((nodepool, why), count) in &plan.allowed {
+            let labels = Allowed {
+                nodepool: nodepool.clone(),
+                reason: reason(*why),
+            };
+            self.disruption_allowed.get_or_create(&labels).set(number(*count));
+        }
+        for proposal in &plan.dropped {
+            self.validation_failed(proposal.command.method);
+        }
+    }
+
+    /// A disruption began.
+    pub fn disrupted(&self, method: Method, decision: Decision) {
+        self.disruption_decisions
+            .get_or_create(&decided(method, decision))
+            .inc();
+    }
+
+    /// What was decided no longer held.
+    pub fn validation_failed(&self, method: Method) {
+        self.disruption_failed_validations
+            .get_or_create(&of_method(method))
+            .inc();
+    }
+
+    /// The replacements did not come.
+    pub fn disruption_failed(&self, method: Method, decision: Decision) {
+        self.disruption_failures
+            .get_or_create(&decided(method, decision))
+            .inc();
+    }
+
     /// A claim was deleted here, and not by a user.
     pub fn claim_disrupted(&self, claim: &NodeClaim, reason: &'static str) {
         let labels = Disrupted {
@@ -328,6 +468,46 @@ impl KarpenterMetrics {
     }
 }
 
+/// As Karpenter's labels have it.
+fn reason(reason: Reasoned) -> &'static str {
+    match reason {
+        Reasoned::Underutilized => "underutilized",
+        Reasoned::Empty => "empty",
+        Reasoned::Drifted => "drifted",
+        Reasoned::Unhealthy => "unhealthy",
+    }
+}
+
+fn of_method(method: Method) -> OfMethod {
+    OfMethod {
+        reason: reason(method.reason()),
+        consolidation_type: match method {
+            Method::Emptiness => "empty",
+            Method::MultiNodeConsolidation => "multi",
+            Method::SingleNodeConsolidation => "single",
+            Method::CostConsolidation => "cost",
+            Method::Repair | Method::StaticDrift | Method::Drift => "",
+        },
+    }
+}
+
+fn decided(method: Method, decision: Decision) -> Decided {
+    let OfMethod {
+        reason,
+        consolidation_type,
+    } = of_method(method);
+    Decided {
+        decision: match decision {
+            Decision::Delete => "delete",
+            Decision::Replace => "replace",
+            Decision::TerminateFirst => "terminate-first",
+            Decision::Reboot => "reboot",
+        },
+        reason,
+        consolidation_type,
+    }
+}
+
 fn of_zone(claim: &NodeClaim) -> OfZone {
     OfZone {
         nodepool: pool(claim),
@@ -359,6 +539,8 @@ mod tests {
         counted.node_registered(&claim);
         counted.eviction_answered(429);
         counted.planned(5, 1, 3, 0.1);
+        counted.disrupted(Method::Emptiness, Decision::Delete);
+        counted.disruption_failed(Method::Drift, Decision::Replace);
         let text = metrics.encode();
         for line in [
             r#"karpenter_nodeclaims_created_total{reason="provisioned",nodepool="general",min_values_relaxed="false"} 1"#,
@@ -369,6 +551,8 @@ mod tests {
             r#"karpenter_scheduler_queue_depth{controller="provisioner"} 5"#,
             r#"karpenter_scheduler_unschedulable_pods_count{controller="provisioner"} 1"#,
             "karpenter_cluster_state_node_count 3",
+            r#"karpenter_voluntary_disruption_decisions_total{decision="delete",reason="empty",consolidation_type="empty"} 1"#,
+            r#"karpenter_voluntary_disruption_queue_failures_total{decision="replace",reason="drifted",consolidation_type=""} 1"#,
         ] {
             assert!(text.contains(line), "{line} is not in:\n{text}");
         }

@@ -14,10 +14,10 @@ use crate::{
         crd,
         names::{GROUP, NODE_CLASS_GROUP, condition},
     },
-    command, group, insight, management,
+    command, disruption, group, insight, management,
     memory::Memory,
     metrics::KarpenterMetrics,
-    node, node_claim, node_class, node_pool, options, provisioner,
+    node, node_claim, node_class, node_pool, options, provisioner, static_capacity,
 };
 
 const MADE: &[&str] = &["create", "delete", "get", "list", "watch"];
@@ -78,7 +78,7 @@ const RBAC: &[Rule] = &[
     Rule::new("bootstrap.cluster.x-k8s.io", &["*"], MADE),
     Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
     // The cluster as it is planned with, and the drain.
-    Rule::new("", &["nodes"], &["list", "watch", "patch"]),
+    Rule::new("", &["nodes"], &["get", "list", "watch", "patch"]),
     Rule::new("", &["pods"], &["delete", "list", "watch"]),
     Rule::new("", &["pods/eviction"], &["create"]),
     Rule::new(
@@ -91,6 +91,7 @@ const RBAC: &[Rule] = &[
         ],
         &["list", "watch"],
     ),
+    Rule::new("policy", &["poddisruptionbudgets"], &["list", "watch"]),
     Rule::new("apps", &["daemonsets"], &["list", "watch"]),
     Rule::new(
         "storage.k8s.io",
@@ -122,6 +123,8 @@ pub fn provider() -> Provider {
         node_claim::registration(&memory),
         node::registration(&memory),
         provisioner::registration(&memory),
+        disruption::registration(&memory),
+        static_capacity::registration(&memory),
     ];
     package.controllers.extend(group::registrations(&memory));
     let across = |controller| management::across(controller, &memory);
@@ -131,6 +134,8 @@ pub fn provider() -> Provider {
     provider.insight = insight::insight();
     provider.packages = vec![package];
     provider.flags = options::flags();
+    provider.gates = options::GATES.to_vec();
+    provider.foreign_gates = options::FOREIGN_GATES;
     provider.subcommands = vec![command::subcommand()];
     provider.metrics = |metrics| KarpenterMetrics::default().register(metrics);
     provider
@@ -165,6 +170,18 @@ fn conditions() -> Vec<ConditionType> {
                 (
                     condition::INITIALIZED,
                     "its Node is ready, has what was asked for, and its startup taints are gone",
+                ),
+                (
+                    condition::CONSOLIDATABLE,
+                    "no pod has come or gone on its Node for as long as consolidateAfter says",
+                ),
+                (
+                    condition::DRIFTED,
+                    "it is no longer what its NodePool or NodeClass asks for",
+                ),
+                (
+                    condition::DISRUPTION_REASON,
+                    "it is being disrupted, and its Node takes no more pods",
                 ),
                 (condition::DRAINED, "it is deleted, and its pods have left"),
                 (

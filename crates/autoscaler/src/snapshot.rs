@@ -37,26 +37,29 @@ impl<T> Default for ByVersion<T> {
     }
 }
 
-impl<T: Clone> ByVersion<T> {
+impl<T: Clone + PartialEq> ByVersion<T> {
+    /// Says whether that changed what planning could see.
     fn put(
         &mut self,
         key: String,
         version: String,
         convert: impl FnOnce() -> Result<T, ConvertError>,
-    ) -> Result<(), ConvertError> {
-        let is_known = self
-            .0
-            .get(&key)
-            .is_some_and(|(known, _)| *known == version && !version.is_empty());
-        if !is_known {
-            self.0.insert(key, (version, convert()?));
+    ) -> Result<bool, ConvertError> {
+        let known = self.0.get(&key);
+        if known.is_some_and(|(known, _)| *known == version && !version.is_empty()) {
+            return Ok(false);
         }
-        Ok(())
+        let value = convert()?;
+        let is_other = known.is_none_or(|(_, known)| *known != value);
+        self.0.insert(key, (version, value));
+        Ok(is_other)
     }
 
-    /// What is not among these keys is gone.
-    fn retain(&mut self, keys: &HashSet<String>) {
+    /// What is not among these keys is gone. Says whether there was any.
+    fn retain(&mut self, keys: &HashSet<String>) -> bool {
+        let before = self.0.len();
         self.0.retain(|key, _| keys.contains(key));
+        self.0.len() != before
     }
 
     /// In the order of their keys, so that the same cluster is always the same snapshot.
@@ -87,6 +90,7 @@ pub struct Store {
     storage_classes: ByVersion<StorageClass>,
     csi_nodes: ByVersion<CsiNode>,
     budgets: ByVersion<PodDisruptionBudget>,
+    changes: u64,
 }
 
 /// Packing reads Kubernetes' own JSON, so an object becomes its own by way of it.
@@ -125,16 +129,17 @@ macro_rules! keeps {
                     Err(error) => errors.push(error),
                 }
             }
-            self.$field.retain(&keys);
+            self.changes += u64::from(self.$field.retain(&keys));
             errors
         })?
 
         pub fn $put(&mut self, object: &$kind) -> Result<(), ConvertError> {
-            self.$field.put(key(object), version(object), || convert(object, |_| {}))
+            let put = self.$field.put(key(object), version(object), || convert(object, |_| {}));
+            put.map(|is_other| self.changes += u64::from(is_other))
         }
 
         pub fn $remove(&mut self, object: &$kind) {
-            self.$field.0.remove(&key(object));
+            self.changes += u64::from(self.$field.0.remove(&key(object)).is_some());
         }
     )*};
 }
@@ -168,12 +173,14 @@ impl Store {
                 value["spec"]["selector"] = serde_json::json!({"matchLabels": labels});
             }
         };
-        self.controllers
-            .put(key(object), version(object), || convert(object, adapt))
+        let put = self
+            .controllers
+            .put(key(object), version(object), || convert(object, adapt));
+        put.map(|is_other| self.changes += u64::from(is_other))
     }
 
     pub fn remove_replication_controller(&mut self, object: &core::ReplicationController) {
-        self.controllers.0.remove(&key(object));
+        self.changes += u64::from(self.controllers.0.remove(&key(object)).is_some());
     }
 
     /// Pods for which nothing has been found yet.
@@ -185,14 +192,20 @@ impl Store {
             .collect()
     }
 
-    /// Pods that will have to go elsewhere, because their node is on its way out.
-    pub fn moving(&self) -> Vec<Pod> {
+    /// How often something came, went or changed that planning could see.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Pods that will have to go elsewhere, because their node is on its way out: these, and those of deleted claims.
+    pub fn moving(&self, going: &BTreeSet<String>) -> Vec<Pod> {
         let leaving: BTreeSet<&str> = self
             .node_claims
             .values()
             .filter(|claim| claim.metadata.deletion_timestamp.is_some())
             .map(|claim| claim.status.node_name.as_str())
             .filter(|node| !node.is_empty())
+            .chain(going.iter().map(String::as_str))
             .collect();
         self.pods
             .values()
@@ -244,6 +257,9 @@ impl Store {
                 well_known_labels: well_known,
                 improvements: Improvements {
                     exact_node_limits: true,
+                    replacements_within_limits: true,
+                    // A claim is assigned to the cheapest object that fits, and given up if that gives no machine.
+                    cheapest_is_launched: true,
                     ..Improvements::default()
                 },
                 ..Options::default()

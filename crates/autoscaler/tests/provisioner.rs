@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::json;
 use slipway_autoscaler::{
     instances::{Shape, catalog},
-    provisioner::{Observed, plan::plan},
+    provisioner::plan::plan,
     safety::Rival,
     snapshot::Store,
+    watched::Observed,
 };
 
 use crate::{

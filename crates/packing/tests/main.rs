@@ -14,6 +14,7 @@ mod cost_consolidation;
 mod custom_labels;
 mod determinism;
 mod differential;
+mod disruption_inputs;
 mod equal_domains;
 mod improvements;
 mod judge;

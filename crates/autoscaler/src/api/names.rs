@@ -37,6 +37,10 @@ pub mod annotation {
     pub const SETTLED: &str = "karpenter.cluster.x-k8s.io/settled";
     /// On a NodePool: nothing is created or disrupted for it.
     pub const FROZEN: &str = "karpenter.cluster.x-k8s.io/frozen";
+    /// On a NodeClaim: why it is being disrupted. Its Node is tainted, and it is deleted once its replacements are there.
+    pub const DISRUPTED_FOR: &str = "karpenter.cluster.x-k8s.io/disrupted-for";
+    /// On a NodeClaim: the command that it was made for, with the claims that go when it is initialized.
+    pub const REPLACES: &str = "karpenter.cluster.x-k8s.io/replaces";
     pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
     pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
     pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";

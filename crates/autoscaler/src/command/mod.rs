@@ -4,7 +4,7 @@
 mod pods;
 mod report;
 
-use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use kube::Client;
@@ -18,7 +18,8 @@ use crate::{
     cluster_api::Reader,
     memory::Memory,
     options::{self, Options},
-    provisioner::{self, Observed, Watched},
+    provisioner,
+    watched::{Observed, Watched, observe},
 };
 
 /// Every watch has its first list by then, or something is missing.
@@ -141,8 +142,16 @@ async fn simulate_pods(matches: &ArgMatches) -> Result<String, String> {
     let asked: Vec<String> = pods.iter().map(pods::key).collect();
     observed.pods.extend(pods);
     let rival = observed.rival.take();
-    let plan = provisioner::plan::plan(&observed, jiff::Timestamp::now());
-    Ok(report::simulate(&asked, already, rival.as_ref(), &plan))
+    let (plan, priced) = tokio::task::spawn_blocking(move || {
+        let plan = provisioner::plan::plan(&observed, jiff::Timestamp::now());
+        let priced = report::Priced::of(&observed.snapshot, &observed.pods);
+        (plan, priced)
+    })
+    .await
+    .map_err(|error| format!("planning failed: {error}"))?;
+    let mut text = report::simulate(&asked, already, rival.as_ref(), &plan);
+    text.push_str(&priced.to_string());
+    Ok(text)
 }
 
 /// The cluster as the provisioner sees it, once.
@@ -167,7 +176,7 @@ async fn read(matches: &ArgMatches) -> Result<(Observed, Watched), String> {
         .context(context)
         .await
         .map_err(|error| error.to_string())?;
-    let watched = Watched::start(&context, &Arc::default());
+    let watched = Watched::start(&context, &memory);
     tokio::time::timeout(FIRST_LISTS, watched.synced())
         .await
         .map_err(|_| {
@@ -179,6 +188,6 @@ async fn read(matches: &ArgMatches) -> Result<(Observed, Watched), String> {
         })?;
     let options = Options::of(&context.settings);
     let reader = Reader::new(&context, &memory);
-    let observed = provisioner::observe(&watched, &reader, &memory, &options, &context).await;
+    let observed = observe(&watched, &reader, &memory, &options, &context).await;
     Ok((observed, watched))
 }

@@ -1,13 +1,67 @@
 //! What a plan says to somebody who asks: pure, text out.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
 
-use slipway_packing::model::{CandidateKind, PodRefusal};
+use slipway_packing::{
+    labels::PACKING,
+    model::{CandidateKind, NewClaim, PackingPolicy, Pod, PodRefusal, Snapshot},
+    optimum, schedule,
+};
 
 use crate::{
     provisioner::plan::{Creation, Plan},
     safety::Rival,
 };
+
+/// What the new nodes cost by either policy, and what they cost at least.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Priced {
+    by_karpenter: (usize, f64),
+    by_cost: (usize, f64),
+    bound: f64,
+    /// What the flag says; NodePools may say something else.
+    policy: PackingPolicy,
+}
+
+impl Priced {
+    pub fn of(snapshot: &Snapshot, pods: &[Pod]) -> Self {
+        let mut ordinary = snapshot.clone();
+        ordinary.options.packing = PackingPolicy::Karpenter;
+        for pool in &mut ordinary.node_pools {
+            pool.metadata.annotations.remove(PACKING);
+        }
+        let by_karpenter = schedule(&ordinary, pods).new_claims;
+        let optimum = optimum::plan(snapshot, pods);
+        let price = |claims: &[NewClaim]| claims.iter().map(|claim| claim.cheapest_price).sum();
+        Priced {
+            by_karpenter: (by_karpenter.len(), price(&by_karpenter)),
+            by_cost: (optimum.plan.new_claims.len(), optimum.cost),
+            bound: optimum.bound,
+            policy: snapshot.options.packing,
+        }
+    }
+}
+
+impl fmt::Display for Priced {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of =
+            |(nodes, cost): (usize, f64)| format!("{} at {cost:.4} per hour", counted(nodes, "new node"));
+        let (this, other) = match self.policy {
+            PackingPolicy::Karpenter => (("karpenter", self.by_karpenter), ("cost", self.by_cost)),
+            PackingPolicy::Cost => (("cost", self.by_cost), ("karpenter", self.by_karpenter)),
+        };
+        writeln!(formatter, "policy {}: {}", this.0, of(this.1))?;
+        writeln!(formatter, "policy {} would make {}", other.0, of(other.1))?;
+        writeln!(
+            formatter,
+            "no plan for these pods costs less than {:.4} per hour",
+            self.bound
+        )
+    }
+}
 
 /// Why nothing of it is done now, if so.
 fn held_back(rival: Option<&Rival>) -> String {
@@ -222,6 +276,26 @@ mod tests {
             early.starts_with("kube-scheduler has not given up on shop/c yet"),
             "{early}"
         );
+    }
+
+    #[test]
+    fn both_policies_are_priced() {
+        let priced = |policy| {
+            let priced = Priced {
+                by_karpenter: (3, 1.5),
+                by_cost: (2, 1.25),
+                bound: 1.2,
+                policy,
+            };
+            priced.to_string()
+        };
+        assert_eq!(
+            priced(PackingPolicy::Karpenter),
+            "policy karpenter: 3 new nodes at 1.5000 per hour\n\
+             policy cost would make 2 new nodes at 1.2500 per hour\n\
+             no plan for these pods costs less than 1.2000 per hour\n"
+        );
+        assert!(priced(PackingPolicy::Cost).starts_with("policy cost: 2 new nodes at 1.2500"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! assigned to (`group`); here it is assigned, followed, drained and let go.
 
 mod act;
+pub mod disruption;
 pub mod drain;
 mod observe;
 mod plan;
@@ -139,10 +140,27 @@ fn on_node(node: &str, provider_id: Option<&str>, leaving: bool, reader: &Reader
         .collect()
 }
 
+/// A pod on its way out may be what a deleted claim waits for; on a claim that stays pods that come and go are noted, not each
+/// of many at once.
+fn of_pod_event(node: &str, pod: &Pod, reader: &Reader<'_>) -> Vec<ObjectKey> {
+    let Some(claim) = reader.claim_of_node(node, None) else {
+        return Vec::new();
+    };
+    let status = claim.status.as_ref();
+    let known = status.and_then(|status| status.last_pod_event_time.as_ref());
+    let is_noted = disruption::last_pod_event([pod])
+        .is_none_or(|event| !disruption::is_news(event, known.map(|time| time.0)));
+    if claim.metadata.deletion_timestamp.is_none() && is_noted {
+        return Vec::new();
+    }
+    vec![key(&claim)]
+}
+
 pub fn registration(memory: &Arc<Memory>) -> Registration {
     let shared = || Arc::clone(memory);
     let (of_machine, of_node, of_pod, of_volume) = (shared(), shared(), shared(), shared());
     let (of_deployment, of_set, of_pool, of_class) = (shared(), shared(), shared(), shared());
+    let of_node_pool = shared();
     let mut controller = Controller::new("nodeclaim", Frame::new(Claims { memory: shared() }))
         .watches::<Machine>(move |machine, context| {
             let reader = Reader::new(context, &of_machine);
@@ -157,7 +175,7 @@ pub fn registration(memory: &Arc<Memory>) -> Registration {
         .watches::<Pod>(move |pod, context| {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             let reader = Reader::new(context, &of_pod);
-            node.map(|node| on_node(node, None, true, &reader))
+            node.map(|node| of_pod_event(node, pod, &reader))
                 .unwrap_or_default()
         })
         .watches::<VolumeAttachment>(move |attachment, context| {
@@ -171,14 +189,31 @@ pub fn registration(memory: &Arc<Memory>) -> Registration {
         .watches::<MachinePool>(move |pool, context| waiting_on(pool, &Reader::new(context, &of_pool)))
         .watches::<ClusterAPINodeClass>(move |class, context| {
             let claims = Reader::new(context, &of_class).claims().list().into_iter();
+            let seen = format!("{:?}", class.metadata.generation);
+            let is_new = of_class.is_new(format!("ClusterAPINodeClass/{}", class.name_any()), seen);
             let waits = |claim: &Arc<NodeClaim>| {
                 claim.spec.node_class_ref.name == class.name_any()
-                    && !claim.annotations().contains_key(annotation::SCALABLE_RESOURCE)
+                    && (is_new || !claim.annotations().contains_key(annotation::SCALABLE_RESOURCE))
             };
             claims.filter(waits).map(|claim| key(&claim)).collect()
         })
+        .watches::<NodePool>(move |pool, context| {
+            // Its status changes with every claim, and says nothing to them.
+            let annotations = pool.annotations();
+            let seen = format!(
+                "{:?} {:?} {}",
+                pool.metadata.generation,
+                annotations.get(annotation::NODE_POOL_HASH),
+                annotations.contains_key(annotation::FROZEN)
+            );
+            if !of_node_pool.is_new(format!("NodePool/{}", pool.name_any()), seen) {
+                return Vec::new();
+            }
+            let reader = Reader::new(context, &of_node_pool);
+            let claims = reader.claims_of_pool(&pool.name_any());
+            claims.iter().map(|claim| key(claim)).collect()
+        })
         // These are only read.
-        .watches::<NodePool>(|_, _| Vec::new())
         .watches::<Cluster>(|_, _| Vec::new())
         .watches::<PersistentVolumeClaim>(|_, _| Vec::new());
     for (name, _) in safety::LEASES {

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{Node, PersistentVolumeClaim, Pod},
@@ -23,7 +24,10 @@ use slipway_capi::{
 use slipway_packing::model::{ResourceList, Taint};
 use slipway_runtime::{Context, Informer, ObjectKey, Scope, informer::Index};
 
-use super::drain::PodFacts;
+use super::{
+    disruption::{last_pod_event, machine_drifted},
+    drain::PodFacts,
+};
 use crate::{
     Error,
     accounting::{Group, waits_for},
@@ -95,8 +99,13 @@ pub struct Observed {
     pub parts: Vec<Part>,
     pub limits: Limits,
     pub foreign_taints: StartupTaints,
+    pub pool: Option<Arc<NodePool>>,
     /// Its NodePool is frozen.
     pub is_frozen: bool,
+    /// When a pod last came to its Node or left it.
+    pub pod_event: Option<Timestamp>,
+    /// Why its Machine is no longer what its NodeClass would give.
+    pub drifted_from: Option<String>,
 }
 
 impl Observed {
@@ -137,6 +146,10 @@ pub(super) async fn observe(
         .as_ref()
         .map(|machine| reader.nodes_of(machine))
         .unwrap_or_default();
+    let pool = claim.labels().get(label::NODE_POOL).and_then(|pool| {
+        let pools: Informer<NodePool> = context.informers.get(Scope::all());
+        pools.get(&ObjectKey::cluster_scoped(pool))
+    });
     let mut observed = Observed {
         claim: claim.clone(),
         rival: reader.rival(now),
@@ -152,12 +165,20 @@ pub(super) async fn observe(
         pods: Vec::new(),
         volumes: Vec::new(),
         parts: Vec::new(),
-        is_frozen: claim.labels().get(label::NODE_POOL).is_some_and(|pool| {
-            let pools: Informer<NodePool> = context.informers.get(Scope::all());
-            let pool = pools.get(&ObjectKey::cluster_scoped(pool));
-            pool.is_some_and(|pool| pool.annotations().contains_key(annotation::FROZEN))
-        }),
+        is_frozen: pool
+            .as_ref()
+            .is_some_and(|pool| pool.annotations().contains_key(annotation::FROZEN)),
+        pool,
+        pod_event: None,
+        drifted_from: None,
     };
+    if !subject.is_deleting() {
+        observed.drifted_from = drifted_from(&observed, &reader, &options).await;
+        if let [node] = &observed.nodes[..] {
+            let pods = pods_of(&node.name_any(), context);
+            observed.pod_event = last_pod_event(pods.iter().map(Arc::as_ref));
+        }
+    }
     if subject.is_deleting() && claim.annotations().contains_key(annotation::DRAINED) {
         read_again(&mut observed, context).await?;
     }
@@ -170,6 +191,16 @@ pub(super) async fn observe(
         observed.pods = pods.iter().filter_map(|pod| PodFacts::of(pod)).collect();
     }
     Ok(observed)
+}
+
+async fn drifted_from(observed: &Observed, reader: &Reader<'_>, options: &Options) -> Option<String> {
+    let (class, machine) = (observed.class.as_deref()?, observed.machine.as_deref()?);
+    let Assignment::To { object, .. } = &observed.assignment else {
+        return None;
+    };
+    let source = reader.source(object, Some(class), options).await;
+    let revision = reader.revision(object);
+    machine_drifted(class, source.as_ref(), machine, revision.as_deref(), options)
 }
 
 /// Before a claim on a template goes: whether its Machine or what was made for it is there, past the caches.

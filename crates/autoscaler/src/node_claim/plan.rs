@@ -9,17 +9,23 @@ use slipway_capi::frame::{Entry, Plan};
 use slipway_packing::time::duration_seconds;
 
 use super::{
+    disruption::disruptable,
     drain::{self, Drain, PodRemoval},
     observe::{Assignment, Observed, labels_for_node, node_facts},
 };
 use crate::{
-    api::names::{annotation, condition, taint},
+    api::{
+        DriftPolicy,
+        names::{annotation, condition, taint},
+    },
     instances::Reference,
     lifecycle::{Facts, NodeChange, Progress, progress},
 };
 
 /// Cluster API says that it makes no Machine: nobody waits for one much longer.
 const STUCK_FOR: Duration = Duration::from_secs(30);
+/// Where changed machines are drifted, each claim is looked at this often, as Karpenter has it.
+const DRIFT_AGAIN: Duration = Duration::from_mins(5);
 /// On Nodes that are on their way out, for load balancers.
 pub const EXCLUDED_FROM_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
@@ -226,6 +232,15 @@ fn follow(observed: &Observed, now: Timestamp, plan: &mut Plan<Action>) {
         plan.then(Action::SyncNode { node, change }, why);
     }
     wait_for(&progress, plan);
+    let disruptable = disruptable(observed, progress.initialized.holds, now);
+    if let Some(at) = disruptable.consolidatable_at {
+        let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        plan.revisit(left, "consolidateAfter passes");
+    }
+    let class = observed.class.as_ref();
+    if class.is_some_and(|class| class.spec.drift_policy == Some(DriftPolicy::Autoscaler)) {
+        plan.revisit(DRIFT_AGAIN, "its object's machines may have changed");
+    }
 }
 
 /// Of a template one claim is one Machine: it is made once, and a claim that lost it goes. Whether that is all for now.

@@ -3,7 +3,11 @@
 use jiff::Timestamp;
 use slipway_capi::condition::{self, Report, Status};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
 use super::{
+    disruption::{Disruptable, disruptable},
     observe::{Observed, node_facts},
     plan::{deadline, drained, facts},
 };
@@ -69,12 +73,48 @@ pub fn status(observed: &Observed, now: Timestamp) -> NodeClaimStatus {
             ),
         });
     }
+    let disruptable = disruptable(observed, progress.initialized.holds, now);
+    if claim.metadata.deletion_timestamp.is_none() {
+        for (name, report) in disruption(observed, &disruptable) {
+            match report {
+                Some(report) => {
+                    condition::set(&mut status.conditions, &report, generation, now);
+                }
+                None => status.conditions.retain(|one| one.type_ != name),
+            }
+        }
+        status.last_pod_event_time = disruptable.last_pod_event.map(Time);
+    }
+    let mut set = |report: Report| {
+        condition::set(&mut status.conditions, &report, generation, now);
+    };
     if claim.metadata.deletion_timestamp.is_some() {
         for report in leaving(observed, now) {
             set(report);
         }
     }
     status
+}
+
+/// What disruption goes by, as Karpenter writes it: a condition that does not hold is not there.
+fn disruption(observed: &Observed, found: &Disruptable) -> [(&'static str, Option<Report>); 3] {
+    let yes = |name: &'static str, reason: &str, message: String| {
+        Some(Report::new(name, Status::True, reason, message))
+    };
+    let consolidatable = found
+        .is_consolidatable
+        .then(|| yes(names::CONSOLIDATABLE, names::CONSOLIDATABLE, String::new()));
+    let drifted = found
+        .drifted
+        .as_ref()
+        .map(|(reason, message)| yes(names::DRIFTED, reason, message.clone()));
+    let reason = observed.claim.annotations().get(annotation::DISRUPTED_FOR);
+    let disrupted = reason.map(|reason| yes(names::DISRUPTION_REASON, reason, reason.clone()));
+    [
+        (names::CONSOLIDATABLE, consolidatable.flatten()),
+        (names::DRIFTED, drifted.flatten()),
+        (names::DISRUPTION_REASON, disrupted.flatten()),
+    ]
 }
 
 /// What is not so yet is not known, as Karpenter writes it.

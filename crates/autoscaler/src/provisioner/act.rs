@@ -4,11 +4,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::{Resource, ResourceExt};
 use slipway_runtime::Context;
 
-use super::{
-    observe::Watched,
-    plan::{Creation, Plan},
+use super::plan::{Creation, Plan};
+use crate::{
+    Error,
+    api::{NodeClaim, names::annotation},
+    memory::Memory,
+    watched::Watched,
 };
-use crate::{Error, api::names::annotation, memory::Memory};
 
 /// Claims that are made at the same time.
 const AT_ONCE: usize = 10;
@@ -21,7 +23,10 @@ pub(super) async fn act(
     context: &Context,
 ) -> Result<(), Error> {
     let made = stream::iter(plan.creations.clone())
-        .map(|creation| create(creation, context.clone()))
+        .map(|creation| async {
+            let claim = create(creation, context).await?;
+            Ok::<_, Error>(claim.name_any())
+        })
         .buffered(AT_ONCE);
     let names: Vec<String> = made.try_collect().await?;
     for (creation, name) in plan.creations.iter().zip(&names) {
@@ -67,13 +72,13 @@ pub(super) async fn act(
     Ok(())
 }
 
-async fn create(creation: Creation, context: Context) -> Result<String, Error> {
+/// Makes a claim, under a name of its own.
+pub(crate) async fn create(creation: Creation, context: &Context) -> Result<NodeClaim, Error> {
     let mut claim = creation.claim;
     let name = format!("{}-{}", creation.pool, suffix(context.random.next()));
     claim.metadata.name = Some(name.clone());
     let doing = format!("creating NodeClaim {name}");
-    context.create(&claim).await.map_err(Error::api(doing))?;
-    Ok(name)
+    context.create(&claim).await.map_err(Error::api(doing))
 }
 
 /// Five letters, as Kubernetes' own generated names have.

@@ -2,8 +2,8 @@
 //! for all of them at once. One task, which runs where the manager leads.
 
 mod act;
-mod observe;
 pub mod plan;
+mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,17 @@ use futures::FutureExt;
 use slipway_runtime::{Context, ObjectKey, controller::Registration, plans::PlanKey};
 use tokio::{sync::Notify, time::sleep};
 
-pub use self::observe::{Observed, Watched, observe};
+pub(crate) use self::act::create;
+use self::waiting::Queue;
 use crate::{
-    Error, api::names::GROUP, batch::Window, cluster_api::Reader, environment, memory::Memory,
+    Error,
+    api::names::GROUP,
+    batch::Window,
+    cluster_api::Reader,
+    environment,
+    memory::Memory,
     options::Options,
+    watched::{Watched, observe},
 };
 
 /// Pods for which nothing was found are planned for again this often, as Karpenter has it: prices, limits and machines change
@@ -45,7 +52,8 @@ async fn run(memory: &Memory, context: &Context) {
         tracing::warn!("{warning}");
     }
     let changed = Arc::new(Notify::new());
-    let watched = Watched::start(context, &changed);
+    let watched = Watched::start(context, memory);
+    let queue = Queue::start(&watched, &changed);
     let stopped = context.shutdown.clone();
     tokio::select! {
         () = stopped.cancelled() => return,
@@ -54,6 +62,7 @@ async fn run(memory: &Memory, context: &Context) {
     let mut provisioner = Provisioner {
         window: Window::new(Options::of(&context.settings).batch),
         watched,
+        queue,
         memory,
         context,
     };
@@ -74,6 +83,7 @@ async fn run(memory: &Memory, context: &Context) {
 struct Provisioner<'a> {
     window: Window,
     watched: Watched,
+    queue: Queue,
     memory: &'a Memory,
     context: &'a Context,
 }
@@ -86,13 +96,13 @@ impl Provisioner<'_> {
             .window
             .ends()
             .map(|end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
-        let due = self.watched.due_in();
+        let due = self.queue.due_in();
         until_end.into_iter().chain(due).min().unwrap_or(IDLE)
     }
 
     fn gather(&mut self) {
         let now = self.context.clock.now();
-        for pod in self.watched.take_waiting() {
+        for pod in self.queue.take_waiting() {
             self.window.add(&pod, now);
         }
     }
@@ -106,7 +116,7 @@ impl Provisioner<'_> {
                 RETRY
             }
         };
-        self.watched.wake_after(again);
+        self.queue.wake_after(again);
     }
 
     async fn provision(&self) -> Result<(), Error> {
@@ -126,11 +136,23 @@ impl Provisioner<'_> {
         let seconds = started.elapsed().as_secs_f64();
         memory.metrics.planned(pods, plan.refused.len(), nodes, seconds);
         if plan.creates() && !options.is_dry_run {
-            // Claims that the watch does not show yet would be made twice, and limits exceeded.
+            // Claims that the watch does not show yet would be made twice, and limits exceeded. Whoever else makes claims waits.
+            let _alone = memory.making.lock().await;
             watched.read_claims_again(context).await?;
             let observed = observe(watched, &reader, memory, &options, context).await;
             plan = plan::decide(observed, now).await;
+            self.keep(&plan, now);
+            return act::act(&plan, watched, memory, context).await;
         }
+        self.keep(&plan, now);
+        if options.is_dry_run {
+            tracing::info!(%plan, "Dry run: nothing is written");
+            return Ok(());
+        }
+        act::act(&plan, watched, memory, context).await
+    }
+
+    fn keep(&self, plan: &plan::Plan, now: jiff::Timestamp) {
         let text = plan.to_string();
         tracing::debug!(plan = %text, "Planned");
         let key = PlanKey {
@@ -138,11 +160,6 @@ impl Provisioner<'_> {
             kind: "Provisioner".to_owned(),
             object: ObjectKey::cluster_scoped("provisioner"),
         };
-        context.plans.keep(key, now, &text);
-        if options.is_dry_run {
-            tracing::info!(plan = %text, "Dry run: nothing is written");
-            return Ok(());
-        }
-        act::act(&plan, watched, memory, context).await
+        self.context.plans.keep(key, now, &text);
     }
 }

@@ -22,15 +22,17 @@ use slipway_kit::{
     objects::{create, delete, find, holds, is_deleting, merge, merge_status, name, of_kind},
     sweep::World,
 };
-use slipway_runtime::{Clock, controller::Registration};
+use slipway_runtime::{Clock, Settings, controller::Registration};
 
-use super::workload::{budgets_hold, pod};
+use super::workload::{budgets_hold, pod, pod_of};
 use crate::world::Random;
 
 pub const NAMESPACE: &str = "default";
 const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
 /// On a budget: how many pods of its selector are kept up.
 pub const KEPT: &str = "slipway.test/pods";
+/// On a budget: how many cores each of them asks for; two if absent.
+pub const SIZE: &str = "slipway.test/cores";
 const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
 const CLAIM: &str = "karpenter.cluster.x-k8s.io/nodeclaim";
 const DELETE_FIRST: &str = "cluster.x-k8s.io/delete-machine";
@@ -43,8 +45,9 @@ pub const CORES: i64 = 4;
 /// each thing is done at some passes and not at others.
 const MOOD: &str = "slipway.test/mood";
 
-/// On a MachineDeployment: its Machines come to nothing. `failed`: they fail. `blocked`: a preflight check keeps them from being made.
-const TROUBLE: &str = "slipway.test/trouble";
+/// On a MachineDeployment: its Machines come to nothing. `failed`: they fail; `failing-new`: those that
+/// have not begun yet do. `blocked`: a preflight check keeps them from being made.
+pub const TROUBLE: &str = "slipway.test/trouble";
 
 /// The cluster.
 pub struct Life {
@@ -114,7 +117,8 @@ impl Surroundings for Life {
     fn state(&self) {}
 
     fn controllers(self: &Arc<Self>, _: &Faults) -> Vec<Registration> {
-        slipway_autoscaler::provider().packages.remove(0).controllers
+        let controllers = slipway_autoscaler::provider().packages.remove(0).controllers;
+        controllers.into_iter().map(gated).collect()
     }
 
     fn play(self: &Arc<Self>) -> BoxFuture<'static, ()> {
@@ -185,6 +189,22 @@ impl Surroundings for Life {
         json!({"replicas": replicas, "claims": count("NodeClaim"), "ready": ready, "machines": count("Machine"),
             "bound": bound, "nodes": count("Node"), "pods": count("Pod"), "running": running,
             "parts": count("EdgeMachine") + count("EdgeConfig")})
+    }
+}
+
+/// The same with every gate on: without a static NodePool or a node that is ill they change nothing.
+fn gated(registration: Registration) -> Registration {
+    let run = registration.run;
+    Registration {
+        name: registration.name,
+        run: Arc::new(move |mut context| {
+            let mut settings = Settings::clone(&context.settings);
+            for gate in ["NodeRepair", "StaticCapacity"] {
+                settings.gates = settings.gates.with(gate, true);
+            }
+            context.settings = Arc::new(settings);
+            run(context)
+        }),
     }
 }
 
@@ -291,7 +311,12 @@ impl Life {
             merge(&self.server, machine, finalizers).await;
             return;
         }
-        if trouble(objects, &machine["metadata"]["labels"][DEPLOYMENT]) == "failed" {
+        let fails = match trouble(objects, &machine["metadata"]["labels"][DEPLOYMENT]) {
+            "failed" => true,
+            "failing-new" => machine["spec"]["providerID"].is_null(),
+            _ => false,
+        };
+        if fails {
             merge_status(&self.server, machine, json!({"phase": "Failed"})).await;
             return;
         }
@@ -378,13 +403,32 @@ impl Life {
         self.node_pool(class, limit).await;
     }
 
-    async fn node_pool(&self, class: Value, limit: &str) {
+    /// A Cluster, a MachineDeployment with sizes, and a static NodePool over it.
+    pub async fn found_static(&self, most: usize, replicas: i64) {
+        let metadata = json!({"name": "here", "namespace": NAMESPACE});
+        create(&self.server, &created("Cluster", &metadata, &json!({}))).await;
+        self.machine_deployment("general", most, "0.2", "").await;
+        self.node_class(json!({})).await;
+        create(
+            &self.server,
+            &json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general"},
+                "spec": {"replicas": replicas, "limits": {"nodes": "4"}, "template": {"spec": {"requirements": [],
+                    "nodeClassRef": {"group": "karpenter.cluster.x-k8s.io", "kind": "ClusterAPINodeClass", "name": "here"}}}}}),
+        )
+        .await;
+    }
+
+    async fn node_class(&self, class: Value) {
         create(
             &self.server,
             &json!({"apiVersion": "karpenter.cluster.x-k8s.io/v1alpha1", "kind": "ClusterAPINodeClass",
                 "metadata": {"name": "here"}, "spec": class}),
         )
         .await;
+    }
+
+    async fn node_pool(&self, class: Value, limit: &str) {
+        self.node_class(class).await;
         create(
             &self.server,
             &json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general"},
@@ -402,6 +446,14 @@ impl Life {
         create(&self.server, &budget).await;
     }
 
+    /// The same of so many cores each.
+    pub async fn budget_of(&self, app: &str, pods: usize, least: usize, cores: usize) {
+        self.budget(app, 0, least).await;
+        let annotations = json!({KEPT: pods.to_string(), SIZE: cores.to_string()});
+        let patch = json!({"metadata": {"annotations": annotations}});
+        self.merge("PodDisruptionBudget", app, patch).await;
+    }
+
     /// Cluster API and the hosts are so from now on.
     pub async fn feel(&self, mood: &str) {
         let mood = json!({"metadata": {"annotations": {MOOD: mood}}});
@@ -411,6 +463,13 @@ impl Life {
     pub async fn pods(&self, names: impl IntoIterator<Item = String>) {
         for named in names {
             create(&self.server, &pod(&named, "")).await;
+        }
+    }
+
+    /// The same of so many cores each.
+    pub async fn pods_of(&self, names: impl IntoIterator<Item = String>, cores: usize) {
+        for named in names {
+            create(&self.server, &pod_of(&named, "", cores)).await;
         }
     }
 

@@ -2,6 +2,7 @@
 //! get nodes, claims that go take their Machines along, and every fault at every call ends the same.
 
 mod cluster;
+mod disruption;
 mod dry_run;
 mod journeys;
 mod safety;

@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use slipway_kit::objects::{api_of, delete, find, is_deleting, merge, merge_status, name, of_kind};
 
-use super::cluster::{CORES, KEPT, Life, NAMESPACE};
+use super::cluster::{CORES, KEPT, Life, NAMESPACE, SIZE};
 
 /// Once a budget has the pods it asks for, it has them for ever. `reached` are the budgets that had them.
 pub fn budgets_hold(objects: &[Value], reached: &mut BTreeSet<String>) -> Result<(), String> {
@@ -43,7 +43,8 @@ impl Life {
             .collect();
         let first = self.server.version();
         for serial in (first..).take(kept.saturating_sub(standing.len())) {
-            self.create(&pod(&format!("{app}-{serial}"), app)).await;
+            let cores = number(&budget["metadata"]["annotations"][SIZE]).unwrap_or(2);
+            self.create(&pod_of(&format!("{app}-{serial}"), app, cores)).await;
         }
         // Those that run go last.
         standing.sort_by_key(|pod| pod["spec"]["nodeName"].is_string());
@@ -102,7 +103,11 @@ impl Life {
 
 /// A pod of two cores, so that two share a node.
 pub fn pod(named: &str, app: &str) -> Value {
-    let requests = json!({"cpu": "2", "memory": "1Gi"});
+    pod_of(named, app, 2)
+}
+
+pub fn pod_of(named: &str, app: &str, cores: usize) -> Value {
+    let requests = json!({"cpu": cores.to_string(), "memory": "1Gi"});
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": named, "namespace": NAMESPACE, "labels": {"app": app}},
         "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}})

@@ -89,22 +89,34 @@ impl Fleet {
 
     /// A MachineDeployment of four-core workers, scaled between none and five.
     pub fn machine_deployment(&self) -> Value {
-        json!({"apiVersion": CORE, "kind": "MachineDeployment", "metadata": {"name": "workers", "annotations": sizes()},
-            "spec": {"clusterName": self.name, "replicas": 0, "selector": {"matchLabels": {"pool": "workers"}},
-            "template": {"metadata": {"labels": {"pool": "workers"}}, "spec": {"clusterName": self.name, "version": VERSION,
+        self.machine_deployment_at("workers", "0.2")
+    }
+
+    /// One of this name whose machines cost so much.
+    pub fn machine_deployment_at(&self, name: &str, price: &str) -> Value {
+        let mut annotations = sizes();
+        annotations["capacity.cluster-autoscaler.kubernetes.io/price"] = json!(price);
+        json!({"apiVersion": CORE, "kind": "MachineDeployment", "metadata": {"name": name, "annotations": annotations},
+            "spec": {"clusterName": self.name, "replicas": 0, "selector": {"matchLabels": {"pool": name}},
+            "template": {"metadata": {"labels": {"pool": name}}, "spec": {"clusterName": self.name, "version": VERSION,
                 "bootstrap": {"dataSecretName": "bootstrap"},
                 "infrastructureRef": infrastructure("TestHostMachineTemplate", "workers")}}}})
     }
 
-    /// A NodePool and its NodeClass; `class` is what the NodeClass says beside its scope.
-    pub fn node_pool(&self, mut class: Value) -> Vec<Value> {
+    /// A NodePool whose nodes nobody gives up, and its NodeClass; `class` is what the NodeClass says beside its scope.
+    pub fn node_pool(&self, class: Value) -> Vec<Value> {
+        self.disrupted_pool(class, &json!({"consolidateAfter": "Never"}))
+    }
+
+    /// The same with nodes that are given up as this says.
+    pub fn disrupted_pool(&self, mut class: Value, disruption: &Value) -> Vec<Value> {
         let name = &self.name;
         class["clusterName"] = json!(name);
         class["namespace"] = json!(name);
         vec![
             json!({"apiVersion": CLASS, "kind": "ClusterAPINodeClass", "metadata": {"name": name}, "spec": class}),
             json!({"apiVersion": KARPENTER, "kind": "NodePool", "metadata": {"name": name}, "spec": {"limits": {"cpu": "40"},
-                "template": {"spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.cluster.x-k8s.io",
+                "disruption": disruption, "template": {"spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.cluster.x-k8s.io",
                     "kind": "ClusterAPINodeClass", "name": name}}}}}),
         ]
     }
@@ -117,6 +129,29 @@ impl Fleet {
             "metadata": {"labels": {"app": name}}, "spec": {"nodeSelector": {"karpenter.sh/nodepool": self.name},
             "containers": [{"name": "main", "image": "web", "resources": {"requests": requests}}]}}}});
         self.apply(&[deployment]).await
+    }
+
+    /// The Deployment has so many pods from now on.
+    pub async fn scale(&self, name: &str, replicas: u32) -> Result<()> {
+        let deployments = objects(&self.client, Some(&self.name), "apps/v1", "Deployment");
+        let scaled = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        deployments.patch(name, &PatchParams::default(), &scaled).await?;
+        Ok(())
+    }
+
+    /// Changes the NodePool.
+    pub async fn merge_pool(&self, patch: Value) -> Result<()> {
+        let pools = objects(&self.client, None, KARPENTER, "NodePool");
+        let patch = Patch::Merge(patch);
+        pools.patch(&self.name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// The Nodes of this story's NodePool.
+    pub async fn nodes(&self) -> Result<Vec<Node>> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let mine = ListParams::default().labels(&format!("karpenter.sh/nodepool={}", self.name));
+        Ok(nodes.list(&mine).await?.items)
     }
 
     pub async fn until_running(&self, name: &str, pods: u32) -> Result<()> {

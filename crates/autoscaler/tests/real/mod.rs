@@ -4,6 +4,7 @@
 
 mod alone;
 mod asked;
+mod disruption;
 mod fence;
 mod fleet;
 mod sources;
@@ -27,6 +28,8 @@ async fn stories_with_real_cluster_api() -> Result<()> {
         sources::a_cluster_class(&world),
         asked::explained_and_simulated(&world),
         sources::machine_sets(&world),
+        disruption::consolidation_saves_money(&world),
+        disruption::drift_replaces_within_budgets(&world),
     );
     side_by_side.0.context("from zero and to zero")?;
     side_by_side.1.context("one without a provider id")?;
@@ -37,6 +40,8 @@ async fn stories_with_real_cluster_api() -> Result<()> {
     side_by_side.6.context("a ClusterClass")?;
     side_by_side.7.context("explained and simulated")?;
     side_by_side.8.context("machine sets")?;
+    side_by_side.9.context("consolidation saves money")?;
+    side_by_side.10.context("drift replaces within budgets")?;
     alone::cluster_api_is_away(&world)
         .await
         .context("Cluster API is away")?;

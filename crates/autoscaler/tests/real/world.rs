@@ -76,10 +76,10 @@ const UNUSED: &[Unused] = &[
         "events that are told again",
     ),
     rarely(
-        "karpenter.sh",
-        "nodeclaims",
-        &["delete"],
-        "claims that come to nothing, which no story asks for",
+        "",
+        "nodes",
+        &["get"],
+        "a disruption that comes to nothing, which no story asks for",
     ),
     unused(
         "",

@@ -39,6 +39,8 @@ pub(crate) struct Candidate<'a> {
     pub zone: &'a str,
     /// The reservation it is in, if it names one.
     pub reservation: Option<&'a str>,
+    /// Its type is offered as what it is.
+    pub is_offered: bool,
     pub price: f64,
     pub cost: f64,
     /// Pods that would move now.
@@ -127,8 +129,20 @@ pub(crate) fn candidates<'a>(
             .into_iter()
             .filter(|(_, pod)| pod.is_reschedulable())
             .collect();
-        let kind = label(labels::INSTANCE_TYPE);
-        let (zone, capacity_type) = (label(labels::ZONE), label(labels::CAPACITY_TYPE));
+        let told = snapshot.offerings.get(&claim.metadata.name);
+        let (kind, zone, capacity_type) = match told {
+            Some(own) => (
+                own.instance_type.as_str(),
+                own.zone.as_str(),
+                own.capacity_type.as_str(),
+            ),
+            None => (
+                label(labels::INSTANCE_TYPE),
+                label(labels::ZONE),
+                label(labels::CAPACITY_TYPE),
+            ),
+        };
+        let offering = offering(types, kind, zone, capacity_type);
         let type_index = node
             .pool
             .and_then(|pool| world.pools[pool].types.iter().position(|own| own.name == kind));
@@ -149,7 +163,13 @@ pub(crate) fn candidates<'a>(
             reservation: labels_of
                 .get(&world.options.reservation_label)
                 .map(String::as_str),
-            price: price(types, kind, zone, capacity_type),
+            is_offered: offering.is_some(),
+            // One price that is no number would spoil the sums of its whole pool.
+            price: told
+                .and_then(|own| own.price)
+                .or(offering.map(|offering| offering.price))
+                .filter(|price| price.is_finite())
+                .unwrap_or(0.0),
             cost: reschedule_cost(moving.iter().map(|(_, pod)| *pod)),
             items: moving
                 .iter()
@@ -173,12 +193,12 @@ pub(crate) fn candidates<'a>(
 }
 
 /// What the node itself says against its going, whatever its pool and pods.
-fn why_it_stays(
-    snapshot: &Snapshot,
+fn why_it_stays<'a>(
+    snapshot: &'a Snapshot,
     node: &ExistingNode<'_>,
     own: &Node,
     class: Class,
-) -> Option<&'static str> {
+) -> Option<&'a str> {
     let is_set = |of: &StringMap, key: &str| of.get(key).is_some_and(|value| value == "true");
     if node.state.rebooting() {
         return Some("node is rebooting");
@@ -193,29 +213,29 @@ fn why_it_stays(
     if snapshot.nominated_nodes.iter().any(|name| name == node.name) {
         return Some("node is nominated for a pending pod");
     }
-    (class != Class::Repair && is_set(&own.metadata.annotations, labels::DO_NOT_DISRUPT))
-        .then_some("disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation")
+    if class != Class::Repair && is_set(&own.metadata.annotations, labels::DO_NOT_DISRUPT) {
+        return Some("disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation");
+    }
+    let kept = snapshot.kept_nodes.get(node.name).map(String::as_str);
+    kept.filter(|_| class == Class::Graceful)
 }
 
-/// What an instance type costs there; nothing where that is not known.
-fn price(types: &[InstanceType], name: &str, zone: &str, capacity_type: &str) -> f64 {
+/// What an instance type is offered as there. Where there are no zones, an offering is in none.
+fn offering<'a>(
+    types: &'a [InstanceType],
+    name: &str,
+    zone: &str,
+    capacity_type: &str,
+) -> Option<&'a Offering> {
     let offered = |offering: &&Offering| {
         let has = |key: &str, value: &str| {
-            offering
-                .requirements
-                .iter()
-                .any(|own| own.key == key && own.values.first().is_some_and(|own| own == value))
+            let own = offering.requirements.iter().find(|own| own.key == key);
+            own.is_some_and(|own| own.values.first().map_or("", String::as_str) == value)
         };
         has(labels::ZONE, zone) && has(labels::CAPACITY_TYPE, capacity_type)
     };
-    types
-        .iter()
-        .find(|kind| kind.name == name)
-        .and_then(|kind| kind.offerings.iter().find(offered))
-        .map(|offering| offering.price)
-        // One price that is no number would spoil the sums of its whole pool.
-        .filter(|price| price.is_finite())
-        .unwrap_or(0.0)
+    let kind = types.iter().find(|kind| kind.name == name)?;
+    kind.offerings.iter().find(offered)
 }
 
 /// How many nodes of each pool may go for this reason, after those that are already going.

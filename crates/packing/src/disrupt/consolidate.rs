@@ -114,7 +114,8 @@ pub(crate) fn simulate(
     let mut run = Run::new(world, options);
     for candidate in candidates {
         run.excluded.insert(candidate.node);
-        if let Some(pool) = candidate.pool_index {
+        let gives_back = !run.world.options.improvements.replacements_within_limits;
+        if let Some(pool) = candidate.pool_index.filter(|_| gives_back) {
             let mut capacity = run.world.nodes[candidate.node].state.capacity();
             capacity.insert(crate::resources::NODES.to_owned(), crate::resources::ONE);
             let capacity = run.world.resources.amounts(&capacity);
@@ -206,7 +207,7 @@ pub(crate) fn consolidate(
         Ok(simulated) => simulated,
         Err(problem) => return Found::Nothing(problem),
     };
-    let replacements = match cheaper(world, candidates, claims) {
+    let replacements = match cheaper(world, candidates, claims, candidates.len() > 1) {
         Ok(replacements) => replacements,
         Err(why) => return Found::Nothing(why),
     };
@@ -216,11 +217,13 @@ pub(crate) fn consolidate(
     })
 }
 
-/// What to launch so that money is saved, or why none is.
+/// What to launch so that money is saved, or why none is. `types_follow` leaves types in it that cannot be launched, for the
+/// caller to take out.
 fn cheaper(
     world: &mut World<'_>,
     candidates: &[&Candidate<'_>],
     claims: Vec<Finished>,
+    types_follow: bool,
 ) -> Result<Vec<Replacement>, String> {
     let budget: f64 = candidates.iter().map(|candidate| candidate.price).sum();
     let many = world.options.improvements.many_to_many_consolidation && candidates.len() > claims.len();
@@ -254,7 +257,7 @@ fn cheaper(
             labels::CAPACITY_ON_DEMAND,
         )
     {
-        prefer_spot(world, &mut finished, spot, candidates.len())?;
+        prefer_spot(world, &mut finished, spot, types_follow)?;
     }
     Ok(vec![Replacement { finished }])
 }
@@ -266,7 +269,7 @@ pub(crate) fn cheaper_in_any_number(
     claims: Vec<Finished>,
 ) -> Result<Vec<Replacement>, String> {
     if claims.len() < 2 {
-        return cheaper(world, candidates, claims);
+        return cheaper(world, candidates, claims, false);
     }
     let all_spot = candidates
         .iter()
@@ -292,12 +295,12 @@ fn prefer_spot(
     world: &mut World<'_>,
     finished: &mut Finished,
     spot: ReqId,
-    nodes: usize,
+    types_follow: bool,
 ) -> Result<(), String> {
     let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
     let mut pinned = finished.requirements.clone();
     world.interner.narrow(&mut pinned, capacity_type, spot);
-    if nodes > 1 {
+    if types_follow {
         finished.requirements = pinned;
         return Ok(());
     }
@@ -324,6 +327,7 @@ fn many_to_many(
 ) -> Result<Vec<Replacement>, String> {
     let mut total = 0.0;
     let mut kept = Vec::new();
+    let cheapest = world.options.improvements.cheapest_is_launched;
     for mut finished in claims {
         // The cheapest type of each, so that the sum is what it will be; more where `minValues` asks for them.
         let pool = &world.pools[finished.pool];
@@ -336,7 +340,15 @@ fn many_to_many(
         let worst = finished
             .types
             .iter()
-            .map(|index| worst_price(pool, &mut world.interner, &finished.requirements, *index))
+            .map(|index| {
+                worst_price(
+                    pool,
+                    &mut world.interner,
+                    &finished.requirements,
+                    *index,
+                    cheapest,
+                )
+            })
             .max_by(f64::total_cmp);
         total += worst.unwrap_or(f64::MAX);
         meets_min_values(world, &finished)?;
@@ -390,9 +402,10 @@ pub(crate) fn keep_cheaper(
     budget: f64,
 ) -> Result<(), String> {
     let pool = &world.pools[finished.pool];
+    let cheapest = world.options.improvements.cheapest_is_launched;
     let requirements = finished.requirements.clone();
     Arc::make_mut(&mut finished.types)
-        .retain(|index| worst_price(pool, &mut world.interner, &requirements, *index) < budget);
+        .retain(|index| worst_price(pool, &mut world.interner, &requirements, *index, cheapest) < budget);
     meets_min_values(world, finished)?;
     if finished.types.is_empty() {
         return Err("Can't replace with a cheaper node".to_owned());
@@ -422,8 +435,10 @@ pub(crate) fn worst_price(
     interner: &mut Interner,
     requirements: &ReqVec,
     type_index: usize,
+    cheapest_is_launched: bool,
 ) -> f64 {
     let mut worst: [Option<f64>; 3] = [None; 3];
+    let mut cheapest = f64::MAX;
     for offer in &pool.types[type_index].offers {
         if !offer.launchable() || !interner.compatible(requirements, &offer.requirements, true) {
             continue;
@@ -437,7 +452,11 @@ pub(crate) fn worst_price(
         } else {
             continue;
         };
+        cheapest = cheapest.min(offer.price);
         worst[rank] = Some(worst[rank].map_or(offer.price, |price: f64| price.max(offer.price)));
+    }
+    if cheapest_is_launched {
+        return cheapest;
     }
     worst.into_iter().flatten().next().unwrap_or(f64::MAX)
 }

@@ -12,9 +12,14 @@ use super::methods::Search;
 use super::score::BASE_COST;
 use crate::engine::run::Item;
 use crate::labels;
-use crate::model::{InstanceType, NewClaim, NodeAssignment, Offering, Pod, ReservedOfferingMode, Snapshot};
+use crate::model::{
+    InstanceType, NewClaim, NodeAssignment, NodePool, Offering, Options, Pod, ReservedOfferingMode,
+    ResourceList, Snapshot,
+};
 use crate::optimum;
+use crate::quantity::Quantity;
 use crate::requirements::{Requirements, Undefined};
+use crate::resources;
 use crate::schedule::ROUNDING;
 
 /// Of the sets of nodes that could go, so many of the best are planned at the least cost.
@@ -277,7 +282,28 @@ fn without(snapshot: &Snapshot, nodes: &[&Candidate<'_>]) -> Snapshot {
     snapshot
         .bound_pods
         .retain(|pod| !names.contains(pod.spec.node_name.as_str()));
+    if snapshot.options.improvements.replacements_within_limits {
+        for candidate in nodes {
+            let pools = snapshot.node_pools.iter_mut();
+            let of_it = |pool: &&mut NodePool| pool.metadata.name == candidate.pool.metadata.name;
+            if let Some(pool) = pools.into_iter().find(of_it) {
+                charge(&mut pool.spec.limits, &candidate.own.status.capacity);
+            }
+        }
+    }
     snapshot
+}
+
+/// What a node that is still there takes of its pool's limits.
+fn charge(limits: &mut ResourceList, capacity: &ResourceList) {
+    for (name, left) in limits.iter_mut() {
+        let taken = if name == resources::NODES {
+            resources::ONE
+        } else {
+            capacity.get(name).copied().unwrap_or_default()
+        };
+        *left = (*left - taken).max(Quantity::ZERO);
+    }
 }
 
 /// The claims with the cheapest type alone, so that they cost what was worked out, and what they cost at worst.
@@ -306,7 +332,7 @@ fn launched(
         let kinds = snapshot.instance_types.get(&claim.node_pool);
         let kind = kinds.and_then(|kinds| kinds.iter().find(|kind| kind.name == name));
         worst += kind.map_or(f64::MAX, |kind| {
-            worst_price(kind, &requirements, &snapshot.options.well_known_labels)
+            worst_price(kind, &requirements, &snapshot.options)
         });
         claim.instance_types = vec![name].into();
         launched.push(claim);
@@ -315,8 +341,9 @@ fn launched(
 }
 
 /// What a type costs at most, in the capacity type it would be launched as: reserved, else spot, else on demand.
-fn worst_price(kind: &InstanceType, requirements: &Requirements, well_known: &[String]) -> f64 {
-    let worst = |capacity_type: &str| {
+fn worst_price(kind: &InstanceType, requirements: &Requirements, options: &Options) -> f64 {
+    let well_known = &options.well_known_labels;
+    let priced = |capacity_type: &str| {
         let launchable = |offering: &&Offering| {
             let own = Requirements::from_specs(&offering.requirements);
             let is_own = own
@@ -331,14 +358,20 @@ fn worst_price(kind: &InstanceType, requirements: &Requirements, well_known: &[S
                     .is_ok()
         };
         let prices = kind.offerings.iter().filter(launchable);
-        prices.map(|offering| offering.price).max_by(f64::total_cmp)
+        prices.map(|offering| offering.price).collect::<Vec<f64>>()
     };
-    [
+    let by_type = [
         labels::CAPACITY_RESERVED,
         labels::CAPACITY_SPOT,
         labels::CAPACITY_ON_DEMAND,
     ]
-    .into_iter()
-    .find_map(worst)
-    .unwrap_or(f64::MAX)
+    .map(priced);
+    let price = if options.improvements.cheapest_is_launched {
+        by_type.into_iter().flatten().min_by(f64::total_cmp)
+    } else {
+        by_type
+            .into_iter()
+            .find_map(|prices| prices.into_iter().max_by(f64::total_cmp))
+    };
+    price.unwrap_or(f64::MAX)
 }

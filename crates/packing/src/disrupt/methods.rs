@@ -35,6 +35,16 @@ pub fn next_command(snapshot: &Snapshot, pending: &[Pod]) -> Outcome {
 
 /// What one method would do now.
 pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome {
+    disrupt_among(snapshot, pending, method, None)
+}
+
+/// What one method would do now if only these nodes could go: whether what was decided a while ago still holds.
+pub fn disrupt_among(
+    snapshot: &Snapshot,
+    pending: &[Pod],
+    method: Method,
+    among: Option<&BTreeSet<String>>,
+) -> Outcome {
     let is_static = |pool: &NodePool| pool.spec.replicas.is_some();
     let has_no_work = match method {
         Method::Repair => snapshot.repair_policies.is_empty(),
@@ -99,9 +109,12 @@ pub fn disrupt(snapshot: &Snapshot, pending: &[Pod], method: Method) -> Outcome 
         Method::StaticDrift | Method::Drift => Class::Eventual,
         _ => Class::Graceful,
     };
-    let (found, blocked) = candidates::candidates(&world, &item_of, class);
+    let (mut found, blocked) = candidates::candidates(&world, &item_of, class);
     let allowed = candidates::budgets(&world, method.reason());
     let totals = candidates::totals(&world, &found);
+    if let Some(among) = among {
+        found.retain(|candidate| among.contains(candidate.name));
+    }
     let mut outcome = Outcome {
         blocked: blocked.into_iter().collect(),
         allowed: allowed
@@ -266,7 +279,7 @@ impl<'a> Search<'_, 'a> {
                     Some("its instance type is not found".to_owned())
                 } else if candidate.capacity_type.is_empty() {
                     Some("Node does not have label \"karpenter.sh/capacity-type\"".to_owned())
-                } else if candidate.zone.is_empty() {
+                } else if candidate.zone.is_empty() && !candidate.is_offered {
                     Some("Node does not have label \"topology.kubernetes.io/zone\"".to_owned())
                 } else if consolidation_disabled(candidate) {
                     Some(format!("NodePool {pool:?} has consolidation disabled"))

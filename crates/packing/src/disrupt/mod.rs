@@ -20,5 +20,5 @@ pub use command::{Command, Decision, Method, Outcome, TerminateFirst, Unhealthy}
 pub(crate) use eviction::do_not_disrupt as is_asked_to_stay;
 pub use eviction::leaving_pods;
 pub use health::{InvalidRepairPolicies, check_repair_policies};
-pub use methods::{disrupt, next_command};
+pub use methods::{disrupt, disrupt_among, next_command};
 pub use score::{Totals, eviction_cost, is_worth_it, reschedule_cost, score};

@@ -35,9 +35,9 @@ pub use storage::{
     CsiNode, CsiNodeDriver, PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm,
 };
 pub use workload::{
-    Controller, DaemonSet, Improvements, IntOrString, MinValuesPolicy, MinimumSavings, Namespace, Options,
-    PackingPolicy, PackingWeights, PodDisruptionBudget, PreferencePolicy, ReservedOfferingMode, Service,
-    Snapshot, Workload,
+    Controller, DaemonSet, Improvements, IntOrString, MinValuesPolicy, MinimumSavings, Namespace, OfferingOf,
+    Options, PackingPolicy, PackingWeights, PodDisruptionBudget, PreferencePolicy, ReservedOfferingMode,
+    Service, Snapshot, Workload,
 };
 
 use crate::quantity::Quantity;

@@ -93,6 +93,12 @@ pub struct Snapshot {
     /// Names of nodes on which room is kept for pods to come: they are not empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffered_nodes: Vec<String>,
+    /// Why a node is not emptied to save money, by its name; drift and repair do not ask.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept_nodes: BTreeMap<String, String>,
+    /// Which offering a node is, by the name of its claim, where the node's labels do not say it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub offerings: BTreeMap<String, OfferingOf>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bound_pods: Vec<Pod>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -121,6 +127,18 @@ pub struct Snapshot {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub reboots: BTreeMap<String, Vec<String>>,
     pub options: Options,
+}
+
+/// An offering by its name, zone and capacity type, and what it costs; a zone that is empty is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OfferingOf {
+    pub instance_type: String,
+    pub zone: String,
+    pub capacity_type: String,
+    /// Several offerings may differ in nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -355,6 +373,10 @@ pub struct Improvements {
     pub commit_domains_early: bool,
     /// Replace several nodes by several cheaper ones.
     pub many_to_many_consolidation: bool,
+    /// A replacement comes before its node goes, so it has to find room in the limits beside it.
+    pub replacements_within_limits: bool,
+    /// The cheapest offering that fits is what is launched, so a replacement costs that and no more.
+    pub cheapest_is_launched: bool,
     /// Nodes that have been busy within `consolidateAfter` stay, but take pods of nodes that are consolidated.
     pub busy_destinations: bool,
 }

@@ -142,6 +142,7 @@ pub fn command(providers: &[Provider]) -> Command {
         .arg(
             flag("feature-gates", "NAME=BOOL,...", "Features to switch on or off")
                 .long_help(gates_help(providers))
+                .env("FEATURE_GATES")
                 .action(ArgAction::Append),
         );
     let mut controllers: Vec<&'static str> = packages(providers)

@@ -1,9 +1,12 @@
-//! What the provisioner reads: the cluster as packing sees it, kept up by watches, and what each NodePool can be given.
+//! What planning reads: the cluster as packing sees it, kept up by watches, and what each NodePool can be given.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::future::join_all;
@@ -11,22 +14,20 @@ use k8s_openapi::api::{
     apps::v1::DaemonSet,
     coordination::v1::Lease,
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
     storage::v1::{CSINode, StorageClass},
 };
-use kube::{Api, Resource, ResourceExt, api::ListParams};
+use kube::{Api, ResourceExt, api::ListParams};
 use parking_lot::Mutex;
 use slipway_capi::view::{Cluster, Machine, MachineDeployment, MachinePool, MachineSet};
 use slipway_packing::{
     labels,
-    model::{self, Snapshot},
+    model::{self, OfferingOf, Snapshot},
     quantity::Quantity,
     resources,
 };
-use slipway_runtime::{
-    Context, Informer, ObjectKey, Scope,
-    informer::{Delta, Object},
-};
-use tokio::{sync::Notify, time::Instant};
+use slipway_runtime::{Context, Informer, ObjectKey, Scope, informer::Object};
+use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
@@ -36,6 +37,7 @@ use crate::{
         names::{NODE_CLASS_GROUP, annotation, label},
     },
     cluster_api::{Reader, lease_scope, nodes_by_zone},
+    disruption::running,
     instances::{Catalog, Demand, Shape, catalog, choose},
     memory::Memory,
     options::Options,
@@ -45,17 +47,18 @@ use crate::{
 
 /// The cluster, kept up by watches as long as this is held.
 pub struct Watched {
-    pods: Informer<Pod>,
-    nodes: Informer<Node>,
-    pools: Informer<NodePool>,
-    claims: Informer<NodeClaim>,
-    classes: Informer<ClusterAPINodeClass>,
+    pub(crate) pods: Informer<Pod>,
+    pub(crate) nodes: Informer<Node>,
+    pub(crate) pools: Informer<NodePool>,
+    pub(crate) claims: Informer<NodeClaim>,
+    pub(crate) classes: Informer<ClusterAPINodeClass>,
     daemon_sets: Informer<DaemonSet>,
     namespaces: Informer<Namespace>,
     volume_claims: Informer<PersistentVolumeClaim>,
     volumes: Informer<PersistentVolume>,
     storage_classes: Informer<StorageClass>,
     csi_nodes: Informer<CSINode>,
+    budgets: Informer<PodDisruptionBudget>,
     deployments: Informer<MachineDeployment>,
     machines: Informer<Machine>,
     machine_sets: Informer<MachineSet>,
@@ -64,45 +67,15 @@ pub struct Watched {
     leases: [Informer<Lease>; safety::LEASES.len()],
     /// What was read past the watch.
     claims_read: Mutex<Option<Vec<Arc<NodeClaim>>>>,
-    store: Mutex<Store>,
-    waiting: Arc<Mutex<Waiting>>,
-    /// Ends the tasks that listen.
-    _stop: DropGuard,
-}
-
-/// Who waits for a node.
-#[derive(Default)]
-struct Waiting {
-    /// By uid.
-    pods: BTreeSet<String>,
-    /// Those that came since they were last asked for.
-    came: BTreeSet<String>,
-    /// Something happened that the others may have waited for.
-    is_due: bool,
-    due_at: Option<Instant>,
-}
-
-/// Whether kube-scheduler has given up on a pod.
-fn waits(pod: &Pod) -> bool {
-    let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    let conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    let mut conditions = conditions.filter(|condition| condition.type_ == "PodScheduled");
-    !is_bound
-        && pod.metadata.deletion_timestamp.is_none()
-        && conditions.any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
+    store: Arc<Mutex<Store>>,
 }
 
 impl Watched {
-    /// Watches everything that planning reads; `changed` is told when a pod comes to wait.
-    pub fn start(context: &Context, changed: &Arc<Notify>) -> Self {
+    /// Watches everything that planning reads.
+    pub fn start(context: &Context, memory: &Memory) -> Self {
         let scope = || Scope::of_namespace(&context.settings);
         let informers = &context.informers;
-        let stop = CancellationToken::new();
-        let waiting: Arc<Mutex<Waiting>> = Arc::default();
-        let watched = Watched {
+        Watched {
             pods: informers.get(scope()),
             nodes: informers.get(scope()),
             pools: informers.get(scope()),
@@ -120,59 +93,10 @@ impl Watched {
             machine_pools: informers.get(scope()),
             clusters: informers.get(scope()),
             leases: safety::LEASES.map(|(name, _)| informers.get(lease_scope(name))),
+            budgets: informers.get(scope()),
             claims_read: Mutex::default(),
-            store: Mutex::default(),
-            waiting: Arc::clone(&waiting),
-            _stop: stop.clone().drop_guard(),
-        };
-        let listen = Listener {
-            waiting,
-            changed: Arc::clone(changed),
-            stop,
-        };
-        listen.to(&watched.pods, |delta, waiting| {
-            let uid = delta
-                .objects()
-                .next()
-                .and_then(|pod| pod.uid())
-                .unwrap_or_default();
-            match &delta.new {
-                Some(pod) if waits(pod) => {
-                    waiting.came.insert(uid.clone());
-                    waiting.pods.insert(uid)
-                }
-                _ => {
-                    waiting.came.remove(&uid);
-                    waiting.pods.remove(&uid);
-                    false
-                }
-            }
-        });
-        listen.to(&watched.claims, |delta, waiting| {
-            let leaves = |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
-            let was_leaving = delta.old.as_ref().is_some_and(leaves);
-            let is_leaving = delta.new.as_ref().is_none_or(leaves);
-            waiting.is_due |= is_leaving && (!was_leaving || delta.new.is_none());
-            waiting.is_due
-        });
-        listen.to(&watched.pools, |delta, waiting| {
-            let generation = |pool: &Option<Arc<NodePool>>| {
-                pool.as_ref().map(|pool| {
-                    let is_frozen = pool.annotations().contains_key(annotation::FROZEN);
-                    (pool.metadata.generation, is_frozen)
-                })
-            };
-            waiting.is_due |= generation(&delta.old) != generation(&delta.new);
-            waiting.is_due
-        });
-        listen.to(&watched.classes, |delta, waiting| {
-            let generation = |class: &Option<Arc<ClusterAPINodeClass>>| {
-                class.as_ref().map(|class| class.metadata.generation)
-            };
-            waiting.is_due |= generation(&delta.old) != generation(&delta.new);
-            waiting.is_due
-        });
-        watched
+            store: Arc::clone(&memory.store),
+        }
     }
 
     /// Before everything has been read once, nothing is known: whether a Cluster is paused, or another autoscaler holds its lease.
@@ -189,6 +113,7 @@ impl Watched {
             self.volumes.synced(),
             self.storage_classes.synced(),
             self.csi_nodes.synced(),
+            self.budgets.synced(),
             self.deployments.synced(),
             self.machines.synced(),
             self.machine_sets.synced(),
@@ -196,34 +121,6 @@ impl Watched {
             self.clusters.synced(),
             join_all(self.leases.iter().map(Informer::synced)),
         );
-    }
-
-    /// Those who came to wait; everybody, where something happened that they may have waited for.
-    pub fn take_waiting(&self) -> Vec<String> {
-        let mut waiting = self.waiting.lock();
-        let is_time = waiting.due_at.is_some_and(|at| at <= Instant::now());
-        let is_due = std::mem::take(&mut waiting.is_due) || is_time;
-        let mut came: Vec<String> = std::mem::take(&mut waiting.came).into_iter().collect();
-        if is_due {
-            waiting.due_at = None;
-            came = waiting.pods.iter().cloned().collect();
-            // Pods that will have to move wait for nobody to say so.
-            came.push("moving".to_owned());
-        }
-        came
-    }
-
-    /// How long until everybody is planned for again, if somebody waits.
-    pub fn due_in(&self) -> Option<Duration> {
-        let waiting = self.waiting.lock();
-        let at = waiting.due_at?;
-        Some(at.saturating_duration_since(Instant::now()))
-    }
-
-    /// Whoever still waits is planned for again after this.
-    pub fn wake_after(&self, after: Duration) {
-        let mut waiting = self.waiting.lock();
-        waiting.due_at = (!waiting.pods.is_empty()).then(|| Instant::now() + after);
     }
 
     /// Reads the claims from the apiserver: the watch may not show the last ones yet.
@@ -237,27 +134,29 @@ impl Watched {
         Ok(())
     }
 
+    /// The claims: those that were read past the watch, once.
+    fn claims_now(&self) -> Vec<Arc<NodeClaim>> {
+        let read = self.claims_read.lock().take();
+        read.unwrap_or_else(|| self.claims.list())
+    }
+
     /// Brings the store up to date; each object is converted once a version.
-    fn refresh(&self, store: &mut Store) {
+    fn refresh(&self, store: &mut Store, claims: &[Arc<NodeClaim>]) {
         fn objects<K>(list: &[Arc<K>]) -> impl Iterator<Item = &K> {
             list.iter().map(Arc::as_ref)
         }
-        let claims = self
-            .claims_read
-            .lock()
-            .take()
-            .unwrap_or_else(|| self.claims.list());
         let errors: Vec<ConvertError> = [
             store.sync_pods(objects(&self.pods.list())),
             store.sync_nodes(objects(&self.nodes.list())),
             store.sync_node_pools(objects(&self.pools.list())),
-            store.sync_node_claims(objects(&claims)),
+            store.sync_node_claims(objects(claims)),
             store.sync_daemon_sets(objects(&self.daemon_sets.list())),
             store.sync_namespaces(objects(&self.namespaces.list())),
             store.sync_volume_claims(objects(&self.volume_claims.list())),
             store.sync_volumes(objects(&self.volumes.list())),
             store.sync_storage_classes(objects(&self.storage_classes.list())),
             store.sync_csi_nodes(objects(&self.csi_nodes.list())),
+            store.sync_budgets(objects(&self.budgets.list())),
         ]
         .into_iter()
         .flatten()
@@ -267,36 +166,96 @@ impl Watched {
         }
     }
 
+    /// Another number whenever something has changed that planning could see.
+    pub fn changes(&self) -> (u64, u64) {
+        let mut store = self.store.lock();
+        self.refresh(&mut store, &self.claims.list());
+        (store.changes(), self.sources())
+    }
+
+    /// What machines can be had of, as far as somebody wrote it: what Cluster API notes there changes nothing.
+    fn sources(&self) -> u64 {
+        fn seen<K: ResourceExt>(objects: &[Arc<K>], hasher: &mut impl Hasher) {
+            for object in objects {
+                object.uid().hash(hasher);
+                object.annotations().hash(hasher);
+                object.labels().hash(hasher);
+                object.meta().generation.hash(hasher);
+            }
+        }
+        let mut hasher = DefaultHasher::new();
+        seen(&self.deployments.list(), &mut hasher);
+        seen(&self.machine_sets.list(), &mut hasher);
+        seen(&self.machine_pools.list(), &mut hasher);
+        seen(&self.classes.list(), &mut hasher);
+        hasher.finish()
+    }
+
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
         self.pods.get(&ObjectKey::namespaced(namespace, name))
     }
 }
 
-struct Listener {
-    waiting: Arc<Mutex<Waiting>>,
-    changed: Arc<Notify>,
-    stop: CancellationToken,
+/// Says when something has changed.
+pub struct Changed {
+    notify: Arc<Notify>,
+    /// Something changed that was not planned for.
+    is_new: Arc<AtomicBool>,
+    /// Ends the tasks that listen.
+    _stop: DropGuard,
 }
 
-impl Listener {
-    /// Notes what a change means for who waits; it says whether somebody has to look.
-    fn to<K>(&self, informer: &Informer<K>, note: fn(&Delta<K>, &mut Waiting) -> bool)
-    where
-        K: Object + Resource<DynamicType = ()>,
-    {
+impl Changed {
+    pub fn listen(watched: &Watched) -> Self {
+        let stop = CancellationToken::new();
+        let changed = Changed {
+            notify: Arc::default(),
+            is_new: Arc::default(),
+            _stop: stop.clone().drop_guard(),
+        };
+        changed.to(&watched.claims, &stop);
+        changed.to(&watched.nodes, &stop);
+        changed.to(&watched.pods, &stop);
+        changed.to(&watched.pools, &stop);
+        changed.to(&watched.classes, &stop);
+        changed.to(&watched.deployments, &stop);
+        changed.to(&watched.machine_sets, &stop);
+        changed.to(&watched.machine_pools, &stop);
+        changed
+    }
+
+    /// Waits for the next change.
+    pub async fn notified(&self) {
+        self.notify.notified().await;
+    }
+
+    pub fn notify(&self) -> Arc<Notify> {
+        Arc::clone(&self.notify)
+    }
+
+    /// Whether something has changed since it was last said to be seen.
+    pub fn is_new(&self) -> bool {
+        self.is_new.load(Ordering::SeqCst)
+    }
+
+    pub fn seen(&self) {
+        self.is_new.store(false, Ordering::SeqCst);
+    }
+
+    fn to<K: Object>(&self, informer: &Informer<K>, stop: &CancellationToken) {
         let mut subscription = informer.subscribe();
-        let (waiting, changed) = (Arc::clone(&self.waiting), Arc::clone(&self.changed));
-        let stop = self.stop.clone();
+        let (notify, is_new, stop) = (Arc::clone(&self.notify), Arc::clone(&self.is_new), stop.clone());
         tokio::spawn(async move {
             loop {
                 let delta = tokio::select! {
                     () = stop.cancelled() => return,
                     delta = subscription.next() => delta,
                 };
-                let Some(delta) = delta else { return };
-                if note(&delta, &mut waiting.lock()) {
-                    changed.notify_one();
+                if delta.is_none() {
+                    return;
                 }
+                is_new.store(true, Ordering::SeqCst);
+                notify.notify_one();
             }
         });
     }
@@ -306,7 +265,12 @@ impl Listener {
 #[derive(Debug, Default)]
 pub struct Observed {
     pub snapshot: Snapshot,
+    /// Those that wait, and then those whose node is on its way out.
     pub pods: Vec<model::Pod>,
+    /// How many of them wait.
+    pub waiting: usize,
+    /// Which version of everything above this is: it counts up when something changes that planning could see.
+    pub changes: (u64, u64),
     /// By NodePool.
     pub pools: BTreeMap<String, Arc<NodePool>>,
     /// What each NodePool's class can give.
@@ -333,6 +297,8 @@ pub async fn observe(
     let mut described: BTreeMap<String, Vec<Shape>> = BTreeMap::new();
     let mut shapes: BTreeMap<String, Vec<Shape>> = BTreeMap::new();
     let mut catalogs: BTreeMap<String, Catalog> = BTreeMap::new();
+    let claims = watched.claims_now();
+    let going = going_nodes(&claims);
     for pool in pools.iter().filter(is_ours) {
         let class = &pool.spec.template.spec.node_class_ref.name;
         if !described.contains_key(class) {
@@ -363,15 +329,28 @@ pub async fn observe(
         catalogs.insert(name.clone(), catalog(&of_class, &name, &keys, &taints));
         shapes.insert(name, of_class);
     }
-    let (mut snapshot, pods) = {
+    let (mut snapshot, pods, waiting, changes) = {
         let mut store = watched.store.lock();
-        watched.refresh(&mut store);
+        watched.refresh(&mut store, &claims);
         let mut pods = store.waiting();
-        pods.extend(store.moving());
-        (store.snapshot(&catalogs, now), pods)
+        let waiting = pods.len();
+        pods.extend(store.moving(&going));
+        let changes = (store.changes(), watched.sources());
+        (store.snapshot(&catalogs, now), pods, waiting, changes)
     };
+    snapshot.deleting_nodes = going.into_iter().collect();
+    snapshot.offerings = offerings(&claims, &catalogs);
+    snapshot.kept_nodes = kept(&claims, &shapes);
     snapshot.options.preference_policy = options.preferences;
     snapshot.options.min_values_policy = options.min_values;
+    snapshot.options.packing = options.packing;
+    snapshot.options.minimum_savings = options.minimum_savings;
+    snapshot.options.improvements.busy_destinations = options.busy_destinations;
+    snapshot.repair_policies = memory.repair_policies(options);
+    snapshot.options.reserved_capacity = options.gates.reserved_capacity;
+    snapshot.options.spot_to_spot_consolidation = options.gates.spot_to_spot;
+    snapshot.options.terminate_first_drift = options.gates.terminate_first_drift;
+    snapshot.options.terminate_first_repair = options.gates.terminate_first_repair;
     complete_claims(&mut snapshot, &shapes);
     options.startup_taints.forget(&mut snapshot);
     let breakers = broken(&snapshot, memory);
@@ -386,9 +365,83 @@ pub async fn observe(
             .collect(),
         snapshot,
         pods,
+        waiting,
+        changes,
         shapes,
         breakers,
     }
+}
+
+/// The Nodes of claims that a disruption takes away once their replacements have come.
+fn going_nodes(claims: &[Arc<NodeClaim>]) -> BTreeSet<String> {
+    running(claims)
+        .iter()
+        .flat_map(|running| &running.candidates)
+        .filter_map(|claim| claim.status.as_ref()?.node_name.clone())
+        .collect()
+}
+
+/// The object that a claim is assigned to.
+fn assigned(claim: &NodeClaim) -> Option<&String> {
+    claim.annotations().get(annotation::SCALABLE_RESOURCE)
+}
+
+/// Which offering each claim's machine is: types of one name that differ are told apart by their objects, which no label says.
+fn offerings(
+    claims: &[Arc<NodeClaim>],
+    catalogs: &BTreeMap<String, Catalog>,
+) -> BTreeMap<String, OfferingOf> {
+    let mut by_object: BTreeMap<(&str, String), OfferingOf> = BTreeMap::new();
+    for (pool, catalog) in catalogs {
+        for (name, offered) in &catalog.offered {
+            for one in offered {
+                let offering = OfferingOf {
+                    instance_type: name.clone(),
+                    zone: one.zone.clone(),
+                    capacity_type: one.capacity_type.clone(),
+                    price: Some(one.price),
+                };
+                by_object.insert((pool, one.reference.to_string()), offering);
+            }
+        }
+    }
+    let of = |claim: &Arc<NodeClaim>| {
+        let pool = claim.labels().get(label::NODE_POOL)?;
+        let found = by_object.get(&(pool.as_str(), assigned(claim)?.clone()))?;
+        Some((claim.name_any(), found.clone()))
+    };
+    claims.iter().filter_map(of).collect()
+}
+
+/// Nodes whose machine would only be made once more, because their object keeps at least so many.
+fn kept(claims: &[Arc<NodeClaim>], shapes: &BTreeMap<String, Vec<Shape>>) -> BTreeMap<String, String> {
+    let least = shapes.values().flatten().filter(|shape| shape.min_size > 0);
+    let by_object: BTreeMap<String, &Shape> =
+        least.map(|shape| (shape.reference.to_string(), shape)).collect();
+    let mut kept = BTreeMap::new();
+    for (object, shape) in by_object {
+        let mut on_it: Vec<&Arc<NodeClaim>> = claims
+            .iter()
+            .filter(|claim| assigned(claim) == Some(&object))
+            .collect();
+        let is_going = |claim: &Arc<NodeClaim>| {
+            claim.metadata.deletion_timestamp.is_some()
+                || claim.annotations().contains_key(annotation::DISRUPTED_FOR)
+        };
+        let going = on_it.iter().filter(|claim| is_going(claim)).count();
+        on_it.retain(|claim| !is_going(claim));
+        on_it.sort_by_key(|claim| claim.name_any());
+        let surplus = usize::try_from(shape.replicas - shape.min_size).unwrap_or(0);
+        for claim in on_it.into_iter().skip(surplus.saturating_sub(going)) {
+            let node = claim.status.as_ref().and_then(|status| status.node_name.clone());
+            let why = format!(
+                "{object} has no more than the {} machines it keeps",
+                shape.min_size
+            );
+            kept.extend(node.map(|node| (node, why)));
+        }
+    }
+    kept
 }
 
 /// A claim whose status says nothing yet is as large as the machine it will get, and has its labels: otherwise the pods it was
@@ -454,6 +507,8 @@ fn charge_leaving(snapshot: &mut Snapshot) {
             .node_pools
             .iter_mut()
             .find(|one| pool.is_some_and(|pool| *pool == one.metadata.name));
+        // Static NodePools count them themselves.
+        let pool = pool.filter(|pool| pool.spec.replicas.is_none());
         let Some(limits) = pool.map(|pool| &mut pool.spec.limits) else {
             continue;
         };
