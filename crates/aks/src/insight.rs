@@ -32,6 +32,8 @@ const KINDS: &[Kind] = &[
             },
         )
         .facts(&[("mode", "/spec/mode"), ("size", "/spec/sku")]),
+    Kind::new(GROUP, "AzureManagedMachine", Part::Detail)
+        .facts(&[("power", "/status/powerState"), ("zone", "/status/failureDomain")]),
     Kind::new(GROUP, "AzureClusterIdentity", Part::Detail),
 ];
 
