@@ -1,7 +1,6 @@
 //! The engine `aso` with the real Azure Service Operator: it is given a cluster, scales it, makes and deletes a network, is told to let
 //! go, takes over again, and the cluster moves to where no operator is. Azure is asked for what each step is about, once for each
-//! resource, and nothing is deleted before somebody deletes it. What it did is in `aso_engine.golden`, to which the fake operator of
-//! `crates/aso/tests` is held.
+//! resource, and nothing is deleted before somebody deletes it. What it does is recorded in `aso_engine.golden`.
 
 use std::{collections::BTreeSet, path::Path};
 

@@ -143,7 +143,11 @@ const REASONS: &[Reason] = &[
         Actor::Author,
         "write `auto`, `native` or `aso`",
     ),
-    Reason::working("SwitchingEngine", "one engine lets go of it before the other begins").usually(900),
+    Reason::working(
+        "SwitchingEngine",
+        "one engine lets go of it before the other begins",
+    )
+    .usually(900),
     Reason::stuck(
         "AzureNameChanged",
         "its `azureName` or `owner` says otherwise than when it was made",

@@ -101,12 +101,7 @@ impl Operators {
         self.look_up(group, kind, context).await
     }
 
-    async fn look_up(
-        &self,
-        group: &str,
-        kind: &str,
-        context: &Context,
-    ) -> Result<Option<Definition>, Error> {
+    async fn look_up(&self, group: &str, kind: &str, context: &Context) -> Result<Option<Definition>, Error> {
         let key = (group.to_owned(), kind.to_owned());
         if let Some((at, known)) = self.0.lock().kinds.get(&key)
             && at.elapsed() < LOOK_FOR_KINDS

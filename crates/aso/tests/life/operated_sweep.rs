@@ -182,7 +182,9 @@ const THEIRS: [&str; 4] = [
 /// `clusterctl move` with the operator's objects, where their definitions are labelled for it, or without.
 async fn moved(life: &OperatedLife, world: &World, with_objects: bool) {
     let pause = |paused: bool| json!({"spec": {"paused": paused}});
-    let (before, count) = world.server.look(|objects| (engines(objects), written(objects).len()));
+    let (before, count) = world
+        .server
+        .look(|objects| (engines(objects), written(objects).len()));
     merge(&world.server, "Cluster", "fleet", pause(true)).await;
     world
         .until("paused", |objects| {
