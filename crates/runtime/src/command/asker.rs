@@ -29,7 +29,7 @@ pub const ACCOUNT: &str = "slipway-asker";
 const PORT: u16 = 8443;
 /// As short as the apiserver allows.
 const TOKEN_LIFE: i64 = 600;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The flags that say how the manager is reached. The namespace is where its package is installed.
 pub fn flags(namespace: &'static str) -> [Arg; 3] {
@@ -170,7 +170,7 @@ impl Asker {
             let body = body.to_bytes().to_vec();
             Ok::<_, String>(Told { status, body })
         };
-        match tokio::time::timeout(PATIENCE, answer).await {
+        match tokio::time::timeout(TIMEOUT, answer).await {
             Ok(Ok(told)) => Ok(told),
             Ok(Err(error)) => Err(format!("the manager does not answer: {error}")),
             Err(_) => Err("the manager does not answer in time".to_owned()),

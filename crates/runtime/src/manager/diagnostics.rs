@@ -129,8 +129,8 @@ impl Diagnostics {
     async fn preview(self, request: Request<Incoming>, path: &str) -> Answer {
         let parts: Vec<&str> = path.split('/').collect();
         let (group, kind, key) = match parts.as_slice() {
-            [group, kind, namespace, name] => (*group, *kind, ObjectKey::namespaced(*namespace, *name)),
-            [group, kind, name] => (*group, *kind, ObjectKey::new(None, *name)),
+            [group, kind, namespace, name] => (*group, *kind, ObjectKey::namespaced(namespace, name)),
+            [group, kind, name] => (*group, *kind, ObjectKey::new(None, name)),
             _ => {
                 return text(
                     StatusCode::NOT_FOUND,
