@@ -1,10 +1,9 @@
 //! From a control plane's `identityRef` to a sign-in session: which identity it is, and that it stays while it is used.
 
 use kube::{Api, ResourceExt};
-use sha2::{Digest, Sha224};
 use slipway_azure::{
     Clouds, Identity,
-    credential::{AllowedNamespaces, IdentityKind, SecretName},
+    credential::{self, AllowedNamespaces, IdentityKind, SecretName},
     reconcile::Error,
     session::{Session, Sessions, SignIn},
 };
@@ -12,8 +11,6 @@ use slipway_runtime::{Context, Metrics, ObjectKey, Scope};
 
 use crate::api::{AzureClusterIdentity, AzureManagedControlPlane};
 
-/// What an identity's finalizers for control planes begin with.
-const IDENTITY_FINALIZER: &str = "azuremanagedcontrolplane.infrastructure.cluster.x-k8s.io";
 /// The subscription of control planes that name none.
 const SUBSCRIPTION: &str = "AZURE_SUBSCRIPTION_ID";
 
@@ -51,14 +48,9 @@ pub fn identity_key(plane: &AzureManagedControlPlane) -> ObjectKey {
     ObjectKey::new(namespace, reference.name.as_deref().unwrap_or_default())
 }
 
-/// Keeps an identity while this control plane needs it. The name is the one that identities in use already carry.
+/// Keeps an identity while this control plane needs it.
 pub fn identity_finalizer(plane: &AzureManagedControlPlane) -> String {
-    let user = format!("{}-{}", plane.namespace().unwrap_or_default(), plane.name_any());
-    let digest = Sha224::digest(user.as_bytes());
-    let hex = digest
-        .iter()
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    format!("{IDENTITY_FINALIZER}/{hex}")
+    credential::identity_finalizer(&plane.namespace().unwrap_or_default(), &plane.name_any())
 }
 
 impl Access {
@@ -191,7 +183,7 @@ mod tests {
         plane.metadata.name = Some("fleet".into());
         let finalizer = identity_finalizer(&plane);
         let (prefix, digest) = finalizer.split_once('/').unwrap();
-        assert_eq!(prefix, IDENTITY_FINALIZER);
+        assert_eq!(prefix, crate::control_plane::FINALIZER);
         assert_eq!(digest.len(), 56);
         // printf %s default-fleet | sha224sum
         assert_eq!(digest, "651487a4291fa888d9889317c5ae980d2b1f76639dae0e10df1a9e7b");

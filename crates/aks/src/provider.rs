@@ -36,6 +36,16 @@ const KUBEADM: RoleGrant = RoleGrant {
 };
 
 const RBAC: &[Rule] = &[
+    // What inline resources have adopted is not deleted with a classic object.
+    Rule::new(
+        GROUP,
+        &[
+            "azureasomanagedclusters",
+            "azureasomanagedcontrolplanes",
+            "azureasomanagedmachinepools",
+        ],
+        &["list"],
+    ),
     // Admission reads the Cluster for its network and its deletion; the controllers for whom it refers to.
     Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
     // Where AKS scales a pool, its MachinePool carries AKS's count.

@@ -18,6 +18,7 @@ pub mod engine;
 mod example;
 pub mod inline;
 mod insight;
+pub mod migrate;
 pub mod mutators;
 pub mod pool;
 pub mod pool_template;

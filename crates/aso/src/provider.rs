@@ -21,7 +21,7 @@ use crate::{
     api::{GROUP, crd::crds},
     cluster, conditions, control_plane, diff,
     engine::{FLAG, Wanted},
-    example, insight, pool,
+    example, insight, migrate, pool,
 };
 
 /// Switches this API off.
@@ -212,7 +212,7 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
     provider.insight = insight::insight();
     provider.packages = vec![package];
     provider.examples = vec![example::example()];
-    provider.subcommands = vec![diff::subcommand(), adopt::subcommand()];
+    provider.subcommands = vec![diff::subcommand(), adopt::subcommand(), migrate::subcommand()];
     provider.flags = vec![
         clap::Arg::new(FLAG)
             .long(FLAG)

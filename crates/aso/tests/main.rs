@@ -5,6 +5,7 @@ mod capz;
 mod capz_templates;
 mod drop_in;
 mod life;
+mod migration;
 mod own_templates;
 mod pages;
 mod plans;

@@ -4,6 +4,7 @@
 //! are data in, data out; the shells around them hold the connections. `session`, `takeover` and `workload` also read and
 //! write Kubernetes. No other crate names the Azure SDK, and no provider is known here.
 
+pub mod adopted;
 pub mod arm;
 pub mod budget;
 pub mod caches;

@@ -65,6 +65,8 @@ pub enum Foreign {
     OlderRecord { object: String },
     /// Another object carries the same mark and is older: one of the two is a copy.
     Copied { object: String },
+    /// Another object stands for it too, and goes on when this one goes.
+    Adopted { object: String },
 }
 
 impl fmt::Display for Foreign {
@@ -86,6 +88,7 @@ impl fmt::Display for Foreign {
             Self::OlderRecord { object } => {
                 write!(formatter, "it belongs to {object}, which claimed it earlier")
             }
+            Self::Adopted { object } => write!(formatter, "{object} stands for it too, and keeps it"),
             Self::Copied { object } => write!(
                 formatter,
                 "it belongs to {object}, of which this object is a copy: remove its annotation {ANNOTATION}"

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use slipway_azure::{
     ArmError, Priority, ResourceId, Urgency,
+    adopted::adopted,
     caches::claim,
     ownership,
     reconcile::{
@@ -150,6 +151,13 @@ async fn ask(
         }
         let unknown = Unknown::of(&reconcile.observations, id);
         observed.unknown.insert(id.clone(), unknown);
+    }
+    if deleting {
+        let adopted = adopted(observed.plane.metadata.uid.as_deref(), context).await?;
+        let states = &reconcile.observations.states;
+        observed
+            .foreign
+            .extend(adopted.into_iter().filter(|(id, _)| states.contains_key(id)));
     }
     observed.states = reconcile.observations.states.clone();
     reconcile.session = Some(session);

@@ -6,6 +6,7 @@ use kube::Api;
 use serde_json::{Value, json};
 use slipway_azure::{
     Urgency,
+    adopted::adopted,
     caches::claim,
     machine::{self, Board, Instances},
     ownership,
@@ -238,6 +239,11 @@ async fn ask(
         .foreign()
         .map(|foreign| (aks.clone(), foreign.clone()))
         .or_else(|| Some((reconcile.id.clone(), of_pool.foreign()?.clone())));
+    if deleting && observed.foreign.is_none() {
+        let mut adopted = adopted(observed.pool.metadata.uid.as_deref(), context).await?;
+        let by = adopted.remove(&reconcile.id.to_lowercase());
+        observed.foreign = by.map(|by| (reconcile.id.clone(), by));
+    }
     observed.cluster_is_absent = cluster_state.is_absent();
     observed.cluster_is_stopped = is_stopped(cluster_state);
     observed.vanished =

@@ -4,6 +4,7 @@ use std::{fmt::Write, process::ExitCode, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Value, json};
+use slipway_azure::reconcile::{Records, records::ADOPT};
 use slipway_runtime::{
     ObjectKey,
     command::{Asker, client_of, run},
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     command::{
-        objects::{CLUSTER, INLINE_CLUSTER, INLINE_PLANE, INLINE_POOL, KindName, Objects},
+        objects::{CLASSIC_PLANE, CLUSTER, INLINE_CLUSTER, INLINE_PLANE, INLINE_POOL, KindName, Objects},
         output_flag, with_cluster,
     },
     diff::{
@@ -176,8 +177,12 @@ impl Adoption {
         };
         let mut read = Read::default();
         for cluster in &answer.clusters {
-            read.clusters.push(manifests(cluster, &wishes)?);
+            let mut manifests = manifests(cluster, &wishes)?;
             read.notes.extend(cluster.notes.iter().cloned());
+            if let Some(mark) = &cluster.mark {
+                read.notes.push(inherit(objects, mark, &mut manifests).await?);
+            }
+            read.clusters.push(manifests);
         }
         Ok(read)
     }
@@ -217,9 +222,9 @@ impl Adoption {
                 );
             }
             let report = until_told(objects, asker, &cluster).await?;
-            let _ = write!(
+            let _ = writeln!(
                 text,
-                "\nWhat would change in Azure once Cluster {cluster} is managed:\n\n{report}\n"
+                "\nWhat would change in Azure once Cluster {cluster} is managed:\n\n{report}"
             );
             let namespace = &self.namespace;
             let _ = writeln!(
@@ -229,6 +234,32 @@ impl Adoption {
         }
         Ok(text)
     }
+}
+
+/// What an object here has made is the adopter's as soon as that object is gone. Of anybody else's it is only told.
+async fn inherit(objects: &Objects, mark: &str, manifests: &mut [Value]) -> Result<String, String> {
+    let owner = objects.all(CLASSIC_PLANE).await?.into_iter().find(|plane| {
+        let metadata = serde_json::from_value(plane["metadata"].clone());
+        metadata.is_ok_and(|metadata| Records::of(&metadata).mark() == Some(mark))
+    });
+    let Some(owner) = owner else {
+        return Ok(format!(
+            "the AKS cluster carries the mark {mark} of another owner: nothing is written to it before AzureASOManagedCluster and \
+             AzureASOManagedControlPlane are annotated with {ADOPT}: {mark}; do that when nobody else manages it any more"
+        ));
+    };
+    for manifest in manifests {
+        let kind = manifest["kind"].as_str().unwrap_or_default();
+        if [INLINE_CLUSTER.kind, INLINE_PLANE.kind].contains(&kind) {
+            manifest["metadata"]["annotations"][ADOPT] = json!(mark);
+        }
+    }
+    let text = |field: &str| owner["metadata"][field].as_str().unwrap_or_default();
+    Ok(format!(
+        "AzureManagedControlPlane {}/{} owns the AKS cluster: nothing is written to it by others before that one is gone",
+        text("namespace"),
+        text("name")
+    ))
 }
 
 /// The difference of a Cluster, once its objects were seen by the controllers.
@@ -255,7 +286,7 @@ pub async fn confirm(
     for name in clusters {
         let cluster = ObjectKey::namespaced(namespace, name);
         let report = until_told(objects, asker, &cluster).await?;
-        let _ = write!(text, "{report}\n");
+        let _ = writeln!(text, "{report}");
         if report.verdict() == Verdict::Unknown {
             return Err(format!(
                 "{text}Cluster {cluster} stays as it is: what would change in Azure cannot be told. Mend what is named above, and confirm again"

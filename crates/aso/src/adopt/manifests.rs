@@ -360,7 +360,7 @@ mod tests {
                     &json!({}),
                 ),
             ],
-            notes: Vec::new(),
+            ..FoundCluster::default()
         }
     }
 

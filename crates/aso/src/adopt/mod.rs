@@ -46,6 +46,9 @@ pub struct Found {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FoundCluster {
     pub resources: Vec<Found>,
+    /// The mark of whoever owns the AKS cluster.
+    #[serde(default)]
+    pub mark: Option<String>,
     /// What could not be read, or what whoever adopts it should know.
     pub notes: Vec<String>,
 }

@@ -190,6 +190,14 @@ impl Reader<'_> {
         let Ok(id) = ResourceId::parse(id) else {
             return Ok(());
         };
+        if self
+            .found
+            .resources
+            .iter()
+            .any(|known| known.id.eq_ignore_ascii_case(id.as_str()))
+        {
+            return Ok(());
+        }
         let of_type = |arm_type: &str| {
             let group = arm_type == "Microsoft.Resources/resourceGroups" && id.parent().is_none();
             group || arm_type.eq_ignore_ascii_case(&id.resource_type())
@@ -219,7 +227,7 @@ impl Reader<'_> {
             .list(scope, path, &mapping.api_version, Priority::Change)
             .await;
         let mut items = listed.map_err(|error| format!("listing {path}: {error}"))?;
-        items.retain(|item| wanted(item));
+        items.retain(wanted);
         for item in &items {
             self.keep(&mapping, item);
         }
@@ -255,12 +263,8 @@ impl Reader<'_> {
         {
             return;
         }
-        let tags = tags(body);
-        if let Some(mark) = mark_of(&tags) {
-            self.found.notes.push(format!(
-                "{id} carries the mark {mark} of another owner: nothing is written to it before the object that it belongs to here is \
-                 annotated with slipway.dev/adopt: {mark}; do that when nobody else manages it any more"
-            ));
+        if mapping.kind == MANAGED_CLUSTER {
+            self.found.mark = mark_of(&tags(body)).map(str::to_owned);
         }
         self.found.resources.push(Found {
             id: id.to_owned(),

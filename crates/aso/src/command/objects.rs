@@ -166,6 +166,23 @@ impl Objects {
         })
     }
 
+    /// Every object of a kind.
+    pub async fn all(&self, kind: KindName) -> Result<Vec<Value>, String> {
+        let Some(resource) = self.resource(kind.group, kind.kind) else {
+            return Ok(Vec::new());
+        };
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
+        let list = api
+            .list(&ListParams::default())
+            .await
+            .map_err(|error| format!("cannot list {}s: {error}", kind.kind))?;
+        Ok(list
+            .items
+            .into_iter()
+            .map(|object| serde_json::json!(object))
+            .collect())
+    }
+
     /// The objects of a kind that are of a Cluster, by their word or their label.
     pub async fn of_cluster(&self, kind: KindName, cluster: &ObjectKey) -> Result<Vec<Value>, String> {
         if self.resource(kind.group, kind.kind).is_none() {
