@@ -13,7 +13,6 @@ mod aks_takeover;
 mod aks_templates;
 mod aks_world;
 mod aso_clusters;
-mod aso_engine;
 mod aso_world;
 mod azure_upstream;
 mod clusterctl;

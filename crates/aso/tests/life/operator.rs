@@ -1,5 +1,5 @@
-//! A fake Azure Service Operator: what the real one does with its objects, as far as the engine that leaves resources to it can see.
-//! `tests/stories/aso_engine.rs` has the real one do the same.
+//! A fake Azure Service Operator: what the real one does with its objects, as its source of v2.13 says, as far as the engine that leaves
+//! resources to it can see.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
