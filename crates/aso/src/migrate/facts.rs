@@ -73,10 +73,8 @@ impl Object {
 
     /// Whether something of it waits to be managed.
     pub fn awaits_confirmation(&self) -> bool {
-        let resources = self.value["spec"]["resources"].as_array().into_iter().flatten();
-        resources
-            .into_iter()
-            .any(|one| one["metadata"]["annotations"].get(ADOPTED_POLICY).is_some())
+        let mut resources = self.value["spec"]["resources"].as_array().into_iter().flatten();
+        resources.any(|one| one["metadata"]["annotations"].get(ADOPTED_POLICY).is_some())
     }
 
     pub fn uid(&self) -> &str {

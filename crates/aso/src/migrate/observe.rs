@@ -155,8 +155,8 @@ async fn operated(objects: &Objects, facts: &Facts) -> Result<Vec<String>, Strin
             let api: Api<DynamicObject> =
                 Api::namespaced_with(objects.client.clone(), &namespace, &api_resource);
             for object in api.list(&ListParams::default()).await.map_err(failed)? {
-                let owners = object.metadata.owner_references.iter().flatten();
-                if owners.into_iter().any(|owner| uids.contains(owner.uid.as_str())) {
+                let mut owners = object.metadata.owner_references.iter().flatten();
+                if owners.any(|owner| uids.contains(owner.uid.as_str())) {
                     let name = object.metadata.name.unwrap_or_default();
                     found.push(format!("{} {name}", resource.kind));
                 }

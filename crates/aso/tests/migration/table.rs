@@ -283,12 +283,12 @@ impl Hands {
         self.world
             .until("let go of", |world| {
                 let objects = world.server.objects();
-                let classic = objects.iter().filter(|one| {
+                let mut classic = objects.iter().filter(|one| {
                     one["kind"]
                         .as_str()
                         .is_some_and(|kind| kind.starts_with("AzureManaged"))
                 });
-                classic.into_iter().all(|one| {
+                classic.all(|one| {
                     one["metadata"]["annotations"]
                         .get("clusterctl.cluster.x-k8s.io/block-move")
                         .is_none()
