@@ -41,7 +41,7 @@ const REASONS: &[Reason] = &[Reason::waiting(
     "WaitingForSystemPool",
     "no AzureManagedMachinePool of mode System belongs to the Cluster yet",
 )
-.remedy(
+.advice(
     "create one, or set `defaultPoolTemplate`; without one a default pool comes at the time in the message",
 )];
 

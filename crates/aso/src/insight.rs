@@ -87,7 +87,7 @@ const REASONS: &[Reason] = &[
         "no MachinePool of the Cluster is there yet",
         &[Link::Cluster],
     )
-    .remedy("create a MachinePool with a System agent pool"),
+    .advice("create a MachinePool with a System agent pool"),
     Reason::stuck(
         "MachinePoolsNotReconciled",
         "Cluster API has not reconciled the MachinePools",

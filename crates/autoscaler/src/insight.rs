@@ -83,18 +83,18 @@ const REASONS: &[Reason] = &[
     Reason::follows("NotRegistered", "its Node has not joined yet", &[MACHINE]).of(CLAIM),
     Reason::waiting("StartupTaintsExist", "a startup taint is still on its Node")
         .of(CLAIM)
-        .remedy("whoever the taint is for removes it; if nobody does, leave it out of the NodePool"),
+        .advice("whoever the taint is for removes it; if nobody does, leave it out of the NodePool"),
     Reason::waiting("KnownEphemeralTaintsExist", "Kubernetes has not taken its taints off the new Node yet").of(CLAIM),
     Reason::waiting("ResourceNotRegistered", "the Node does not have all the resources that were expected of it")
         .of(CLAIM)
-        .remedy("check the device plugin that brings the resource"),
+        .advice("check the device plugin that brings the resource"),
     Reason::waiting("ConsistencyCheckFailed", "its Node has less than its machine was said to have")
         .of(CLAIM)
-        .remedy("correct what the objects of the node class say of their machines"),
+        .advice("correct what the objects of the node class say of their machines"),
     Reason::working("Draining", "its pods are leaving")
         .of(CLAIM)
         .usually(600)
-        .remedy("the message names the pods that stay"),
+        .advice("the message names the pods that stay"),
     Reason::working("AwaitingVolumeDetachment", "its volumes are being detached").of(CLAIM),
     Reason::stuck(
         "NoScalableResources",

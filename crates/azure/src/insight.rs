@@ -30,7 +30,7 @@ pub const REASONS: &[Reason] = &[
     .usually(900),
     Reason::working("Deleted", "it is gone in Azure"),
     Reason::waiting(WAITING_FOR_AZURE, "Azure has not answered what is there, and nothing is assumed")
-        .remedy("if it stays, check the network and the identity's rights")
+        .advice("if it stays, check the network and the identity's rights")
         .usually(120),
     Reason::stuck(
         LAST_SYSTEM_POOL,
@@ -135,9 +135,9 @@ pub const REASONS: &[Reason] = &[
     )
     .command("kubectl -n {namespace} describe {resource} {name}"),
     Reason::waiting("EntraUnreachable", "Microsoft Entra does not answer")
-        .remedy("check network and proxy; it is tried again"),
+        .advice("check network and proxy; it is tried again"),
     Reason::waiting("AzureUnreachable", "Azure does not answer")
-        .remedy("check network and proxy; it is tried again"),
+        .advice("check network and proxy; it is tried again"),
     Reason::stuck(
         "NoSubscription",
         "neither `subscriptionID` nor AZURE_SUBSCRIPTION_ID says which subscription",
@@ -152,7 +152,7 @@ pub const REASONS: &[Reason] = &[
     ),
     Reason::stuck("InvalidResourceId", "an id in the spec cannot be read", Actor::Author, "mend it"),
     Reason::waiting(THROTTLED, "the request budget is spent, or Azure said 429; the message says until when")
-        .remedy("if it is often so, see `--azure-request-budget`"),
+        .advice("if it is often so, see `--azure-request-budget`"),
     Reason::stuck(
         "UnexpectedAnswer",
         "Azure, or something in between, answered what it should not",
@@ -200,9 +200,9 @@ pub const REASONS: &[Reason] = &[
         "choose another size, zone or location",
     ),
     Reason::waiting("AllocationFailed", "Azure has no machine of this size free just now")
-        .remedy("it is tried again; another size or zone may be free"),
+        .advice("it is tried again; another size or zone may be free"),
     Reason::waiting("ZonalAllocationFailed", "Azure has no machine of this size free in the zone just now")
-        .remedy("it is tried again; another size or zone may be free"),
+        .advice("it is tried again; another size or zone may be free"),
     Reason::stuck(
         "RequestDisallowedByPolicy",
         "a policy in Azure forbids it",

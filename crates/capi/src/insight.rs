@@ -250,7 +250,7 @@ const REASONS: &[Reason] = &[
     Reason::waiting("NodeDoesNotExist", "its Node has not joined the workload cluster")
         .elsewhere(&[Link::Reference("/spec/infrastructureRef")])
         .usually(600)
-        .remedy("if the host runs, look at its console and at cloud-init's log"),
+        .advice("if the host runs, look at its console and at cloud-init's log"),
     Reason::stuck(
         "NodeDeleted",
         "its Node was there and was deleted",
@@ -262,10 +262,10 @@ const REASONS: &[Reason] = &[
         "its Node is not ready: the kubelet has stopped or a network plugin is missing",
     )
     .usually(300)
-    .remedy("look at the Node's conditions in the workload cluster"),
+    .advice("look at the Node's conditions in the workload cluster"),
     Reason::waiting("NodeReadyUnknown", "its Node's kubelet has not been heard of")
         .usually(120)
-        .remedy("check that the host runs and reaches the API server"),
+        .advice("check that the host runs and reaches the API server"),
     Reason::waiting("NodeNotHealthy", "its Node has a problem, or has not joined")
         .elsewhere(&[Link::Reference("/spec/infrastructureRef")])
         .usually(300),
@@ -346,7 +346,7 @@ const REASONS: &[Reason] = &[
         "write the newest version of each reference in the class",
     ),
     Reason::waiting("LifecycleHookBlocking", "a runtime extension holds it up")
-        .remedy("the message names the hook; ask whoever runs the extension"),
+        .advice("the message names the hook; ask whoever runs the extension"),
     Reason::working("ClusterCreating", "it is being created from its class").elsewhere(&[]),
     Reason::working(
         "ClusterUpgrading",
@@ -415,10 +415,10 @@ const REASONS: &[Reason] = &[
     .elsewhere(&[Link::Owner]),
     Reason::working("DrainingNode", "pods are leaving its Node")
         .usually(600)
-        .remedy("the message names the pods that stay; a PodDisruptionBudget may forbid that they go"),
+        .advice("the message names the pods that stay; a PodDisruptionBudget may forbid that they go"),
     Reason::working("WaitingForVolumeDetach", "volumes are detached from its Node")
         .usually(300)
-        .remedy("the message names them"),
+        .advice("the message names them"),
     Reason::working("DeletingNode", "its Node is deleted from the workload cluster"),
     Reason::working("DeletionCompleted", "nothing is left of it"),
     Reason::waiting(

@@ -173,7 +173,7 @@ const REASONS: &[Reason] = &[
     Reason::working("Fetching", "hosts fetch the image").of(IMAGE),
     Reason::waiting("Retrying", "a host failed, and is tried again"),
     Reason::stuck("Failed", "hosts failed; `status.failures` says what failed where", Actor::Site, "mend what the message says").of(IMAGE),
-    Reason::waiting("HostsAway", "hosts that are selected do not answer").of(IMAGE).remedy("bring them back"),
+    Reason::waiting("HostsAway", "hosts that are selected do not answer").of(IMAGE).advice("bring them back"),
     // Upgrades of nodes, and what they wait for.
     Reason::waiting("InLine", "others of the policy are upgraded before it"),
     Reason::waiting("OutsideWindow", "no window of the policy is open; the message says when the next one is"),
@@ -197,7 +197,7 @@ const REASONS: &[Reason] = &[
         .of(&["UpgradePolicy"]),
     Reason::waiting("VersionSkew", "the node would be too far from its control plane, or from another version")
         .of(NODE_UPGRADE)
-        .remedy("upgrade the control plane first"),
+        .advice("upgrade the control plane first"),
     Reason::stuck("NodeUnknown", "the node of the machine cannot be told", Actor::Operator, "look at the Machine's `nodeRef`").of(NODE_UPGRADE),
     Reason::working("Ordered", "its host was told what comes next").of(NODE_UPGRADE).elsewhere(HOST),
     Reason::working("Running", "its host is at work").of(NODE_UPGRADE).elsewhere(HOST),
@@ -219,7 +219,7 @@ const REASONS: &[Reason] = &[
     Reason::stuck("SlotGivenUp", "the host gave the slot up", Actor::Site, "the message says why; give another image").of(NODE_UPGRADE),
     Reason::working("Draining", "pods are leaving the node")
         .of(NODE_UPGRADE)
-        .remedy("the message names the pods that stay"),
+        .advice("the message names the pods that stay"),
     Reason::stuck(
         "DrainTimedOut",
         "pods did not leave the node in time; it is tried again later",
@@ -230,7 +230,7 @@ const REASONS: &[Reason] = &[
     Reason::stuck("NoSnapshot", "no snapshot of etcd could be taken before the reboot", Actor::Operator, "the message says why").of(NODE_UPGRADE),
     Reason::working("Arming", "the host is to start from the other slot").of(NODE_UPGRADE),
     Reason::working("Rebooting", "the host starts again").of(NODE_UPGRADE).usually(600),
-    Reason::waiting("Overdue", "the host has not come back in time").of(NODE_UPGRADE).remedy("look at the host's console"),
+    Reason::waiting("Overdue", "the host has not come back in time").of(NODE_UPGRADE).advice("look at the host's console"),
     Reason::working("Verifying", "the new slot is up, and its node is watched").of(NODE_UPGRADE).usually(600),
     Reason::working("RollingBack", "the host goes back to the slot that worked").of(NODE_UPGRADE),
     Reason::stuck(

@@ -355,11 +355,11 @@ impl SimulatedHost {
     pub fn is_away(&self, now: i64) -> bool {
         self.is_off
             || self.operations.values().any(|known| {
-            let is_away = known
-                .away_from
-                .is_some_and(|from| (from..known.ends_at).contains(&now));
-            is_away && !has_ended(&known.operation)
-        })
+                let is_away = known
+                    .away_from
+                    .is_some_and(|from| (from..known.ends_at).contains(&now));
+                is_away && !has_ended(&known.operation)
+            })
     }
 
     /// Whether it fetches an image for a job.

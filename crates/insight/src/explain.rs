@@ -14,7 +14,7 @@ use crate::{
 /// One object on the way to the cause.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct CauseStep {
     #[serde(flatten)]
     pub id: Id,
     /// What led here from the step before: a field, or a relation.
@@ -37,24 +37,24 @@ pub struct Explanation {
     pub state: State,
     pub paused: bool,
     /// From the object that was asked about to the first cause; empty where there is nothing to explain.
-    pub chain: Vec<Step>,
+    pub chain: Vec<CauseStep>,
     pub actor: Actor,
     /// Who has to act, in words.
     pub who: String,
     /// What helps.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub remedy: String,
+    pub advice: String,
     /// The command to run next.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
     /// Further first causes beside this one, which hold it up too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<Step>,
+    pub others: Vec<CauseStep>,
 }
 
 impl Explanation {
     /// The first cause: the last step.
-    pub fn cause(&self) -> Option<&Step> {
+    pub fn cause(&self) -> Option<&CauseStep> {
         self.chain.last()
     }
 }
@@ -75,8 +75,8 @@ pub fn explain(objects: &Objects, catalogue: &Catalogue, id: &Id, now: Timestamp
     let state = cause
         .as_ref()
         .map_or(State::Ready, |step| step.judgement.state.max(own.state));
-    let is_cause = |step: &Step| cause.as_ref().is_some_and(|cause| cause.id == step.id);
-    let mut others: Vec<Step> = Vec::new();
+    let is_cause = |step: &CauseStep| cause.as_ref().is_some_and(|cause| cause.id == step.id);
+    let mut others: Vec<CauseStep> = Vec::new();
     for end in search.ends {
         if end.judgement.state == State::Stuck
             && !is_cause(&end)
@@ -85,8 +85,8 @@ pub fn explain(objects: &Objects, catalogue: &Catalogue, id: &Id, now: Timestamp
             others.push(end);
         }
     }
-    let (actor, remedy, command) = match &cause {
-        Some(step) => advice(step, objects, catalogue),
+    let (actor, advice, command) = match &cause {
+        Some(step) => advise(step, objects, catalogue),
         None => (Actor::Nobody, String::new(), String::new()),
     };
     Some(Explanation {
@@ -95,7 +95,7 @@ pub fn explain(objects: &Objects, catalogue: &Catalogue, id: &Id, now: Timestamp
         chain,
         actor,
         who: actor.words().to_owned(),
-        remedy,
+        advice,
         command,
         others,
     })
@@ -107,12 +107,12 @@ struct Search<'a> {
     now: Timestamp,
     seen: BTreeSet<Id>,
     /// The ends of all ways.
-    ends: Vec<Step>,
+    ends: Vec<CauseStep>,
 }
 
 impl Search<'_> {
     /// The way from an object to the worst cause there is below it; `None` if it is well.
-    fn walk(&mut self, id: &Id, by: String) -> Option<Vec<Step>> {
+    fn walk(&mut self, id: &Id, by: String) -> Option<Vec<CauseStep>> {
         if !self.seen.insert(id.clone()) {
             return None;
         }
@@ -128,13 +128,14 @@ impl Search<'_> {
         let speaks = |one: &Condition| one.name != step.judgement.condition && Catalogue::is_news(&kind, one);
         step.besides = conditions(object).into_iter().filter(speaks).collect();
         let links = self.catalogue.elsewhere(&kind, &id.kind, &step.judgement);
-        let mut best: Option<Vec<Step>> = None;
+        let mut best: Option<Vec<CauseStep>> = None;
         for link in links.into_iter().flatten() {
             for reference in self.objects.follow(id, link) {
                 let Some(way) = self.walk(&reference.id, reference.by) else {
                     continue;
                 };
-                let rank = |way: &[Step]| way.last().map(|end| (end.judgement.state, end.judgement.overdue));
+                let rank =
+                    |way: &[CauseStep]| way.last().map(|end| (end.judgement.state, end.judgement.overdue));
                 if best.as_ref().is_none_or(|best| rank(&way) > rank(best)) {
                     best = Some(way);
                 }
@@ -148,7 +149,7 @@ impl Search<'_> {
         Some(chain)
     }
 
-    fn step(&self, id: &Id, by: String, judgement: Judgement) -> Step {
+    fn step(&self, id: &Id, by: String, judgement: Judgement) -> CauseStep {
         let known = self
             .catalogue
             .reason(&id.kind, &judgement.reason, &judgement.message);
@@ -160,7 +161,7 @@ impl Search<'_> {
                 .map(|meaning| format!("{} would say: {meaning}", judgement.condition))
                 .unwrap_or_default(),
         };
-        Step {
+        CauseStep {
             id: id.clone(),
             by,
             judgement,
@@ -170,7 +171,7 @@ impl Search<'_> {
     }
 
     /// What is named and is not there. Whether a Secret is there is not known: none is read.
-    fn missing(&mut self, id: &Id, by: String) -> Option<Step> {
+    fn missing(&mut self, id: &Id, by: String) -> Option<CauseStep> {
         if id.kind == "Secret" || by == "owner" {
             return None;
         }
@@ -184,7 +185,7 @@ impl Search<'_> {
     }
 }
 
-fn advice(step: &Step, objects: &Objects, catalogue: &Catalogue) -> (Actor, String, String) {
+fn advise(step: &CauseStep, objects: &Objects, catalogue: &Catalogue) -> (Actor, String, String) {
     let judgement = &step.judgement;
     let known = catalogue.reason(&step.id.kind, &judgement.reason, &judgement.message);
     let actor = match known {
@@ -192,8 +193,8 @@ fn advice(step: &Step, objects: &Objects, catalogue: &Catalogue) -> (Actor, Stri
         None if judgement.state == State::Stuck => Actor::Author,
         None => Actor::Nobody,
     };
-    let remedy = match known.map(|reason| reason.remedy) {
-        Some(remedy) if !remedy.is_empty() => remedy.to_owned(),
+    let advice = match known.map(|reason| reason.advice) {
+        Some(advice) if !advice.is_empty() => advice.to_owned(),
         _ if judgement.overdue => {
             "it takes longer than usual: look at its events and at the manager's log".to_owned()
         }
@@ -210,7 +211,7 @@ fn advice(step: &Step, objects: &Objects, catalogue: &Catalogue) -> (Actor, Stri
         _ => "kubectl -n {namespace} get {resource} {name} --watch",
     };
     let cluster = cluster.map(|cluster| cluster.name).unwrap_or_default();
-    (actor, remedy, filled(template, &step.id, &cluster))
+    (actor, advice, filled(template, &step.id, &cluster))
 }
 
 /// A command with the names put in, quoted for a shell where they need it.

@@ -17,7 +17,7 @@ mod tree;
 
 pub use catalogue::Catalogue;
 pub use condition::{Condition, Severity, Status, conditions};
-pub use explain::{Explanation, Step, explain};
+pub use explain::{CauseStep, Explanation, explain};
 pub use fleet::{Fleet, Machines, RollUp, Row, fleet, row};
 pub use objects::{Id, Objects, Reference};
 pub use progress::{Basis, Eta, Progress};

@@ -290,7 +290,7 @@ pub struct Reason {
     pub cause: &'static str,
     pub actor: Actor,
     /// What to do, for whoever has to; empty where there is nothing.
-    pub remedy: &'static str,
+    pub advice: &'static str,
     /// The command to run next, with `{namespace}`, `{name}`, `{resource}` and `{cluster}`; a general one if empty.
     pub command: &'static str,
     /// The cause lies with another object: one of these, or with whatever is below it and what it needs if there are none.
@@ -308,7 +308,7 @@ impl Reason {
             state,
             cause,
             actor,
-            remedy: "",
+            advice: "",
             command: "",
             elsewhere: None,
             usually: 0,
@@ -336,9 +336,9 @@ impl Reason {
     }
 
     /// Nothing goes on before somebody acts.
-    pub const fn stuck(name: &'static str, cause: &'static str, actor: Actor, remedy: &'static str) -> Self {
+    pub const fn stuck(name: &'static str, cause: &'static str, actor: Actor, advice: &'static str) -> Self {
         Self {
-            remedy,
+            advice,
             ..Self::new(name, State::Stuck, cause, actor)
         }
     }
@@ -360,8 +360,8 @@ impl Reason {
         self
     }
 
-    pub const fn remedy(mut self, remedy: &'static str) -> Self {
-        self.remedy = remedy;
+    pub const fn advice(mut self, advice: &'static str) -> Self {
+        self.advice = advice;
         self
     }
 

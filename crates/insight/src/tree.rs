@@ -229,8 +229,8 @@ impl Maker<'_> {
             collect_machines(child, &mut machines);
         }
         let machines = machines.into_iter().filter_map(|id| self.objects.get(id));
-        let wanted = desired_version.as_deref().or(version.as_deref());
-        let finished = finished_of(machines, self.catalogue, wanted);
+        let target = desired_version.as_deref().or(version.as_deref());
+        let finished = finished_of(machines, self.catalogue, target);
         let progress = progress(
             object,
             &kind,

@@ -55,7 +55,7 @@ fn a_chain_leads_over_references_to_what_somebody_has_to_mend() {
         ]
     );
     assert_eq!((found.state, found.actor), (State::Stuck, Actor::Site));
-    assert_eq!(found.remedy, "pump");
+    assert_eq!(found.advice, "pump");
     assert_eq!(found.command, "toy pump north -n shop");
     assert_eq!(found.cause().expect("a cause").judgement.message, "in the hold");
     assert_eq!(found.chain[3].by, "spec.port");
@@ -122,7 +122,7 @@ fn a_message_may_say_more_than_its_reason() {
         sea(&["Ready=False/Sailing a hole below the water line"]),
         fleet(&["Ready=True"]),
     ]);
-    assert_eq!((found.state, found.remedy.as_str()), (State::Stuck, "dock"));
+    assert_eq!((found.state, found.advice.as_str()), (State::Stuck, "dock"));
 }
 
 #[test]

@@ -159,10 +159,10 @@ const REASONS: &[Reason] = &[
     // Of a Machine.
     Reason::waiting("PodFailed", "k3s does not run on its node")
         .of(MACHINE)
-        .remedy("look at k3s' log on the host"),
+        .advice("look at k3s' log on the host"),
     Reason::waiting("EtcdMemberUnhealthy", "its member of etcd does not vote or does not answer")
         .of(MACHINE)
-        .remedy("look at k3s' log on the host"),
+        .advice("look at k3s' log on the host"),
 ];
 
 pub fn insight() -> Insight {

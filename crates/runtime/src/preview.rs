@@ -131,7 +131,10 @@ impl Default for Previews {
 impl fmt::Debug for Previews {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<String> = self.kinds.lock().keys().map(|(_, kind)| kind.clone()).collect();
-        formatter.debug_struct("Previews").field("kinds", &kinds).finish_non_exhaustive()
+        formatter
+            .debug_struct("Previews")
+            .field("kinds", &kinds)
+            .finish_non_exhaustive()
     }
 }
 

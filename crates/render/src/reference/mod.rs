@@ -210,7 +210,7 @@ fn reasons(providers: &[Provider]) -> String {
             reason.state.word(),
             cell(reason.cause),
             cell(reason.actor.words()),
-            cell(reason.remedy),
+            cell(reason.advice),
         );
     }
     text

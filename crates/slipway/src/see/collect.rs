@@ -245,25 +245,25 @@ impl Reader<'_> {
     pub async fn follow(&self, found: &mut Collected) -> Result<(), String> {
         let mut tried: BTreeSet<Id> = BTreeSet::new();
         for _ in 0..ROUNDS {
-            let mut wanted: BTreeSet<Id> = BTreeSet::new();
+            let mut missing: BTreeSet<Id> = BTreeSet::new();
             for (id, _) in found.objects.iter() {
                 let kind = self.catalogue.kind(id);
                 for link in kind.children.iter().chain(kind.needs) {
                     if let Link::Reference(_) | Link::Name { .. } = link {
                         let references = found.objects.follow(id, *link).into_iter();
-                        wanted.extend(references.map(|reference| reference.id));
+                        missing.extend(references.map(|reference| reference.id));
                     }
                 }
-                wanted.extend(owners(found.objects.get(id), &id.namespace));
+                missing.extend(owners(found.objects.get(id), &id.namespace));
             }
-            wanted.retain(|id| {
+            missing.retain(|id| {
                 found.objects.get(id).is_none() && id.kind != "Secret" && tried.insert(id.clone())
             });
-            if wanted.is_empty() {
+            if missing.is_empty() {
                 return Ok(());
             }
             let connection = self.connection;
-            let questions: Vec<(Served, Id)> = wanted
+            let questions: Vec<(Served, Id)> = missing
                 .into_iter()
                 .filter_map(|id| {
                     let served = connection

@@ -29,7 +29,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 const AT_LEAST: Duration = Duration::from_secs(10);
 
 /// What a watch says, of plain objects. The number is its source's.
-enum Change {
+enum WatchChange {
     Listing(usize),
     Listed(usize, Value),
     Complete(usize),
@@ -41,7 +41,7 @@ enum Change {
 /// The watches of everything that was read.
 #[derive(Default)]
 pub struct Watching {
-    changes: SelectAll<BoxStream<'static, Change>>,
+    changes: SelectAll<BoxStream<'static, WatchChange>>,
     /// By source: what it has shown, and what it shows while it lists again.
     known: Vec<(BTreeSet<Id>, BTreeSet<Id>)>,
     /// Why nothing new comes, if so.
@@ -60,13 +60,15 @@ impl Watching {
             let changes = watcher(api, config)
                 .default_backoff()
                 .map(move |event| match event {
-                    Ok(Event::Init) => Change::Listing(number),
-                    Ok(Event::InitApply(object)) => Change::Listed(number, collect::plain(&served, object)),
-                    Ok(Event::InitDone) => Change::Complete(number),
-                    Ok(Event::Apply(object)) => Change::Is(number, collect::plain(&served, object)),
-                    Ok(Event::Delete(object)) => Change::Gone(collect::plain(&served, object)),
+                    Ok(Event::Init) => WatchChange::Listing(number),
+                    Ok(Event::InitApply(object)) => {
+                        WatchChange::Listed(number, collect::plain(&served, object))
+                    }
+                    Ok(Event::InitDone) => WatchChange::Complete(number),
+                    Ok(Event::Apply(object)) => WatchChange::Is(number, collect::plain(&served, object)),
+                    Ok(Event::Delete(object)) => WatchChange::Gone(collect::plain(&served, object)),
                     Err(error) => {
-                        Change::Failed(format!("{} cannot be watched: {error}", served.resource.plural))
+                        WatchChange::Failed(format!("{} cannot be watched: {error}", served.resource.plural))
                     }
                 });
             self.changes.push(changes.boxed());
@@ -91,29 +93,29 @@ impl Watching {
         }
     }
 
-    fn take(&mut self, change: Change, objects: &mut Objects) {
+    fn take(&mut self, change: WatchChange, objects: &mut Objects) {
         match change {
-            Change::Failed(why) => {
+            WatchChange::Failed(why) => {
                 self.problem = Some(why);
                 return;
             }
-            Change::Listing(number) => self.known[number].1.clear(),
-            Change::Listed(number, object) => {
+            WatchChange::Listing(number) => self.known[number].1.clear(),
+            WatchChange::Listed(number, object) => {
                 self.known[number].1.insert(Id::of(&object));
                 objects.insert(object);
             }
-            Change::Complete(number) => {
+            WatchChange::Complete(number) => {
                 let (known, listed) = &mut self.known[number];
                 for gone in known.difference(listed) {
                     objects.remove(gone);
                 }
                 *known = std::mem::take(listed);
             }
-            Change::Is(number, object) => {
+            WatchChange::Is(number, object) => {
                 self.known[number].0.insert(Id::of(&object));
                 objects.insert(object);
             }
-            Change::Gone(object) => objects.remove(&Id::of(&object)),
+            WatchChange::Gone(object) => objects.remove(&Id::of(&object)),
         }
         self.problem = None;
     }

@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Command};
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::Value;
-use slipway_insight::{Catalogue, Explanation, Id, State, Step, explain};
+use slipway_insight::{Catalogue, CauseStep, Explanation, Id, State, explain};
 use slipway_runtime::Provider;
 
 use super::{
@@ -171,8 +171,8 @@ pub fn text(id: &Id, found: &Explanation, now: Timestamp, look: Look) -> String 
         );
     }
     let _ = writeln!(text, "Who acts     {}", found.who);
-    if !found.remedy.is_empty() {
-        let _ = writeln!(text, "What helps   {}", plain(&found.remedy));
+    if !found.advice.is_empty() {
+        let _ = writeln!(text, "What helps   {}", plain(&found.advice));
     }
     if !found.command.is_empty() {
         let _ = writeln!(text, "Run next     {}", plain(&found.command));
@@ -188,7 +188,7 @@ pub fn text(id: &Id, found: &Explanation, now: Timestamp, look: Look) -> String 
     text
 }
 
-fn said(step: &Step, now: Timestamp) -> String {
+fn said(step: &CauseStep, now: Timestamp) -> String {
     let judgement = &step.judgement;
     let mut said = plain(&judgement.reason);
     if !judgement.message.is_empty() {
@@ -200,7 +200,7 @@ fn said(step: &Step, now: Timestamp) -> String {
     said
 }
 
-fn meaning(step: &Step) -> String {
+fn meaning(step: &CauseStep) -> String {
     if step.meaning.is_empty() {
         plain(&step.judgement.message)
     } else {

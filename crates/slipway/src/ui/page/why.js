@@ -21,7 +21,7 @@ export function why(explanation, { now, route, ui, announce, heading = "h2", tit
       "dl",
       { class: "advice" },
       h("div", {}, h("dt", {}, "Who has to act"), h("dd", {}, explanation.who)),
-      explanation.remedy ? h("div", {}, h("dt", {}, "What helps"), h("dd", {}, code(explanation.remedy))) : null,
+      explanation.advice ? h("div", {}, h("dt", {}, "What helps"), h("dd", {}, code(explanation.advice))) : null,
       explanation.command ? h("div", { class: "next" }, h("dt", {}, "Run next"), h("dd", {}, command(explanation.command, { announce, ui }))) : null,
     ),
     explanation.others?.length
