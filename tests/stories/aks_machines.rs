@@ -74,10 +74,11 @@ impl Fleet<'_> {
             {
                 return self.machines(pool).await;
             }
-            last = machines
+            let lines: Vec<String> = machines
                 .iter()
-                .map(|one| format!("{}: {}\n", one.name_any(), one.data["status"]))
+                .map(|one| format!("{}: {}", one.name_any(), one.data["status"]))
                 .collect();
+            last = lines.join("\n");
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         }
         anyhow::bail!("{pool} has not {count} Machines with nodes: {last}")

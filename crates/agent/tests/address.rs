@@ -69,19 +69,29 @@ impl Neighbour {
     }
 }
 
-/// The lease of a cluster, in memory; `None` for an apiserver that does not answer.
+/// The API of a cluster, in memory, with the lease that it has.
 #[derive(Default)]
-struct Memory(Mutex<Option<Option<LeaseState>>>);
+enum Api {
+    #[default]
+    Away,
+    Answers(Option<LeaseState>),
+}
+
+#[derive(Default)]
+struct Memory(Mutex<Api>);
 
 #[async_trait]
 impl Leases for Memory {
     async fn read(&self) -> Result<Option<LeaseState>, String> {
-        self.0.lock().clone().ok_or_else(|| "away".to_owned())
+        match &*self.0.lock() {
+            Api::Away => Err("away".to_owned()),
+            Api::Answers(lease) => Ok(lease.clone()),
+        }
     }
 
     async fn write(&self, own: &str, write: &Write) -> Wrote {
-        let mut lease = self.0.lock();
-        let Some(current) = lease.as_mut() else {
+        let mut api = self.0.lock();
+        let Api::Answers(current) = &mut *api else {
             return Wrote::Unknown;
         };
         if current.as_ref().map(|seen| seen.version.clone()) != write.over {
@@ -167,17 +177,17 @@ async fn inside() {
     .await;
 
     // The apiserver comes: the lease is made, and that this host is no longer first is noted before.
-    *leases.0.lock() = Some(None);
+    *leases.0.lock() = Api::Answers(None);
     first.round().await.unwrap();
     assert_eq!(*noted.0.lock(), ["Maker"]);
     assert_eq!(
-        leases.0.lock().clone().flatten().map(|seen| seen.holder),
+        leases.read().await.unwrap().map(|seen| seen.holder),
         Some("a".to_owned())
     );
     assert!(is_held());
 
     // Another host has it: it is off at once.
-    *leases.0.lock() = Some(Some(LeaseState {
+    *leases.0.lock() = Api::Answers(Some(LeaseState {
         holder: "b".to_owned(),
         version: "7".to_owned(),
     }));
@@ -185,7 +195,7 @@ async fn inside() {
     assert!(!is_held());
 
     // Its own again, and the agent is gone without a word: the kernel drops it before anybody else may have it.
-    *leases.0.lock() = Some(Some(LeaseState {
+    *leases.0.lock() = Api::Answers(Some(LeaseState {
         holder: "a".to_owned(),
         version: "8".to_owned(),
     }));

@@ -109,7 +109,7 @@ impl Site {
         };
         let clock = Clock::starting_at(Timestamp::now());
         Self {
-            hosts: MocHosts::new(clouds.clone(), clock.clone()),
+            hosts: MocHosts::new(clouds.clone(), clock),
             server,
             machine,
             place,
@@ -121,7 +121,7 @@ impl Site {
 
     /// The next manager, which knows nothing but what MOC has.
     fn next_manager(&mut self) {
-        self.hosts = MocHosts::new(self.clouds.clone(), self.clock.clone());
+        self.hosts = MocHosts::new(self.clouds.clone(), self.clock);
     }
 
     async fn order(&self, id: &str, verb: Verb) -> Result<Operation, Problem> {
@@ -304,7 +304,7 @@ async fn e57_a_disk_that_does_not_boot_is_left_for_the_one_of_before() {
 #[tokio::test(flavor = "multi_thread")]
 async fn e57_certificates_and_tokens_expire_and_connections_break() {
     let mut site = Site::start().await;
-    site.server.set_lifetime(Duration::from_secs(60));
+    site.server.set_lifetime(Duration::from_mins(1));
     site.inventory().await;
     assert_eq!(site.server.logins(), 1);
     site.inventory().await;

@@ -1,7 +1,7 @@
 //! NodeUpgrades of hosts that are virtual machines of MOC, in their world: a cloud agent in memory, guests that boot what their disk was made
 //! from, and faults at every call to MOC and to both clusters.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_STANDARD};

@@ -128,7 +128,7 @@ fn what_is_named_and_not_there_is_shown() {
         (sea.judgement.state, sea.by.as_str()),
         (State::Stuck, "spec.infrastructureRef")
     );
-    assert_eq!(tree.root.waits_for, [sea.id.clone()]);
+    assert_eq!(tree.root.waits_for, std::slice::from_ref(&sea.id));
 }
 
 #[test]

@@ -31,9 +31,7 @@ fn status((code, message): Refused) -> Status {
     slipway_moc::refusal(code, &message)
 }
 
-fn yes() -> Option<Flag> {
-    Some(Flag { value: true })
-}
+const YES: Flag = Flag { value: true };
 
 fn one<T>(mut several: Vec<T>) -> Result<T, Status> {
     match (several.pop(), several.is_empty()) {
@@ -70,7 +68,7 @@ impl VirtualMachineAgent for Moc {
         };
         Ok(tonic::Response::new(VirtualMachineResponse {
             virtual_machines: vec![found.map_err(status)?],
-            result: yes(),
+            result: Some(YES),
             error: String::new(),
         }))
     }
@@ -86,7 +84,7 @@ impl VirtualMachineAgent for Moc {
         let machine = Self::operate(self, &machine, operation).await.map_err(status)?;
         Ok(tonic::Response::new(VirtualMachineResponse {
             virtual_machines: vec![machine],
-            result: yes(),
+            result: Some(YES),
             error: String::new(),
         }))
     }
@@ -135,7 +133,7 @@ impl GalleryImageAgent for Moc {
         };
         Ok(tonic::Response::new(GalleryImageResponse {
             gallery_images: images,
-            result: yes(),
+            result: Some(YES),
             error: String::new(),
         }))
     }
@@ -165,7 +163,7 @@ impl VirtualHardDiskAgent for Moc {
         };
         Ok(tonic::Response::new(VirtualHardDiskResponse {
             virtual_hard_disks: disks,
-            result: yes(),
+            result: Some(YES),
             error: String::new(),
         }))
     }

@@ -58,7 +58,7 @@ pub fn manifests(cluster: &FoundCluster, wishes: &Wishes) -> Result<Vec<Value>, 
         match one.found.kind.as_str() {
             AGENT_POOL => pools.push((one, manifest)),
             kind if SHARED.contains(&kind) || kind == "FederatedIdentityCredential" => {
-                infrastructure.push(manifest)
+                infrastructure.push(manifest);
             }
             _ => control_plane.push(manifest),
         }

@@ -161,11 +161,11 @@ mod tests {
         report
     }
 
-    fn preview(steps: Vec<Step>) -> Result<Preview, String> {
-        Ok(Preview {
+    fn preview(steps: Vec<Step>) -> Preview {
+        Preview {
             steps,
             ..Preview::default()
-        })
+        }
     }
 
     #[test]
@@ -184,11 +184,17 @@ mod tests {
         });
         for (answers, verdict) in [
             (vec![], Verdict::Same),
-            (vec![preview(vec![inside()])], Verdict::Same),
+            (vec![Ok(preview(vec![inside()]))], Verdict::Same),
             (vec![paused], Verdict::Same),
-            (vec![preview(vec![outside()]), preview(vec![])], Verdict::Differs),
-            (vec![preview(vec![outside(), waits()])], Verdict::Unknown),
-            (vec![preview(vec![]), Err("gone".to_owned())], Verdict::Unknown),
+            (
+                vec![Ok(preview(vec![outside()])), Ok(preview(vec![]))],
+                Verdict::Differs,
+            ),
+            (vec![Ok(preview(vec![outside(), waits()]))], Verdict::Unknown),
+            (
+                vec![Ok(preview(vec![])), Err("gone".to_owned())],
+                Verdict::Unknown,
+            ),
             (
                 vec![Ok(Preview::left_alone("no Cluster has become its owner yet"))],
                 Verdict::Unknown,
@@ -198,7 +204,7 @@ mod tests {
             assert_eq!(report.verdict(), verdict, "{report}");
         }
         assert_eq!(
-            report(vec![preview(vec![outside(), inside()]), preview(vec![])]).to_string(),
+            report(vec![Ok(preview(vec![outside(), inside()])), Ok(preview(vec![]))]).to_string(),
             "AzureASOManagedControlPlane default/o0\n  ensure ManagedCluster: it differs\n    properties.count: 3 -> 5\n\
              AzureASOManagedControlPlane default/o1\n  no difference\n"
         );

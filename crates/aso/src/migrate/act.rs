@@ -53,7 +53,7 @@ pub async fn act(action: &Action, facts: &Facts, objects: &Objects, asker: &Aske
             .await?;
         }
         Action::Rearm(object) => {
-            merge(objects, object.kind, &object.key(), &annotations(PAUSED, None)).await?
+            merge(objects, object.kind, &object.key(), &annotations(PAUSED, None)).await?;
         }
         Action::CopyCredential(name) => copy_credential(name, facts, objects).await?,
         Action::RemoveCredential(name) => remove_credential(&cluster.sibling(name), objects).await?,

@@ -692,7 +692,7 @@ mod tests {
                         CLASSIC_PLANE,
                         "fleet",
                         &json!({"deletionTimestamp": "now"}),
-                    ))
+                    ));
                 }),
                 Goal::Prepare,
                 "adopt the AKS cluster",

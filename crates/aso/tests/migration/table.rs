@@ -400,7 +400,7 @@ async fn whatever_goes_wrong_by_hand_nothing_is_deleted_in_azure() {
         for deed in deeds {
             hands.act(*deed).await;
         }
-        tokio::time::sleep(Duration::from_mins(60)).await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
         let writes = hands.world.writes();
         let deletions: Vec<&String> = writes
             .iter()

@@ -189,7 +189,7 @@ impl World {
         let mut told = Vec::new();
         let asker = asker(self.context());
         migrate(&objects, &asker, &key(), goal, &mut |line| {
-            told.push(line.to_owned())
+            told.push(line.to_owned());
         })
         .await?;
         Ok(told)
