@@ -30,6 +30,10 @@ const WRITERS: &[(&str, &str)] = &[
     ("crates/azure/src/engine.rs", "one resource of Azure"),
     ("crates/azure/src/engine/ensure.rs", "one resource of Azure"),
     (
+        "crates/azure/src/machine/act.rs",
+        "the Machines of a pool's VMs, as its plan says",
+    ),
+    (
         "crates/azure/src/reconcile/step.rs",
         "one resource of Azure, with its record",
     ),

@@ -22,6 +22,11 @@ use crate::{
 /// How long an object that gave no machine is passed over, as Karpenter's providers have it.
 pub const UNAVAILABLE_FOR: Duration = Duration::from_mins(3);
 
+/// How long nothing that stands is given up for an object after it gave no machine; twice as long each further time, and about a day
+/// at most.
+const SHUNNED_FOR: Duration = Duration::from_mins(10);
+const DOUBLED_AT_MOST: u32 = 7;
+
 /// Beyond this many, what was said is forgotten and said again.
 const MOST_REPORTED: usize = 20_000;
 
@@ -31,6 +36,8 @@ type Templates = (ApiResource, Informer<DynamicObject>);
 #[derive(Default)]
 pub struct Memory {
     unavailable: Mutex<BTreeMap<Reference, (Timestamp, String)>>,
+    /// How often in a row an object gave no machine, and when it did last.
+    failures: Mutex<BTreeMap<Reference, (u32, Timestamp)>>,
     breakers: Mutex<BTreeMap<String, Breaker>>,
     /// Claims whose outcome was counted, by uid.
     counted: Mutex<BTreeSet<String>>,
@@ -57,13 +64,36 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// An object gave no machine: it is passed over for a while.
+    /// An object gave no machine: it is passed over for a while, and nothing that stands is given up for it for longer and longer.
     pub fn note_unavailable(&self, object: &Reference, why: &str, now: Timestamp) {
         let lasts = SignedDuration::try_from(UNAVAILABLE_FOR).unwrap_or_default();
         let until = now.checked_add(lasts).unwrap_or(Timestamp::MAX);
-        self.unavailable
-            .lock()
-            .insert(object.clone(), (until, why.to_owned()));
+        let mut unavailable = self.unavailable.lock();
+        let was_known = unavailable.get(object).is_some_and(|(until, _)| *until > now);
+        unavailable.insert(object.clone(), (until, why.to_owned()));
+        if !was_known {
+            let mut failures = self.failures.lock();
+            let (times, _) = failures.get(object).copied().unwrap_or((0, now));
+            failures.insert(object.clone(), (times + 1, now));
+        }
+    }
+
+    /// A claim on an object has come up: what failed before it was made counts no more.
+    pub fn note_came(&self, object: &Reference, made: Timestamp) {
+        let mut failures = self.failures.lock();
+        if failures.get(object).is_some_and(|(_, last)| *last < made) {
+            failures.remove(object);
+        }
+    }
+
+    /// Why nothing that stands is given up for an object that gave no machine, if so.
+    pub fn is_shunned(&self, object: &Reference, now: Timestamp) -> Option<String> {
+        let (times, last) = self.failures.lock().get(object).copied()?;
+        let doubled = SHUNNED_FOR.saturating_mul(1 << (times - 1).min(DOUBLED_AT_MOST));
+        let lasts = SignedDuration::try_from(doubled).unwrap_or_default();
+        let until = last.checked_add(lasts).unwrap_or(Timestamp::MAX);
+        (until > now)
+            .then(|| format!("it gave no machine {times} times; nothing is given up for it until {until:.0}"))
     }
 
     /// Why an object is passed over, if it is.
@@ -129,5 +159,34 @@ impl Memory {
             reported.clear();
         }
         reported.insert((object.to_owned(), message.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_keeps_failing_is_left_alone_for_longer_and_longer() {
+        let (memory, object) = (
+            Memory::default(),
+            Reference::new("MachineDeployment", "fleet", "workers"),
+        );
+        let at = |minute: i64| Timestamp::from_second(minute * 60).expect("a moment");
+        let fails = |minute: i64| {
+            // It is said again and again while it lasts.
+            memory.note_unavailable(&object, "no quota", at(minute));
+            memory.note_unavailable(&object, "no quota", at(minute + 1));
+        };
+        let shunned = |minute: i64| memory.is_shunned(&object, at(minute)).is_some();
+        assert!(!shunned(0));
+        fails(0);
+        assert!(shunned(9) && !shunned(10));
+        fails(20);
+        assert!(shunned(39) && !shunned(40));
+        memory.note_came(&object, at(15));
+        assert!(shunned(30), "that one was made before it failed");
+        memory.note_came(&object, at(25));
+        assert!(!shunned(30));
     }
 }

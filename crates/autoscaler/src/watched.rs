@@ -281,12 +281,35 @@ pub struct Observed {
     pub rival: Option<Rival>,
 }
 
+/// The cluster as it is planned with for pods that wait.
 pub async fn observe(
     watched: &Watched,
     reader: &Reader<'_>,
     memory: &Memory,
     options: &Options,
     context: &Context,
+) -> Observed {
+    read(watched, reader, memory, options, context, false).await
+}
+
+/// The same for giving up what stands: nothing is replaced by machines of an object that gave none lately.
+pub async fn observe_to_disrupt(
+    watched: &Watched,
+    reader: &Reader<'_>,
+    memory: &Memory,
+    options: &Options,
+    context: &Context,
+) -> Observed {
+    read(watched, reader, memory, options, context, true).await
+}
+
+async fn read(
+    watched: &Watched,
+    reader: &Reader<'_>,
+    memory: &Memory,
+    options: &Options,
+    context: &Context,
+    is_to_disrupt: bool,
 ) -> Observed {
     let now = context.clock.now();
     let pools = watched.pools.list();
@@ -303,10 +326,14 @@ pub async fn observe(
         let class = &pool.spec.template.spec.node_class_ref.name;
         if !described.contains_key(class) {
             let key = ObjectKey::cluster_scoped(class);
-            let found = match watched.classes.get(&key) {
+            let mut found = match watched.classes.get(&key) {
                 Some(class) => reader.describe(&class, options, now).await.shapes,
                 None => Vec::new(),
             };
+            for shape in found.iter_mut().filter(|_| is_to_disrupt) {
+                let shunned = || memory.is_shunned(&shape.reference, now);
+                shape.unavailable = shape.unavailable.take().or_else(shunned);
+            }
             described.insert(class.clone(), found);
         }
         let of_class = described[class].clone();

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_autoscaler::{
     api::NodeClaim,
-    disruption::{Step, steps},
+    disruption::{CommandStep, steps},
 };
 
 fn now() -> Timestamp {
@@ -45,7 +45,7 @@ fn replacement(named: &str, candidates: &[&str], of: usize, came: &[(&str, &str)
 
 fn told(claims: &[Arc<NodeClaim>]) -> (Vec<String>, Option<Timestamp>) {
     let (steps, again) = steps(claims, |_| None, now());
-    (steps.iter().map(Step::to_string).collect(), again)
+    (steps.iter().map(CommandStep::to_string).collect(), again)
 }
 
 const REGISTERED: (&str, &str) = ("Registered", "2026-01-01T11:55:00Z");

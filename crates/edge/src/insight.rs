@@ -173,7 +173,7 @@ const REASONS: &[Reason] = &[
     Reason::working("Fetching", "hosts fetch the image").of(IMAGE),
     Reason::waiting("Retrying", "a host failed, and is tried again"),
     Reason::stuck("Failed", "hosts failed; `status.failures` says what failed where", Actor::Site, "mend what the message says").of(IMAGE),
-    Reason::waiting("HostsAway", "hosts that are selected do not answer").of(IMAGE).advice("bring them back"),
+    Reason::waiting("HostsAway", "hosts that are selected do not answer").of(IMAGE).advice("make them answer again, or take them out of the selector"),
     // Upgrades of nodes, and what they wait for.
     Reason::waiting("InLine", "others of the policy are upgraded before it"),
     Reason::waiting("OutsideWindow", "no window of the policy is open; the message says when the next one is"),

@@ -50,7 +50,7 @@ pub enum Effect {
 
 /// One field that a step changes. Never a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct PreviewChange {
     pub path: String,
     pub from: String,
     pub to: String,
@@ -58,12 +58,12 @@ pub struct Change {
 
 /// One entry of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct PreviewStep {
     pub what: String,
     pub why: String,
     pub effect: Effect,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<Change>,
+    pub changes: Vec<PreviewChange>,
 }
 
 /// What a controller would do with an object.
@@ -76,7 +76,7 @@ pub struct Preview {
     /// Why nothing is planned for the object at all: it is nobody's, or somebody else's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_alone: Option<String>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<PreviewStep>,
 }
 
 impl Preview {

@@ -219,7 +219,7 @@ impl Reader<'_> {
         kind: &str,
         scope: &ResourceId,
         path: &str,
-        wanted: impl Fn(&Value) -> bool,
+        keep: impl Fn(&Value) -> bool,
     ) -> Result<Vec<Value>, String> {
         let mapping = mapping(group, kind)?;
         let listed = self
@@ -227,7 +227,7 @@ impl Reader<'_> {
             .list(scope, path, &mapping.api_version, Priority::Change)
             .await;
         let mut items = listed.map_err(|error| format!("listing {path}: {error}"))?;
-        items.retain(wanted);
+        items.retain(keep);
         for item in &items {
             self.keep(&mapping, item);
         }
@@ -241,9 +241,9 @@ impl Reader<'_> {
         kind: &str,
         scope: &ResourceId,
         path: &str,
-        wanted: impl Fn(&Value) -> bool,
+        keep: impl Fn(&Value) -> bool,
     ) -> Vec<Value> {
-        match self.list(group, kind, scope, path, wanted).await {
+        match self.list(group, kind, scope, path, keep).await {
             Ok(items) => items,
             Err(error) => {
                 let note = format!("{kind}s are not adopted, because they cannot be read: {error}");

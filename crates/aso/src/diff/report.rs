@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 use slipway_runtime::{
     ObjectKey, Preview,
-    preview::{Effect, Step},
+    preview::{Effect, PreviewStep},
 };
 
 /// What the exit code says, as that of `kubectl diff`.
@@ -36,16 +36,16 @@ struct Told {
 }
 
 impl Told {
-    fn steps(&self, effects: &'static [Effect]) -> impl Iterator<Item = &Step> {
+    fn steps(&self, effects: &'static [Effect]) -> impl Iterator<Item = &PreviewStep> {
         let steps = self.answer.iter().flat_map(|preview| &preview.steps);
         steps.filter(move |step| effects.contains(&step.effect))
     }
 
-    fn differences(&self) -> impl Iterator<Item = &Step> {
+    fn differences(&self) -> impl Iterator<Item = &PreviewStep> {
         self.steps(&[Effect::Outside])
     }
 
-    fn unknown(&self) -> impl Iterator<Item = &Step> {
+    fn unknown(&self) -> impl Iterator<Item = &PreviewStep> {
         self.steps(&[Effect::Wait, Effect::Blocked])
     }
 
@@ -141,10 +141,10 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slipway_runtime::preview::Change;
+    use slipway_runtime::preview::PreviewChange;
 
-    fn step(effect: Effect, what: &str, changes: Vec<Change>) -> Step {
-        Step {
+    fn step(effect: Effect, what: &str, changes: Vec<PreviewChange>) -> PreviewStep {
+        PreviewStep {
             what: what.to_owned(),
             why: "it differs".to_owned(),
             effect,
@@ -161,7 +161,7 @@ mod tests {
         report
     }
 
-    fn preview(steps: Vec<Step>) -> Preview {
+    fn preview(steps: Vec<PreviewStep>) -> Preview {
         Preview {
             steps,
             ..Preview::default()
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_tells_differences_from_what_is_not_known() {
-        let change = Change {
+        let change = PreviewChange {
             path: "properties.count".to_owned(),
             from: "3".to_owned(),
             to: "5".to_owned(),

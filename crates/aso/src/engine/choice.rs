@@ -124,7 +124,7 @@ impl fmt::Display for Standing {
 /// What is known of a resource when its engine is chosen.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    pub wanted: Wanted,
+    pub asked: Wanted,
     /// Who has written it so far, as the record on the object says.
     pub recorded: Option<AzureEngine>,
     /// Whether the operator has an object for it that is ours, or nobody's and not told to leave it alone.
@@ -172,7 +172,7 @@ impl Choice {
 pub fn choose(facts: &Facts<'_>) -> Choice {
     use AzureEngine::{Aso, Native};
     let runs = *facts.standing == Standing::Running;
-    match (facts.wanted, facts.recorded) {
+    match (facts.asked, facts.recorded) {
         (Wanted::Only(Native), recorded) => {
             let choice = Choice::new(Native, "native is asked for");
             if facts.has_object && recorded != Some(Native) {
@@ -202,9 +202,9 @@ pub fn choose(facts: &Facts<'_>) -> Choice {
 mod tests {
     use super::*;
 
-    fn row(wanted: &str, recorded: Option<AzureEngine>, has_object: bool, standing: &Standing) -> String {
+    fn row(asked: &str, recorded: Option<AzureEngine>, has_object: bool, standing: &Standing) -> String {
         let choice = choose(&Facts {
-            wanted: Wanted::by_name(wanted).unwrap(),
+            asked: Wanted::by_name(asked).unwrap(),
             recorded,
             has_object,
             standing,
@@ -228,11 +228,11 @@ mod tests {
         ];
         for standing in &standings {
             for has_object in [false, true] {
-                let of = |wanted, recorded| row(wanted, recorded, has_object, standing);
-                for wanted in ["auto", "aso"] {
+                let of = |asked, recorded| row(asked, recorded, has_object, standing);
+                for asked in ["auto", "aso"] {
                     assert!(
-                        of(wanted, Some(Aso)).starts_with("aso: it was handed"),
-                        "{wanted} {standing}"
+                        of(asked, Some(Aso)).starts_with("aso: it was handed"),
+                        "{asked} {standing}"
                     );
                 }
                 assert_eq!(
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn what_nobody_wrote_goes_to_the_operator_where_it_runs() {
-        let new = |wanted, standing: &Standing| row(wanted, None, false, standing);
+        let new = |asked, standing: &Standing| row(asked, None, false, standing);
         assert_eq!(
             new("auto", &Standing::Running),
             "aso: Azure Service Operator is installed and running"

@@ -47,7 +47,7 @@ pub struct Application {
 }
 
 /// A field that differs: path, before and after.
-pub type Change = (String, String, String);
+pub type FieldChange = (String, String, String);
 
 fn shown(value: &Value) -> String {
     let text = value.to_string();
@@ -175,7 +175,7 @@ fn hash(value: &Value) -> String {
 }
 
 /// What of an object differs from what it is to be. `None`: nothing, and nothing that was given before is to be taken out.
-pub fn differences(live: &OperatedObject, desired: &Value) -> Option<Vec<Change>> {
+pub fn differences(live: &OperatedObject, desired: &Value) -> Option<Vec<FieldChange>> {
     let found = json!({"metadata": live.0.metadata, "spec": live.0.data["spec"]});
     let mut changes = Vec::new();
     for member in ["labels", "annotations"] {
@@ -200,7 +200,7 @@ pub fn differences(live: &OperatedObject, desired: &Value) -> Option<Vec<Change>
 }
 
 /// Every value of `desired` that `found` does not have.
-fn compare(path: &str, found: &Value, desired: &Value, changes: &mut Vec<Change>) {
+fn compare(path: &str, found: &Value, desired: &Value, changes: &mut Vec<FieldChange>) {
     match (found, desired) {
         (_, Value::Null) => {}
         (Value::Object(found), Value::Object(desired)) => {

@@ -21,7 +21,7 @@ pub use self::{
     observe::{Look, Operated, key},
     operator::{Definition, Operators},
     status::{OPERATOR_READY, Word, judge, report},
-    verdict::{Step, leaving, step},
+    verdict::{EngineStep, leaving, step},
 };
 
 /// What is noted beside a resource's record while the operator has an object for it: that the operator writes it, or that its

@@ -9,7 +9,7 @@ use slipway_runtime::Class;
 
 use super::{
     AzureEngine, FOUND, Operated, QUIET, Standing, Told,
-    manifest::{Application, Change, Terms, desired, differences},
+    manifest::{Application, FieldChange, Terms, desired, differences},
     object::OperatedObject,
 };
 use crate::{
@@ -24,7 +24,7 @@ const ELSEWHERE: &str = "SubscriptionMismatch";
 
 /// What is to be done about an object of the operator.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum EngineStep {
     Rest,
     Wait(Waiting),
     /// What is noted of the resource on its holder is another now; nothing else is done before that is stored.
@@ -33,7 +33,7 @@ pub enum Step {
     Give {
         application: Box<Application>,
         why: String,
-        changes: Vec<Change>,
+        changes: Vec<FieldChange>,
         event: &'static str,
     },
     /// The operator is told to leave the resource alone.
@@ -59,7 +59,11 @@ impl Held {
     }
 
     /// What the operator's object for a resource is to be.
-    fn application(&self, resource: &Resource, state: &ResourceState) -> Option<(Application, Vec<Change>)> {
+    fn application(
+        &self,
+        resource: &Resource,
+        state: &ResourceState,
+    ) -> Option<(Application, Vec<FieldChange>)> {
         let (inline, api) = (resource.inline.as_ref()?, resource.api.clone()?);
         let found = self.operated(resource).map(|one| &one.live);
         let looks_first = state.body().is_some() && found.and_then(OperatedObject::id).is_none();
@@ -102,9 +106,9 @@ fn waiting(reason: &str, message: impl Into<String>) -> Waiting {
 }
 
 /// What is to be done about a resource that the operator writes.
-pub fn step(held: &Held, resource: &Resource, now: Timestamp) -> Step {
+pub fn step(held: &Held, resource: &Resource, now: Timestamp) -> EngineStep {
     let Some(id) = &resource.id else {
-        return Step::Wait(waiting(
+        return EngineStep::Wait(waiting(
             "WaitingForOwner",
             format!("it is not known where {} is in Azure", resource.display()),
         ));
@@ -120,7 +124,7 @@ pub fn step(held: &Held, resource: &Resource, now: Timestamp) -> Step {
              from one of them",
             resource.name.kind, resource.name.name
         );
-        return Step::Wait(waiting(OWNED_BY_ANOTHER, message));
+        return EngineStep::Wait(waiting(OWNED_BY_ANOTHER, message));
     }
     if matches!(
         resource.standing,
@@ -132,21 +136,21 @@ pub fn step(held: &Held, resource: &Resource, now: Timestamp) -> Step {
             resource.standing,
             super::ANNOTATION
         );
-        return Step::Wait(waiting("AzureServiceOperatorUnavailable", message));
+        return EngineStep::Wait(waiting("AzureServiceOperatorUnavailable", message));
     }
     if found.is_none() && *state == ResourceState::Unknown {
         let why = held.unknown(id);
-        return Step::Wait(Waiting::unknown(id, why, held.has_existed(id), now));
+        return EngineStep::Wait(Waiting::unknown(id, why, held.has_existed(id), now));
     }
     if resource.choice.from == Some(AzureEngine::Native)
         && let Some(why) = occupied(state, held.unknown(id))
     {
         let message =
             format!("it is handed to Azure Service Operator as soon as Azure is done with it: {why}");
-        return Step::Wait(Waiting::new(SWITCHING, message).again(ASK_AGAIN));
+        return EngineStep::Wait(Waiting::new(SWITCHING, message).again(ASK_AGAIN));
     }
     if !held.is_noted(resource) {
-        return Step::Note;
+        return EngineStep::Note;
     }
     if let Some(seen) = found.and_then(|found| found.live.id())
         && seen != id.key()
@@ -156,11 +160,11 @@ pub fn step(held: &Held, resource: &Resource, now: Timestamp) -> Step {
              delete its object while its reconcile-policy is skip",
             id.as_str()
         );
-        return Step::Wait(Waiting::failed(ELSEWHERE, message, Class::Terminal));
+        return EngineStep::Wait(Waiting::failed(ELSEWHERE, message, Class::Terminal));
     }
     if let Some((application, changes)) = held.application(resource, state) {
         if let Some(obstacle) = held.obstacle(resource, id, state) {
-            return Step::Wait(obstacle);
+            return EngineStep::Wait(obstacle);
         }
         let (why, event) = match found {
             None if state.body().is_some() => ("Azure Service Operator takes it over", "HandingOver"),
@@ -171,27 +175,31 @@ pub fn step(held: &Held, resource: &Resource, now: Timestamp) -> Step {
             Some(_) => ("it differs from what is desired", "Updating"),
         };
         let why = format!("{why}: {}", resource.choice.why);
-        return Step::Give {
+        return EngineStep::Give {
             application: Box::new(application),
             why,
             changes,
             event,
         };
     }
-    let Some(found) = found else { return Step::Rest };
+    let Some(found) = found else {
+        return EngineStep::Rest;
+    };
     told(resource, found)
 }
 
 /// What the operator says of its object.
-fn told(resource: &Resource, found: &Operated) -> Step {
+fn told(resource: &Resource, found: &Operated) -> EngineStep {
     let absent = if resource.standing == Standing::Running {
         String::new()
     } else {
         format!(" ({})", resource.standing)
     };
     match found.live.told() {
-        Told::Ready => Step::Rest,
-        Told::Waiting { reason, message } => Step::Wait(Waiting::new(&reason, format!("{message}{absent}"))),
+        Told::Ready => EngineStep::Rest,
+        Told::Waiting { reason, message } => {
+            EngineStep::Wait(Waiting::new(&reason, format!("{message}{absent}")))
+        }
         Told::Failed {
             reason,
             message,
@@ -204,7 +212,7 @@ fn told(resource: &Resource, found: &Operated) -> Step {
             };
             let message = format!("{message}{absent}");
             // The operator tries again by itself, and its object tells.
-            Step::Wait(if terminal {
+            EngineStep::Wait(if terminal {
                 Waiting::failed(&reason, message, class)
             } else {
                 Waiting::new(&reason, message)
@@ -214,7 +222,7 @@ fn told(resource: &Resource, found: &Operated) -> Step {
 }
 
 /// What is to be done about the operator's object for a resource that we write, or are to write. `None`: it keeps us from nothing.
-pub fn leaving(held: &Held, resource: &Resource) -> Option<Step> {
+pub fn leaving(held: &Held, resource: &Resource) -> Option<EngineStep> {
     let found = held.left_object(resource)?;
     let id = resource.id.as_ref()?;
     if found.live.is_deleting() {
@@ -223,14 +231,14 @@ pub fn leaving(held: &Held, resource: &Resource) -> Option<Step> {
         return Some(if release {
             remove(found, true)
         } else {
-            Step::Wait(Waiting::new(SWITCHING, message).again(ASK_AGAIN))
+            EngineStep::Wait(Waiting::new(SWITCHING, message).again(ASK_AGAIN))
         });
     }
     if !held.is_noted(resource) {
-        return Some(Step::Note);
+        return Some(EngineStep::Note);
     }
     if !found.live.is_quiet() {
-        return Some(Step::Quiet(Box::new(found.clone())));
+        return Some(EngineStep::Quiet(Box::new(found.clone())));
     }
     let state = held.state(id);
     let is_busy = resource.standing == Standing::Running && found.live.is_busy();
@@ -238,7 +246,9 @@ pub fn leaving(held: &Held, resource: &Resource) -> Option<Step> {
         .or_else(|| is_busy.then(|| "its operator is at work on it".to_owned()));
     if let Some(why) = working {
         let message = format!("Azure Service Operator lets go of it as soon as Azure is done with it: {why}");
-        return Some(Step::Wait(Waiting::new(SWITCHING, message).again(ASK_AGAIN)));
+        return Some(EngineStep::Wait(
+            Waiting::new(SWITCHING, message).again(ASK_AGAIN),
+        ));
     }
     // Quiet, it keeps nobody from writing, and others of the operator's objects stand in it.
     if resource
@@ -252,8 +262,8 @@ pub fn leaving(held: &Held, resource: &Resource) -> Option<Step> {
     Some(remove(found, resource.standing != Standing::Running))
 }
 
-fn remove(found: &Operated, release: bool) -> Step {
-    Step::Remove {
+fn remove(found: &Operated, release: bool) -> EngineStep {
+    EngineStep::Remove {
         operated: Box::new(found.clone()),
         release,
     }

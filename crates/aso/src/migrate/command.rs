@@ -15,7 +15,7 @@ use super::{
     act::{Done, act},
     facts::Facts,
     observe::observe,
-    plan::{Action, Goal, Step, caveats, plan},
+    plan::{Action, Goal, MigrationStep, caveats, plan},
 };
 use crate::{
     adopt::command::until_told,
@@ -213,7 +213,7 @@ fn is_finished(facts: &Facts, goal: Goal) -> bool {
     }
 }
 
-fn overdue(step: &Step) -> String {
+fn overdue(step: &MigrationStep) -> String {
     let what = match &step.action {
         Action::AwaitPause(_) => "is a manager running that works on them, and does it lead?",
         _ => "something holds them: look at their finalizers",

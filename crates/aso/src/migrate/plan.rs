@@ -101,19 +101,19 @@ impl fmt::Display for Action {
 
 /// A step and its reason.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct MigrationStep {
     pub action: Action,
     pub why: &'static str,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for MigrationStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.action, self.why)
     }
 }
 
 /// What is left to do, in order. Empty: the goal is reached. An error says why it cannot be, and what to do.
-pub fn plan(facts: &Facts, goal: Goal) -> Result<Vec<Step>, String> {
+pub fn plan(facts: &Facts, goal: Goal) -> Result<Vec<MigrationStep>, String> {
     match goal {
         Goal::Prepare => prepare(facts),
         Goal::Confirm => confirm(facts),
@@ -122,11 +122,11 @@ pub fn plan(facts: &Facts, goal: Goal) -> Result<Vec<Step>, String> {
 }
 
 #[derive(Default)]
-struct Steps(Vec<Step>);
+struct Steps(Vec<MigrationStep>);
 
 impl Steps {
     fn then(&mut self, action: Action, why: &'static str) {
-        self.0.push(Step { action, why });
+        self.0.push(MigrationStep { action, why });
     }
 }
 
@@ -185,7 +185,7 @@ pub fn obstacle(facts: &Facts) -> Option<String> {
     None
 }
 
-fn prepare(facts: &Facts) -> Result<Vec<Step>, String> {
+fn prepare(facts: &Facts) -> Result<Vec<MigrationStep>, String> {
     if let Some(obstacle) = obstacle(facts) {
         return Err(obstacle);
     }
@@ -288,7 +288,7 @@ fn swap(facts: &Facts, to_inline: bool, steps: &mut Steps) {
 }
 
 /// Steps that are taken while the Cluster is paused; it resumes when there are none left.
-fn paused_for(facts: &Facts, steps: Steps, keeps_note: bool) -> Vec<Step> {
+fn paused_for(facts: &Facts, steps: Steps, keeps_note: bool) -> Vec<MigrationStep> {
     let mark = facts.mark().unwrap_or(Mark {
         was_paused: facts.is_paused(),
         confirmed: false,
@@ -311,7 +311,7 @@ fn paused_for(facts: &Facts, steps: Steps, keeps_note: bool) -> Vec<Step> {
     all.0
 }
 
-fn confirm(facts: &Facts) -> Result<Vec<Step>, String> {
+fn confirm(facts: &Facts) -> Result<Vec<MigrationStep>, String> {
     let Some(mark) = facts.mark() else {
         return Err(format!(
             "Cluster {0} is not being migrated: begin with slipway migrate {0}",
@@ -378,7 +378,7 @@ fn confirm(facts: &Facts) -> Result<Vec<Step>, String> {
     Ok(steps.0)
 }
 
-fn undo(facts: &Facts) -> Result<Vec<Step>, String> {
+fn undo(facts: &Facts) -> Result<Vec<MigrationStep>, String> {
     let Some(mark) = facts.mark() else {
         return Err(format!(
             "Cluster {} is not being migrated: there is nothing to undo",

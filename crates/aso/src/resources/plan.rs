@@ -17,7 +17,7 @@ use super::{
     fetched::Fetch,
     verdict::Waiting,
 };
-use crate::engine::{self, Application, Operated, Standing, Step};
+use crate::engine::{self, Application, EngineStep, Operated, Standing};
 
 /// How often it is looked whether an operator still runs.
 const LOOK_AT_OPERATOR: Duration = Duration::from_mins(5);
@@ -195,13 +195,13 @@ fn plan_step<A: From<Action>>(
     plan: &mut Plan<A>,
     group: &mut Option<u16>,
     resource: &Resource,
-    step: Step,
+    step: EngineStep,
     now: Timestamp,
 ) {
     match step {
-        Step::Rest | Step::Note => {}
-        Step::Wait(waiting) => wait(plan, resource, &waiting, now),
-        Step::Give {
+        EngineStep::Rest | EngineStep::Note => {}
+        EngineStep::Wait(waiting) => wait(plan, resource, &waiting, now),
+        EngineStep::Give {
             application,
             why,
             changes,
@@ -214,11 +214,11 @@ fn plan_step<A: From<Action>>(
             }
             entry.announced(event);
         }
-        Step::Quiet(operated) => {
+        EngineStep::Quiet(operated) => {
             let why = resource.choice.why.clone();
             act(plan, group, Action::Quiet(operated), why).announced("SwitchingEngine");
         }
-        Step::Remove { operated, release } => {
+        EngineStep::Remove { operated, release } => {
             let why = "it is quiet, and the resource stays in Azure";
             act(plan, group, Action::RemoveObject { operated, release }, why);
         }
@@ -259,7 +259,7 @@ fn wait<A>(plan: &mut Plan<A>, resource: &Resource, waiting: &Waiting, now: Time
 /// What is not recorded yet of what is asked for, or recorded otherwise: nothing we make is ever unknown to us.
 fn unrecorded(held: &Held, verdicts: &[(&Resource, Verdict)]) -> Vec<Recording> {
     let is_asked_for = |resource: &Resource, verdict: &Verdict| match verdict {
-        Verdict::Ensure(_) | Verdict::Operated(Step::Note) => true,
+        Verdict::Ensure(_) | Verdict::Operated(EngineStep::Note) => true,
         // Policies and credentials change without a change in Azure; what was only ever read is not recorded.
         Verdict::Rest => {
             let id = resource.id.as_ref();

@@ -142,17 +142,17 @@ fn step_of(
     }
 }
 
-fn step_of_operated(step: engine::Step) -> StepStatus {
+fn step_of_operated(step: engine::EngineStep) -> StepStatus {
     let waiting = |reason: &'static str, message: String| StepStatus::Waiting {
         reason: reason.into(),
         message,
     };
     match step {
-        engine::Step::Rest => StepStatus::Done,
-        engine::Step::Wait(waiting) => waiting.status(),
-        engine::Step::Note => waiting("Reconciling", "its engine is noted first".to_owned()),
-        engine::Step::Give { why, .. } => waiting("Reconciling", why),
-        engine::Step::Quiet(_) | engine::Step::Remove { .. } => waiting(
+        engine::EngineStep::Rest => StepStatus::Done,
+        engine::EngineStep::Wait(waiting) => waiting.status(),
+        engine::EngineStep::Note => waiting("Reconciling", "its engine is noted first".to_owned()),
+        engine::EngineStep::Give { why, .. } => waiting("Reconciling", why),
+        engine::EngineStep::Quiet(_) | engine::EngineStep::Remove { .. } => waiting(
             "SwitchingEngine",
             "Azure Service Operator lets go of it".to_owned(),
         ),

@@ -38,7 +38,7 @@ pub enum Verdict {
     /// Compare with Azure once more and send what differs.
     Ensure(Comparison),
     /// It is Azure Service Operator's, or becomes so, or no longer is.
-    Operated(engine::Step),
+    Operated(engine::EngineStep),
 }
 
 /// Why nothing is done.

@@ -190,7 +190,7 @@ fn orders() -> Vec<(String, Vec<Deed>)> {
     orders
 }
 
-struct Hands {
+struct ByHand {
     world: World,
     /// What commands refused, in their words.
     refused: Vec<String>,
@@ -200,7 +200,7 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-impl Hands {
+impl ByHand {
     fn old(&self, kind: &str) -> Api<DynamicObject> {
         let infrastructure = "infrastructure.cluster.x-k8s.io";
         let resource = match kind {
@@ -356,7 +356,7 @@ impl Hands {
     }
 }
 
-async fn standing() -> Hands {
+async fn standing() -> ByHand {
     let world = World::standing().await;
     let client = world.server.client();
     let namespace: Namespace =
@@ -376,7 +376,7 @@ async fn standing() -> Hands {
             .await
             .expect("a secret");
     }
-    Hands {
+    ByHand {
         world,
         refused: Vec::new(),
     }

@@ -17,7 +17,7 @@ use slipway_runtime::{Context, ObjectKey};
 
 use super::{
     plan::{Start, confirm},
-    running::{Order, Step, is_tainted},
+    running::{CommandStep, Order, is_tainted},
 };
 use crate::{
     Error,
@@ -29,7 +29,7 @@ use crate::{
     memory::Memory,
     options::Options,
     provisioner::create,
-    watched::{Watched, observe},
+    watched::{Watched, observe_to_disrupt},
 };
 
 /// Writes at the same time.
@@ -121,7 +121,7 @@ impl Actor<'_> {
         self.watched.read_claims_again(self.context).await?;
         let options = Options::of(&self.context.settings);
         let reader = Reader::new(self.context, self.memory);
-        let observed = observe(self.watched, &reader, self.memory, &options, self.context).await;
+        let observed = observe_to_disrupt(self.watched, &reader, self.memory, &options, self.context).await;
         let (now, command) = (self.context.clock.now(), start.command.clone());
         let confirmed = tokio::task::spawn_blocking(move || confirm(&observed, &command, now)).await;
         let Some(confirmed) = confirmed.ok().flatten() else {
@@ -191,16 +191,16 @@ impl Actor<'_> {
     }
 
     /// Carries out one step of what is under way.
-    pub async fn step(self, step: &Step) -> Result<(), Error> {
+    pub async fn step(self, step: &CommandStep) -> Result<(), Error> {
         tracing::info!(%step, "Disruption goes on");
         match step {
-            Step::Delete(running) => {
+            CommandStep::Delete(running) => {
                 let order = &running.order;
                 self.delete(&running.candidates, order.reason, order.grace_seconds)
                     .await
             }
-            Step::Settle(running) => self.settle(&running.replacements).await,
-            Step::RollBack(running, why) => {
+            CommandStep::Settle(running) => self.settle(&running.replacements).await,
+            CommandStep::RollBack(running, why) => {
                 // The claims tell of the command until the candidates stay.
                 for claim in &running.candidates {
                     self.tell(claim, "DisruptionFailed", why);
@@ -212,7 +212,7 @@ impl Actor<'_> {
                     .disruption_failed(order.method, order.decision);
                 self.settle(&running.replacements).await
             }
-            Step::Release { claim, node } => self.release(claim, node.as_ref()).await,
+            CommandStep::Release { claim, node } => self.release(claim, node.as_ref()).await,
         }
     }
 

@@ -15,7 +15,7 @@ use kube::{Api, api::ListParams};
 use slipway_runtime::{Context, ObjectKey, controller::Registration, plans::PlanKey};
 use tokio::time::{Instant, sleep_until};
 
-pub use self::running::{INITIALIZED_WITHIN, Next, Order, Running, Step, is_tainted, running, steps};
+pub use self::running::{CommandStep, INITIALIZED_WITHIN, Next, Order, Running, is_tainted, running, steps};
 use self::{
     act::{Actor, Begun},
     plan::{Plan, Proposal},
@@ -29,7 +29,7 @@ use crate::{
     cluster_api::Reader,
     memory::Memory,
     options::Options,
-    watched::{Changed, Watched, observe},
+    watched::{Changed, Watched, observe_to_disrupt},
 };
 
 /// Changes come many at once: they are looked at together.
@@ -175,8 +175,22 @@ impl Disruption<'_> {
                         && (one.type_ == condition::CONSOLIDATABLE || one.type_ == condition::DRIFTED)
                 })
         };
-        let gates = Options::of(&self.context.settings).gates;
-        gates.node_repair || self.watched.claims.list().iter().any(could_go)
+        self.watched.claims.list().iter().any(could_go) || self.is_somebody_ill()
+    }
+
+    /// Whether a Node has a condition that it could be repaired for, tolerated for the moment or not.
+    fn is_somebody_ill(&self) -> bool {
+        let policies = self.memory.repair_policies(&Options::of(&self.context.settings));
+        let nodes = self.watched.nodes.list();
+        let mut conditions = nodes
+            .iter()
+            .filter_map(|node| node.status.as_ref())
+            .flat_map(|status| status.conditions.iter().flatten());
+        !policies.is_empty()
+            && conditions.any(|one| {
+                let mut policies = policies.iter();
+                policies.any(|own| own.condition_type == one.type_ && own.condition_status == one.status)
+            })
     }
 
     /// Commands under way, and marks that none tells of.
@@ -191,7 +205,7 @@ impl Disruption<'_> {
         }
         let node = |name: &str| self.watched.nodes.get(&ObjectKey::cluster_scoped(name));
         let (mut next, mut again) = steps(&self.watched.claims.list(), node, now);
-        if next.iter().any(Step::needs_confirmation) {
+        if next.iter().any(CommandStep::needs_confirmation) {
             let claims: Api<NodeClaim> = Api::all(self.context.client.clone());
             let claims = claims.list(&ListParams::default()).await;
             let claims = claims.map_err(Error::api("reading the NodeClaims"))?;
@@ -215,7 +229,7 @@ impl Disruption<'_> {
             return Ok(());
         }
         let reader = Reader::new(context, memory);
-        let observed = observe(&self.watched, &reader, memory, options, context).await;
+        let observed = observe_to_disrupt(&self.watched, &reader, memory, options, context).await;
         let changes = observed.changes;
         let proposals = std::mem::take(&mut self.proposals);
         let (plan, observed) = plan::decide(observed, proposals, options.gates, now).await;
@@ -225,7 +239,8 @@ impl Disruption<'_> {
         self.proposals.clone_from(&plan.proposals);
         self.planned = Some(changes);
         self.plan_at = Instant::now() + POLL;
-        self.again_at = if plan.is_constrained {
+        // Budgets open, and conditions are no longer tolerated, without anything changing.
+        self.again_at = if plan.is_constrained || self.is_somebody_ill() {
             self.plan_at
         } else {
             Instant::now() + AT_LEAST

@@ -153,7 +153,7 @@ impl Running {
 
 /// One step of what is under way.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum CommandStep {
     Delete(Running),
     Settle(Running),
     RollBack(Running, String),
@@ -164,10 +164,10 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl CommandStep {
     /// Whether it rests on something that is not there, which the watch may only not show yet.
     pub fn needs_confirmation(&self) -> bool {
-        !matches!(self, Step::Delete(_))
+        !matches!(self, CommandStep::Delete(_))
     }
 }
 
@@ -176,25 +176,25 @@ fn names(claims: &[Arc<NodeClaim>]) -> String {
     names.join(", ")
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for CommandStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::Delete(running) => write!(
+            CommandStep::Delete(running) => write!(
                 formatter,
                 "delete {}: {} is initialized",
                 names(&running.candidates),
                 names(&running.replacements)
             ),
-            Step::Settle(running) => write!(
+            CommandStep::Settle(running) => write!(
                 formatter,
                 "settle {}: {} are gone",
                 names(&running.replacements),
                 running.order.candidates.join(", ")
             ),
-            Step::RollBack(running, why) => {
+            CommandStep::RollBack(running, why) => {
                 write!(formatter, "let {} stay: {why}", names(&running.candidates))
             }
-            Step::Release { claim, .. } => {
+            CommandStep::Release { claim, .. } => {
                 write!(
                     formatter,
                     "let {} stay: no command takes it away",
@@ -216,7 +216,7 @@ pub fn steps(
     claims: &[Arc<NodeClaim>],
     node: impl Fn(&str) -> Option<Arc<Node>>,
     now: Timestamp,
-) -> (Vec<Step>, Option<Timestamp>) {
+) -> (Vec<CommandStep>, Option<Timestamp>) {
     let (mut steps, mut again) = (Vec::new(), None::<Timestamp>);
     let running = running(claims);
     let spoken_for: BTreeSet<&String> = running.iter().flat_map(|one| &one.order.candidates).collect();
@@ -229,7 +229,7 @@ pub fn steps(
         let node = status.and_then(|status| node(status.node_name.as_ref()?));
         let node = node.filter(|node| node.metadata.deletion_timestamp.is_none() && is_tainted(node));
         if is_marked || node.is_some() {
-            steps.push(Step::Release {
+            steps.push(CommandStep::Release {
                 claim: Arc::clone(claim),
                 node,
             });
@@ -237,9 +237,9 @@ pub fn steps(
     }
     for running in running {
         match running.next(now) {
-            Next::Delete => steps.push(Step::Delete(running)),
-            Next::Settle => steps.push(Step::Settle(running)),
-            Next::RollBack(why) => steps.push(Step::RollBack(running, why)),
+            Next::Delete => steps.push(CommandStep::Delete(running)),
+            Next::Settle => steps.push(CommandStep::Settle(running)),
+            Next::RollBack(why) => steps.push(CommandStep::RollBack(running, why)),
             Next::Wait(until) => again = again.into_iter().chain(until).min(),
         }
     }

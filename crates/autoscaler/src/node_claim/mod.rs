@@ -108,6 +108,14 @@ impl Kind for Claims {
             let uid = claim.uid().unwrap_or_default();
             self.memory.note_outcome(pool, &uid, true);
         }
+        let made = claim
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .filter(|_| is_registered);
+        if let (Assignment::To { object, .. }, Some(made)) = (&observed.assignment, made) {
+            self.memory.note_came(object, made.0);
+        }
     }
 }
 

@@ -191,7 +191,7 @@ impl Fleet {
         }
     }
 
-    /// What the pool's status tells core: the kind of its machines from the first look at them on, and nothing where they are
+    /// What the pool's status tells core: the kind of its machines from when they are first read, and nothing where they are
     /// switched off. A pool that was not looked at says what it said before.
     pub fn kind_to_tell(&self, before: Option<String>, kind: String) -> Option<String> {
         match (&self.switch, &self.vms) {

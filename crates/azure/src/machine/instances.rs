@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// How the VMs of a pool are looked at again while Azure and the workload cluster say different things.
+/// How the VMs of a pool are read again while Azure and the workload cluster say different things.
 const DIFFERING: Duration = Duration::from_secs(15);
 /// Nothing is looked at more often.
 const SOONEST: Duration = Duration::from_secs(1);

@@ -248,19 +248,19 @@ impl<K: Kind> Frame<K> {
 }
 
 /// An entry of a plan, for who asks ahead.
-fn step<K: Kind>(entry: &Entry<K::Action>) -> preview::Step {
+fn step<K: Kind>(entry: &Entry<K::Action>) -> preview::PreviewStep {
     let effect = match &entry.what {
         What::Wait(wait) if wait.class.is_some() => Effect::Blocked,
         What::Wait(_) => Effect::Wait,
         What::Do(_) if K::changes_outside(entry) => Effect::Outside,
         _ => Effect::Inside,
     };
-    let changes = entry.differences.iter().map(|difference| preview::Change {
+    let changes = entry.differences.iter().map(|difference| preview::PreviewChange {
         path: difference.path.clone(),
         from: without_credentials(&difference.from).into_owned(),
         to: without_credentials(&difference.to).into_owned(),
     });
-    preview::Step {
+    preview::PreviewStep {
         what: entry.what.to_string(),
         why: entry.why.clone(),
         effect,

@@ -246,16 +246,16 @@ fn text(id: &Id, preview: &Preview) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slipway_runtime::preview::{Change, Step};
+    use slipway_runtime::preview::{PreviewChange, PreviewStep};
 
     use super::*;
 
-    fn step(effect: Effect) -> Step {
-        Step {
+    fn step(effect: Effect) -> PreviewStep {
+        PreviewStep {
             what: "update cluster".to_owned(),
             why: "the version\ndiffers\u{1b}".to_owned(),
             effect,
-            changes: vec![Change {
+            changes: vec![PreviewChange {
                 path: "version".to_owned(),
                 from: "1.33".to_owned(),
                 to: "1.34".to_owned(),

@@ -59,7 +59,7 @@ impl<K: Holder> Observer<'_, K> {
     ) -> Result<(), Error> {
         let context = self.context;
         let holder = self.standing.object.meta();
-        let wanted = Wanted::of(holder, &context.settings);
+        let asked = Wanted::of(holder, &context.settings);
         let namespace = self.namespace.clone();
         let look = Look {
             namespace: &namespace,
@@ -80,12 +80,12 @@ impl<K: Holder> Observer<'_, K> {
             });
             let choice = engine::choose(&Facts {
                 // Nothing begins before the word is put right.
-                wanted: wanted.clone().unwrap_or_default(),
+                asked: asked.clone().unwrap_or_default(),
                 recorded: entry.map(recorded),
                 has_object,
                 standing: &standing,
             });
-            let problem = wanted.as_ref().err().map(|name| Problem {
+            let problem = asked.as_ref().err().map(|name| Problem {
                 code: "InvalidEngine".to_owned(),
                 message: format!(
                     "the annotation {} is {name:?}: it is one of {}",
