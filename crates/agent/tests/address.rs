@@ -161,7 +161,12 @@ async fn inside() {
     neighbour.ip("link set v1 up");
     // It believes that another machine has the address, as after a failover.
     neighbour.ip("neighbor replace 192.0.2.10 lladdr 02:00:00:00:00:99 dev v1 nud stale");
-    let mac = run("cat", &["/sys/class/net/v0/address"]).trim().to_owned();
+    let link = ip("-o link show dev v0");
+    let mac = link
+        .split("link/ether ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let mac = mac.expect("it has one").to_owned();
 
     let (leases, noted) = (Arc::new(Memory::default()), Arc::new(Noted::default()));
     let mut first = keeper("a", Role::First, &leases, &noted);

@@ -1,9 +1,11 @@
 //! Bad input through the real binary: one clear message, a code that is not zero, no panic and no hang.
 
 use std::{
+    io::Read,
     net::TcpListener,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -11,6 +13,15 @@ struct Ended {
     code: Option<i32>,
     stdout: String,
     stderr: String,
+}
+
+fn reading(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    let mut pipe = pipe.expect("it is piped");
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("the output can be read");
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
 }
 
 /// Runs the binary to its end; one that hangs is stopped and fails the test.
@@ -25,6 +36,9 @@ fn slipway(arguments: &[&str]) -> Ended {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
+    // A pipe holds less than a completion script, so both are read while it runs.
+    let stdout = reading(child.stdout.take());
+    let stderr = reading(child.stderr.take());
     let started = Instant::now();
     while child.try_wait().expect("the child can be asked").is_none() {
         if started.elapsed() > Duration::from_mins(1) {
@@ -33,15 +47,11 @@ fn slipway(arguments: &[&str]) -> Ended {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = child.wait_with_output().expect("the output can be read");
+    let status = child.wait().expect("the child can be asked");
     let ended = Ended {
         code: status.code(),
-        stdout: String::from_utf8_lossy(&stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        stdout: stdout.join().expect("the output can be read"),
+        stderr: stderr.join().expect("the output can be read"),
     };
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
     ended

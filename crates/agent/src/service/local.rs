@@ -1,8 +1,9 @@
 //! Calls on the machine itself, over a socket that only root can open: how a guest of a cloud is reached that has no other way in than
 //! running commands (`slipway-agent call`). One call a connection: the request to its end, then the answer to its end.
 
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,13 +28,7 @@ const OPERATIONS_SHOWN: usize = 40;
 
 /// Answers for ever.
 pub async fn serve(socket: &Path, host: Arc<Host>) -> io::Result<()> {
-    // What the last agent left; two agents never run on one state directory.
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(socket)?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
+    let listener = bind(socket)?;
     loop {
         let (stream, _) = listener.accept().await?;
         let host = host.clone();
@@ -43,6 +38,23 @@ pub async fn serve(socket: &Path, host: Arc<Host>) -> io::Result<()> {
             }
         });
     }
+}
+
+/// Listens where nobody else gets in, at no moment: the socket is made in a folder of its own and moved over what the last agent
+/// left. Two agents never run on one state directory.
+fn bind(socket: &Path) -> io::Result<UnixListener> {
+    let private = socket.with_extension("new");
+    match std::fs::remove_dir_all(&private) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    DirBuilder::new().mode(0o700).create(&private)?;
+    let made = private.join("s");
+    let listener = UnixListener::bind(&made)?;
+    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&made, socket)?;
+    std::fs::remove_dir(&private)?;
+    Ok(listener)
 }
 
 async fn one(mut stream: UnixStream, host: &Arc<Host>) -> io::Result<()> {
