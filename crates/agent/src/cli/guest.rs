@@ -105,10 +105,10 @@ pub fn run(guest: Guest) -> Result<()> {
             steps: Arc::new(Unhindered),
             state: guest.state,
         })?;
+        let failed = || format!("answering at {}", socket.display());
+        let listener = local::bind(&socket).with_context(failed)?;
         println!("answering at {}", socket.display());
-        local::serve(&socket, host)
-            .await
-            .with_context(|| format!("answering at {}", socket.display()))
+        local::serve(listener, host).await.with_context(failed)
     })
 }
 

@@ -27,8 +27,7 @@ const OUTPUT_SHOWN: usize = 1 << 10;
 const OPERATIONS_SHOWN: usize = 40;
 
 /// Answers for ever.
-pub async fn serve(socket: &Path, host: Arc<Host>) -> io::Result<()> {
-    let listener = bind(socket)?;
+pub async fn serve(listener: UnixListener, host: Arc<Host>) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         let host = host.clone();
@@ -42,7 +41,7 @@ pub async fn serve(socket: &Path, host: Arc<Host>) -> io::Result<()> {
 
 /// Listens where nobody else gets in, at no moment: the socket is made in a folder of its own and moved over what the last agent
 /// left. Two agents never run on one state directory.
-fn bind(socket: &Path) -> io::Result<UnixListener> {
+pub fn bind(socket: &Path) -> io::Result<UnixListener> {
     let private = socket.with_extension("new");
     match std::fs::remove_dir_all(&private) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
