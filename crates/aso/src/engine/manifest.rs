@@ -174,6 +174,16 @@ fn hash(value: &Value) -> String {
     hex(&Sha256::digest(value.to_string())[..12])
 }
 
+/// Whether what an object was last given is this. It tells in any version that the object is read in.
+pub fn is_given(live: &OperatedObject, desired: &Value) -> bool {
+    let given = live
+        .metadata()
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(GIVEN));
+    given.map(String::as_str) == desired["metadata"]["annotations"][GIVEN].as_str()
+}
+
 /// What of an object differs from what it is to be. `None`: nothing, and nothing that was given before is to be taken out.
 pub fn differences(live: &OperatedObject, desired: &Value) -> Option<Vec<FieldChange>> {
     let found = json!({"metadata": live.0.metadata, "spec": live.0.data["spec"]});

@@ -128,7 +128,8 @@ fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-fn is_its(object: &Value) -> bool {
+/// Whether an object is the operator's.
+pub fn is_its(object: &Value) -> bool {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     version
         .split('/')

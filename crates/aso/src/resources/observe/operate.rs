@@ -181,8 +181,9 @@ impl<K: Holder> Observer<'_, K> {
     }
 
     pub(super) fn watch(&self, api: &kube::api::ApiResource, scope: &Scope) {
+        let api = self.sources.operators.watched(api);
         self.context
-            .watch::<PartialObjectMeta<DynamicObject>>(api, scope.clone(), |object| {
+            .watch::<PartialObjectMeta<DynamicObject>>(&api, scope.clone(), |object| {
                 let metadata = object.meta();
                 let holder = owner::controller_of(metadata).filter(|owner| owner.kind == K::kind(&()));
                 let key = holder.map(|owner| ObjectKey::new(metadata.namespace.as_deref(), &owner.name));
