@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    aks_manager, edge_k3s,
+    aks_manager, edge_world,
     guides::{Guide, Shell},
     k3s_manager,
     toy_provider::BINARY,
@@ -193,7 +193,7 @@ async fn up_shows_a_k3s_cluster() -> Result<()> {
 #[tokio::test]
 async fn up_shows_edge_hosts_upgraded_and_one_that_goes_back() -> Result<()> {
     program("slipway-edge-sim", "edge-sim")?;
-    let mut command = up(edge_k3s::BINARY)?;
+    let mut command = up(edge_world::BINARY)?;
     let output = tokio::time::timeout(HANG_GUARD, command.arg("--exit-when-ready").output()).await??;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{text}");
