@@ -9,6 +9,7 @@ mod health;
 mod k9s;
 mod local;
 mod monitoring;
+mod page;
 mod reference;
 mod roles;
 mod webhooks;
