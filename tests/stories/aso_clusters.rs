@@ -89,8 +89,8 @@ const UNUSED: &[Unused] = &[
         ..unused(
             "",
             "configmaps",
-            &["patch"],
-            "only values that change are patched",
+            &["delete", "patch"],
+            "only values that change are patched, and only what an operator is to write is deleted",
         )
     },
     unused(

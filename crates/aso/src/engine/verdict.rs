@@ -6,11 +6,12 @@ use slipway_azure::reconcile::{
     ResourceState,
     planning::{ASK_AGAIN, OWNED_BY_ANOTHER, OWNER_CHECK, occupied},
 };
+use slipway_capi::owner;
 use slipway_runtime::Class;
 
 use super::{
     AzureEngine, FOUND, Operated, QUIET, Standing, Told,
-    manifest::{Application, FieldChange, Terms, desired, differences, is_given},
+    manifest::{Application, FieldChange, Handed, Terms, desired, differences, is_given},
     object::OperatedObject,
 };
 use crate::{
@@ -110,8 +111,26 @@ impl Held {
             name: inline.object.name.clone(),
             body,
             resumes,
+            makes_way: match found {
+                None => self.makes_way(resource),
+                Some(_) => Vec::new(),
+            },
         };
         Some((application, changes))
+    }
+
+    /// The Secrets and ConfigMaps of ours that the operator is to write.
+    fn makes_way(&self, resource: &Resource) -> Vec<Handed> {
+        let stored = resource.handed.iter().filter_map(|(store, name)| {
+            let found = self.stored.get(&(*store, name.clone()))?;
+            let is_ours = owner::is_controlled_by(&found.metadata, &self.metadata);
+            is_ours.then(|| Handed {
+                store: *store,
+                name: name.clone(),
+                uid: found.metadata.uid.clone(),
+            })
+        });
+        stored.collect()
     }
 }
 

@@ -233,6 +233,15 @@ impl<K: Holder> Observer<'_, K> {
         resource.manifest = self.manifests.get(inline.index).cloned().unwrap_or_default();
         if resource.choice.is_operated() {
             // The operator hands out what it is asked for.
+            let exported = resource
+                .exports
+                .iter()
+                .map(|one| (one.to.store, one.to.name.clone()));
+            let expressed = resource
+                .expressions
+                .iter()
+                .map(|one| (one.store, one.name.clone()));
+            resource.handed = exported.chain(expressed).collect();
             resource.delivered = std::mem::take(&mut resource.exports);
             resource.expressions.clear();
         }
