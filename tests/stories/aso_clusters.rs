@@ -66,6 +66,26 @@ const UNUSED: &[Unused] = &[
         &["create"],
         "these credentials are client secrets",
     ),
+    unused("cluster.x-k8s.io", "clusters", &["create"], NO_OPERATOR),
+    unused("cluster.x-k8s.io", "machinepools", &["create"], NO_OPERATOR),
+    unused(
+        "infrastructure.cluster.x-k8s.io",
+        "azureasomanagedclusters",
+        &["create"],
+        NO_OPERATOR,
+    ),
+    unused(
+        "infrastructure.cluster.x-k8s.io",
+        "azureasomanagedcontrolplanes",
+        &["create", "get"],
+        NO_OPERATOR,
+    ),
+    unused(
+        "infrastructure.cluster.x-k8s.io",
+        "azureasomanagedmachinepools",
+        &["create"],
+        NO_OPERATOR,
+    ),
     Unused {
         rare: true,
         ..unused(

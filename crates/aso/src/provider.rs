@@ -42,6 +42,18 @@ const RBAC: &[Rule] = &[
     Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
     // Where something else scales a pool, its MachinePool carries its count.
     Rule::new("cluster.x-k8s.io", &["machinepools"], PATCH),
+    // What Azure Service Operator has is adopted by an annotation.
+    Rule::new("cluster.x-k8s.io", &["clusters", "machinepools"], &["create"]),
+    Rule::new(
+        GROUP,
+        &[
+            "azureasomanagedclusters",
+            "azureasomanagedcontrolplanes",
+            "azureasomanagedmachinepools",
+        ],
+        &["create"],
+    ),
+    Rule::new(GROUP, &["azureasomanagedcontrolplanes"], &["get"]),
     Rule::new(
         GROUP,
         &[
@@ -59,6 +71,12 @@ const RBAC: &[Rule] = &[
             "azureasomanagedmachinepools/status",
         ],
         &["patch"],
+    ),
+    // A classic object may have a resource already.
+    Rule::new(
+        GROUP,
+        &["azuremanagedcontrolplanes", "azuremanagedmachinepools"],
+        &["list"],
     ),
     // Credentials are read, kubeconfigs and other values are written.
     Rule::new(
@@ -160,6 +178,7 @@ pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
         cluster::registration(access.clone()),
         adopt::read::answering(access.clone(), control_plane::registration(access.clone())),
         pool::registration(access.clone(), nodes.clone()),
+        adopt::annotated::registration(),
     ]
 }
 

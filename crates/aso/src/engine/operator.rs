@@ -49,6 +49,12 @@ impl Definition {
         self.served.iter().any(|served| served == version)
     }
 
+    /// The newest version that people write.
+    pub fn newest(&self) -> Option<String> {
+        let written = self.served.iter().filter(|version| !version.ends_with("storage"));
+        written.max().cloned()
+    }
+
     /// Where its objects are, in this version if it is served.
     pub fn resource(&self, group: &str, kind: &str, version: &str) -> ApiResource {
         let version = if self.serves(version) {

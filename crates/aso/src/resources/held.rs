@@ -281,7 +281,12 @@ impl Held {
         if self.foreign(id).is_some() {
             return false;
         }
-        let made = self.records.get(id.key()).is_some_and(|entry| entry.made);
+        let entry = self.records.get(id.key());
+        let made = entry.is_some_and(|entry| entry.made);
+        // The operator's writes put our mark on what was only found, too.
+        if !made && entry.is_some_and(|entry| entry.notes.contains_key(engine::FOUND)) {
+            return false;
+        }
         let tags = self.state(id).tags();
         let marked = mark_of(&tags).is_some() && mark_of(&tags) == self.records.mark();
         let is_pool = id.resource_type().to_ascii_lowercase().ends_with("/agentpools");

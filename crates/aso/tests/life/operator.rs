@@ -262,6 +262,10 @@ impl FakeOperator {
         let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
         let answer = self.asks(Method::GET, annotation(object, RESOURCE_ID), None);
         if answer.is_success() {
+            // What it looks at is handed out, too.
+            if object["kind"] == "ManagedCluster" {
+                self.hand_out(object, annotation(object, RESOURCE_ID)).await;
+            }
             self.tell(object, "True", "Succeeded", "").await;
             self.done.insert(uid(object), (generation, policy.to_owned()));
         } else {

@@ -304,13 +304,17 @@ impl<K: Holder> Observer<'_, K> {
                 })
             }
         };
+        // Whoever writes it, it stays found until somebody says that it is ours.
+        if entry.is_some_and(|entry| entry.notes.contains_key(engine::FOUND) && !entry.made) {
+            notes.insert(engine::FOUND, "true");
+        }
         let Some(note) = note else { return notes };
         notes.insert(engine::NOTE, note);
-        let was_found = entry.is_some_and(|entry| entry.notes.contains_key(engine::FOUND));
-        // What we only found is not the operator's to delete either.
-        let is_found =
-            resource.choice.from == Some(AzureEngine::Native) && entry.is_some() && !self.held.is_ours(id);
-        if was_found || is_found {
+        // What we only found is not the operator's to delete either, nor is what it finds itself.
+        let comes_over = resource.choice.from == Some(AzureEngine::Native) && entry.is_some();
+        let is_there =
+            entry.is_none() && self.held.operated(resource).is_none() && self.held.state(id).body().is_some();
+        if (comes_over || is_there) && !self.held.is_ours(id) {
             notes.insert(engine::FOUND, "true");
         }
         notes
