@@ -128,13 +128,13 @@ pub fn context(matches: &ArgMatches) -> String {
 
 /// Where the API server is, without anybody's credentials: from the kubeconfig, or as a pod finds it.
 #[derive(Clone, Debug)]
-pub struct Place(Kubeconfig);
+pub struct ApiServer(Kubeconfig);
 
 const NAME: &str = "the-cluster";
 /// What a pod knows of its cluster.
 const POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
-impl Place {
+impl ApiServer {
     pub fn of(matches: &ArgMatches) -> Result<Self, String> {
         let file = match matches.get_one::<PathBuf>("kubeconfig") {
             Some(path) => Kubeconfig::read_from(path),

@@ -32,11 +32,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     live::{Live, Shows},
-    server::Door,
+    server::Gate,
     sessions::Sessions,
 };
 use crate::see::{
-    connect::{self, Connection, Place},
+    connect::{self, ApiServer, Connection},
     plan::Managers,
 };
 
@@ -129,14 +129,14 @@ pub async fn run(
     } else {
         None
     };
-    let ended = server::serve(listener, Door::own(live, token, address.port()), None).await;
+    let ended = server::serve(listener, Gate::own(live, token, address.port()), None).await;
     drop(opened);
     match ended {}
 }
 
 /// The page with which everybody signs in.
 async fn for_many(shows: Shows, matches: &ArgMatches) -> Result<ExitCode, String> {
-    let place = Place::of(matches)?;
+    let api_server = ApiServer::of(matches)?;
     let tls = acceptor(matches.get_one::<PathBuf>("tls-cert-dir"))?;
     let text = matches
         .get_one::<String>("bind-address")
@@ -148,8 +148,8 @@ async fn for_many(shows: Shows, matches: &ArgMatches) -> Result<ExitCode, String
         .local_addr()
         .map_err(|error| format!("the port is not known: {error}"))?;
     println!("https://{address}/");
-    let door = Door::SignIn(Sessions::begin(place, shows));
-    match server::serve(listener, door, Some(tls)).await {}
+    let gate = Gate::SignIn(Sessions::begin(api_server, shows));
+    match server::serve(listener, gate, Some(tls)).await {}
 }
 
 /// With the certificate of a folder, which is followed as it is renewed, or one that is made now.

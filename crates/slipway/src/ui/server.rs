@@ -55,7 +55,7 @@ const HEADERS: [(&str, &str); 7] = [
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Who is let in.
-pub enum Door {
+pub enum Gate {
     /// Whoever has this token: one person on their own machine.
     Own {
         live: Arc<Live>,
@@ -67,7 +67,7 @@ pub enum Door {
     SignIn(Arc<Sessions>),
 }
 
-impl Door {
+impl Gate {
     pub fn own(live: Arc<Live>, token: String, port: u16) -> Self {
         Self::Own {
             live,
@@ -79,12 +79,12 @@ impl Door {
 
 /// What somebody who was let in sees. A session lasts for as long as anybody looks.
 #[derive(Clone)]
-enum Seen {
+enum Admitted {
     Own(Arc<Live>),
     Session(Arc<Session>),
 }
 
-impl Seen {
+impl Admitted {
     fn live(&self) -> &Live {
         match self {
             Self::Own(live) => live,
@@ -94,13 +94,13 @@ impl Seen {
 }
 
 struct Page {
-    door: Door,
+    gate: Gate,
     tls: Option<TlsAcceptor>,
 }
 
 /// Serves the page until the program ends.
-pub async fn serve(listener: TcpListener, door: Door, tls: Option<TlsAcceptor>) -> Infallible {
-    let page = Arc::new(Page { door, tls });
+pub async fn serve(listener: TcpListener, gate: Gate, tls: Option<TlsAcceptor>) -> Infallible {
+    let page = Arc::new(Page { gate, tls });
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else {
@@ -161,7 +161,7 @@ impl Page {
             .headers()
             .get(header::HOST)
             .and_then(|value| value.to_str().ok());
-        if let Door::Own { hosts, .. } = &self.door
+        if let Gate::Own { hosts, .. } = &self.gate
             && !host.is_some_and(|host| hosts.iter().any(|known| known.eq_ignore_ascii_case(host)))
         {
             return refusal(
@@ -203,29 +203,29 @@ impl Page {
     }
 
     /// What the caller sees, if anything.
-    async fn admit(&self, headers: &HeaderMap) -> Result<Seen, Refusal> {
+    async fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Refusal> {
         let given = headers
             .get(header::AUTHORIZATION)
             .and_then(|value| value.as_bytes().strip_prefix(b"Bearer "))
             .unwrap_or_default();
-        match &self.door {
-            Door::Own { live, token, .. } if is_same(given, token.as_bytes()) => {
-                Ok(Seen::Own(Arc::clone(live)))
+        match &self.gate {
+            Gate::Own { live, token, .. } if is_same(given, token.as_bytes()) => {
+                Ok(Admitted::Own(Arc::clone(live)))
             }
-            Door::Own { .. } => Err((
+            Gate::Own { .. } => Err((
                 StatusCode::UNAUTHORIZED,
                 "the token is missing or is not that of this server".to_owned(),
             )),
-            Door::SignIn(sessions) => {
+            Gate::SignIn(sessions) => {
                 let given = std::str::from_utf8(given).unwrap_or_default();
-                sessions.of(given).await.map(Seen::Session)
+                sessions.of(given).await.map(Admitted::Session)
             }
         }
     }
 
     /// Says whether signing in would help.
     fn refuse(&self, code: StatusCode, why: &str) -> Response<Body> {
-        let can_sign_in = matches!(self.door, Door::SignIn(_));
+        let can_sign_in = matches!(self.gate, Gate::SignIn(_));
         let body = json!({"message": why, "signIn": can_sign_in}).to_string();
         let mut response = with_type("application/json", Full::new(Bytes::from(body)).boxed_unsync());
         *response.status_mut() = code;
@@ -289,7 +289,7 @@ mod tests {
 
     fn page() -> Page {
         Page {
-            door: Door::own(Live::of_nothing(), TOKEN.to_owned(), 9),
+            gate: Gate::own(Live::of_nothing(), TOKEN.to_owned(), 9),
             tls: None,
         }
     }

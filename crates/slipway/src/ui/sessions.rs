@@ -19,7 +19,7 @@ use super::{
     answers::Refusal,
     live::{Live, Shows},
 };
-use crate::see::connect::{Connection, Place};
+use crate::see::connect::{ApiServer, Connection};
 
 /// Each has watches of its own. Who has not looked for longest goes first.
 const MOST: usize = 64;
@@ -47,7 +47,7 @@ impl Drop for Session {
 type Key = (u64, u64);
 
 pub struct Sessions {
-    place: Place,
+    api_server: ApiServer,
     shows: Shows,
     open: Mutex<BTreeMap<Key, Arc<Session>>>,
     /// One signs in at a time: a page asks several things at once.
@@ -56,9 +56,9 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    pub fn begin(place: Place, shows: Shows) -> Arc<Self> {
+    pub fn begin(api_server: ApiServer, shows: Shows) -> Arc<Self> {
         let sessions = Arc::new(Self {
-            place,
+            api_server,
             shows,
             open: Mutex::default(),
             turn: Turn::default(),
@@ -82,7 +82,7 @@ impl Sessions {
             return session;
         }
         let client = self
-            .place
+            .api_server
             .client(token)
             .await
             .map_err(|why| (StatusCode::BAD_GATEWAY, why))?;
