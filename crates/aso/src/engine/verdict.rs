@@ -111,9 +111,10 @@ impl Held {
             name: inline.object.name.clone(),
             body,
             resumes,
-            makes_way: match found {
-                None => self.makes_way(resource),
-                Some(_) => Vec::new(),
+            makes_way: if found.is_none() {
+                self.makes_way(resource)
+            } else {
+                Vec::new()
             },
         };
         Some((application, changes))
