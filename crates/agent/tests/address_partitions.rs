@@ -198,7 +198,7 @@ async fn respond(store: Arc<Store>, request: Request<Body>) -> Response<Body> {
     let body = body
         .collect()
         .await
-        .map(|body| body.to_bytes())
+        .map(http_body_util::Collected::to_bytes)
         .unwrap_or_default();
     let (status, answer) = store.answer(&parts.method, &body);
     Response::builder()

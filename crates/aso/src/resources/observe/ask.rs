@@ -227,7 +227,7 @@ impl<K: Holder> Observer<'_, K> {
             .filter_map(|one| ResourceId::parse(&one.live.id()?).ok());
         let groups: BTreeSet<String> = recorded
             .chain(operated)
-            .filter(|id| id.is_resource_group())
+            .filter(ResourceId::is_resource_group)
             .filter(|id| self.held.is_deleting() || !named(id))
             .map(|id| id.key().to_owned())
             .collect();
