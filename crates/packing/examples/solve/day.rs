@@ -84,7 +84,7 @@ impl Karpenter {
     fn schedule(&mut self, snapshot: &Snapshot, waiting: &[Pod]) -> Result<Plan, String> {
         let answer = self.ask(snapshot, waiting, false)?;
         let mut plan: Plan =
-            serde_json::from_str(&answer).map_err(|error| format!("{error}: {:.200}", answer))?;
+            serde_json::from_str(&answer).map_err(|error| format!("{error}: {answer:.200}"))?;
         for claim in &mut plan.new_claims {
             launched(claim, snapshot);
         }
@@ -94,7 +94,7 @@ impl Karpenter {
     fn command(&mut self, snapshot: &Snapshot, waiting: &[Pod]) -> Result<Option<Command>, String> {
         let answer = self.ask(snapshot, waiting, true)?;
         let decided: Decided =
-            serde_json::from_str(&answer).map_err(|error| format!("{error}: {:.200}", answer))?;
+            serde_json::from_str(&answer).map_err(|error| format!("{error}: {answer:.200}"))?;
         if !decided.error.is_empty() {
             return Err(decided.error);
         }

@@ -81,7 +81,7 @@ async fn changed(watched: &mut [Watched]) {
     let (change, ..) = select_all(changes).await;
     if change.is_none() {
         // The informers were stopped: so is this.
-        futures::future::pending().await;
+        futures::future::pending::<()>().await;
     }
 }
 
