@@ -24,7 +24,8 @@ fn the_provider_adds_its_kinds_to_the_package_of_azure() {
         [
             "azureasomanagedcluster",
             "azureasomanagedcontrolplane",
-            "azureasomanagedmachinepool"
+            "azureasomanagedmachinepool",
+            "azureasoadoption"
         ]
     );
     assert_eq!(package.arguments, ["--feature-gates=ASOAPI=${EXP_ASO_API:=true}"]);

@@ -76,7 +76,7 @@ impl<K: Kind> Reconciler for Frame<K> {
             object
         };
         let subject = match self.subject(object, context).await? {
-            Ok(subject) => subject,
+            Ok(subject) => Subject { unheld, ..subject },
             Err(why) => return Ok(Some(Preview::left_alone(why))),
         };
         let paused = paused(subject.cluster.as_deref(), subject.object.meta());
@@ -124,6 +124,7 @@ impl<K: Kind> Frame<K> {
             object,
             cluster,
             cluster_name,
+            unheld: false,
         }))
     }
 

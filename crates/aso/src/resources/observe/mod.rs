@@ -17,6 +17,7 @@ use slipway_azure::{
     ResourceId,
     reconcile::{Error, Records, ResourceState, planning::Problem, state_of, step::read_age},
     resource::Reference,
+    rivals::Rivals,
     takeover::Takeover,
 };
 use slipway_capi::condition;
@@ -46,6 +47,7 @@ pub struct Sources<'a> {
     pub stored: &'a SecretFacts<StoredExport>,
     pub asked: &'a Asked,
     pub operators: &'a Operators,
+    pub rivals: &'a Rivals,
 }
 
 /// An object and what its status says.
@@ -57,6 +59,8 @@ pub struct Standing<'a, K> {
     pub lines: &'a [ResourceStatus],
     /// Secrets that are looked at beside those that resources export to.
     pub secrets: Vec<String>,
+    /// Whether it is asked what would change if nothing held the object back.
+    pub unheld: bool,
 }
 
 /// What is known when Cluster API's decisions are made.
@@ -204,11 +208,12 @@ impl<K: Holder> Observer<'_, K> {
         self.gather(&decided.items).await;
         self.manifests = manifests;
         self.describe(decided, mutation).await?;
-        self.judge();
+        self.judge().await?;
         self.held.states = self.engine.observations.states.clone();
         self.settle_engines();
+        self.list_others().await?;
         if self.held.is_deleting() {
-            return self.list_others().await;
+            return Ok(());
         }
         self.look_for_operator().await?;
         self.read_destinations().await?;
