@@ -32,6 +32,8 @@ const KINDS: &[Kind] = &[
                 up_to_date: "",
             },
         ),
+    Kind::new(GROUP, "AzureASOManagedMachine", Part::Detail)
+        .facts(&[("power", "/status/powerState"), ("zone", "/status/failureDomain")]),
 ];
 
 const REASONS: &[Reason] = &[

@@ -22,7 +22,7 @@ use crate::{api::ResourceName, inline::Store};
 /// Under which the operator's objects are applied. It is the name that they may carry already.
 const FIELD_MANAGER: &str = "capz-manager";
 
-/// Takes away what we wrote, which the operator writes again.
+/// Takes away what we wrote, which the operator writes anew.
 async fn make_way(application: &Application, context: &Context) -> Result<(), Error> {
     for handed in &application.makes_way {
         let parameters = DeleteParams {

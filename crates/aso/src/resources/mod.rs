@@ -15,7 +15,7 @@ mod verdict;
 
 pub(crate) use self::fetched::hex;
 pub use self::{
-    act::{Engine, act, store},
+    act::{Engine, act, settle, store},
     delete::delete,
     export::{Ca, NOT_WRITTEN, Outgoing, StoredExport, foreign, push as push_outgoing},
     fetched::{Asked, Fetch},

@@ -12,6 +12,8 @@ mod diff;
 mod exports;
 mod groups;
 mod journey;
+mod machine_sweep;
+mod machines;
 mod nodes;
 mod operated;
 mod operated_sweep;

@@ -22,7 +22,7 @@ const RESOURCE_GROUP: &str = "ResourceGroup";
 
 /// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Adopted {
+pub enum Step {
     /// Objects were made; those of the operator become theirs when they are reconciled.
     Made,
     /// They are all there.
@@ -76,14 +76,14 @@ impl Adopter<'_> {
     }
 
     /// A ManagedCluster becomes a Cluster.
-    pub async fn cluster(&self, key: &ObjectKey) -> Result<Adopted, String> {
+    pub async fn cluster(&self, key: &ObjectKey) -> Result<Step, String> {
         let Some((resource, found)) = self.read(CONTAINER_SERVICE, MANAGED_CLUSTER, key).await? else {
-            return Ok(Adopted::Found);
+            return Ok(Step::Found);
         };
         let operated = OperatedObject(found);
         if operated.told() != Told::Ready || operated.id().is_none() {
             let message = "Azure Service Operator has not finished it: it is adopted when it is Ready";
-            return Ok(Adopted::Waits(message.to_owned()));
+            return Ok(Step::Waits(message.to_owned()));
         }
         let live = as_value(&resource, &operated.0);
         let mut group = None;
@@ -93,7 +93,7 @@ impl Adopter<'_> {
                 let message = format!(
                     "spec.owner names ResourceGroup {name}, which is not there: make it in the same namespace, or name the group by armId"
                 );
-                return Ok(Adopted::Waits(message));
+                return Ok(Step::Waits(message));
             };
             // One that belongs to another object of ours stays there: it is found by its name.
             group = holder(&found.metadata)
@@ -108,7 +108,7 @@ impl Adopter<'_> {
                 let message = format!(
                     "there is a Cluster {key} with another control plane: rename one of them, or take the annotation off"
                 );
-                return Ok(Adopted::Waits(message));
+                return Ok(Step::Waits(message));
             }
         }
         if has_pools(&live) {
@@ -119,17 +119,17 @@ impl Adopter<'_> {
     }
 
     /// A ManagedClustersAgentPool becomes a MachinePool of the Cluster that its ManagedCluster has become.
-    pub async fn pool(&self, key: &ObjectKey) -> Result<Adopted, String> {
+    pub async fn pool(&self, key: &ObjectKey) -> Result<Step, String> {
         let Some((resource, found)) = self.read(CONTAINER_SERVICE, AGENT_POOL, key).await? else {
-            return Ok(Adopted::Found);
+            return Ok(Step::Found);
         };
         let live = as_value(&resource, &found);
         let Some(owner) = live["spec"]["owner"]["name"].as_str() else {
             let message =
                 "spec.owner names no ManagedCluster of this namespace: name the one that is adopted";
-            return Ok(Adopted::Waits(message.to_owned()));
+            return Ok(Step::Waits(message.to_owned()));
         };
-        let waits = Adopted::Waits(format!(
+        let waits = Step::Waits(format!(
             "it waits for ManagedCluster {owner} to be adopted: annotate that one, too"
         ));
         let plane = self
@@ -182,11 +182,11 @@ impl Adopter<'_> {
         })
     }
 
-    async fn make(&self, manifests: &[Value]) -> Result<Adopted, String> {
-        let mut step = Adopted::Found;
+    async fn make(&self, manifests: &[Value]) -> Result<Step, String> {
+        let mut step = Step::Found;
         for manifest in manifests {
             if create(self.objects, manifest).await? == Made::Created {
-                step = Adopted::Made;
+                step = Step::Made;
             }
         }
         Ok(step)

@@ -20,7 +20,7 @@ use slipway_runtime::{
 use tracing::warn;
 
 use self::{
-    act::{Adopted, Adopter},
+    act::{Adopter, Step},
     manifests::is_asked_for,
 };
 use crate::{
@@ -123,13 +123,13 @@ async fn round(
             adopter.pool(&key).await
         };
         let (warning, reason, note) = match step {
-            Ok(Adopted::Found) => continue,
-            Ok(Adopted::Made) => (
+            Ok(Step::Found) => continue,
+            Ok(Step::Made) => (
                 false,
                 "Adopted",
                 "objects of Cluster API were made for it".to_owned(),
             ),
-            Ok(Adopted::Waits(why)) => (true, "AdoptionWaits", why),
+            Ok(Step::Waits(why)) => (true, "AdoptionWaits", why),
             Err(error) => (true, "AdoptionFailed", error),
         };
         let uid = object.metadata.uid.clone().unwrap_or_default();

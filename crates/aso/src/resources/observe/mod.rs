@@ -15,7 +15,8 @@ use secrecy::SecretString;
 use serde_json::Value;
 use slipway_azure::{
     ResourceId,
-    reconcile::{Error, Records, ResourceState, planning::Problem, state_of, step::read_age},
+    machine::Reading,
+    reconcile::{Error, Records, ResourceState, planning::Problem, state_of},
     resource::Reference,
     rivals::Rivals,
     takeover::Takeover,
@@ -61,6 +62,8 @@ pub struct Standing<'a, K> {
     pub secrets: Vec<String>,
     /// Whether it is asked what would change if nothing held the object back.
     pub unheld: bool,
+    /// How old what is read may be.
+    pub reading: Reading,
 }
 
 /// What is known when Cluster API's decisions are made.
@@ -153,7 +156,7 @@ pub async fn observe<K: Holder>(
         choices: Choices::default(),
         default_policy: Policy::default(),
         engine: Engine {
-            max_age: read_age(metadata),
+            max_age: standing.reading.max_age(metadata),
             asked,
             ..Engine::default()
         },
