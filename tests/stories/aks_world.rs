@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use slipway_azure_sim::{Ca, Options, Server, Settings, Simulator, Speed};
 use slipway_kit::manager::Manager;
 use slipway_testbed::{
-    Builder, Cluster, ManagementCluster, WorkloadCluster, install,
+    Cluster, ManagementCluster, WorkloadCluster, install,
     wait::{until, until_gone},
 };
 
@@ -67,25 +67,10 @@ impl World {
         Self::managed_by(secret, "aks", start).await
     }
 
-    /// The same with a workload cluster whose pods find a node.
-    pub async fn with_scheduler(secret: String, name: &str) -> Result<Self> {
-        let workload = WorkloadCluster::builder().scheduler(true);
-        Self::over(secret, name, workload, aks_manager::start).await
-    }
-
     /// The same with a manager of its own.
     pub async fn managed_by(
         secret: String,
         name: &str,
-        start: impl AsyncFnOnce(&Cluster, &Server) -> Result<Manager>,
-    ) -> Result<Self> {
-        Self::over(secret, name, WorkloadCluster::builder(), start).await
-    }
-
-    async fn over(
-        secret: String,
-        name: &str,
-        workload: Builder,
         start: impl AsyncFnOnce(&Cluster, &Server) -> Result<Manager>,
     ) -> Result<Self> {
         let simulator = Simulator::new(Settings {
@@ -100,7 +85,13 @@ impl World {
         let (management, workload) = tokio::try_join!(
             // Classes name a bootstrap template of kubeadm's.
             management(name, true),
-            async { Ok(workload.name(format!("{name}-workload")).kwok().start().await?) },
+            async {
+                Ok(WorkloadCluster::builder()
+                    .name(format!("{name}-workload"))
+                    .kwok()
+                    .start()
+                    .await?)
+            },
         )?;
         let manager = start(&management, &azure).await?;
         Ok(Self {

@@ -24,7 +24,6 @@ use crate::{
     aks_manager::USER,
     aks_templates::{generate, repository},
     aks_world::{CORE, Fleet, NEXT, VERSION, World, capz, management},
-    aso_machines,
     aso_world::{
         AKS, BINARY, CREDENTIAL, INFRASTRUCTURE, NETWORK, PLANE, POOL, PROGRAM, cluster, credential,
         examples, is_settled, managed_cluster, planes, pool, pool_resource, pools, replace, resource,
@@ -171,10 +170,6 @@ async fn aso_clusters_live_side_by_side() -> Result<()> {
         ("our flavors", Box::pin(of_ours(&world))),
         ("a whole life", Box::pin(whole_life(&world))),
         ("nodes of one's own", Box::pin(own_nodes(&world))),
-        (
-            "nodes as machines",
-            Box::pin(aso_machines::nodes_as_machines(&world)),
-        ),
         (
             "move with its credential",
             Box::pin(async {

@@ -1,6 +1,5 @@
 //! What the conditions of these kinds mean, for the reference.
 
-use slipway_azure::machine::status::RUNNING;
 use slipway_capi::names::condition as names;
 use slipway_runtime::provider::ConditionType;
 
@@ -80,14 +79,6 @@ pub fn described() -> Vec<ConditionType> {
                 borrowed,
                 by_rule,
                 operator,
-                paused,
-            ],
-        ),
-        of(
-            "AzureASOManagedMachine",
-            &[
-                (names::READY, "the VM is there and runs, and nobody deletes it"),
-                (RUNNING, "Azure says that the VM runs"),
                 paused,
             ],
         ),

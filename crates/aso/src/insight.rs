@@ -32,8 +32,6 @@ const KINDS: &[Kind] = &[
                 up_to_date: "",
             },
         ),
-    Kind::new(GROUP, "AzureASOManagedMachine", Part::Detail)
-        .facts(&[("power", "/status/powerState"), ("zone", "/status/failureDomain")]),
 ];
 
 const REASONS: &[Reason] = &[

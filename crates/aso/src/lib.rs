@@ -1,6 +1,6 @@
 //! AKS clusters as inline Azure resources: AzureASOManagedCluster, AzureASOManagedControlPlane, AzureASOManagedMachinePool
-//! and their templates, and AzureASOManagedMachine. `inline` says what resources are, `mutators` what Cluster API decides in
-//! them, `resources` what all kinds do with them, `engine` who writes them; each kind has its folder (docs/aso.md).
+//! and their templates. `inline` says what resources are, `mutators` what Cluster API decides in them, `resources` what all
+//! kinds do with them, `engine` who writes them; each kind has its folder (docs/aso.md).
 
 pub mod access;
 pub mod adopt;
@@ -18,7 +18,6 @@ pub mod engine;
 mod example;
 pub mod inline;
 mod insight;
-pub mod machine;
 pub mod migrate;
 pub mod mutators;
 pub mod pool;

@@ -6,7 +6,6 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 use slipway_azure::{
     credential::{Mode, NAMESPACE_ACCOUNT, OPERATOR_ACCOUNT},
-    machine::{self as machines, Board},
     workload::nodes::Nodes,
 };
 use slipway_runtime::{
@@ -22,7 +21,7 @@ use crate::{
     api::{GROUP, crd::crds},
     cluster, conditions, control_plane, diff,
     engine::{FLAG, Wanted},
-    example, insight, machine, migrate, pool,
+    example, insight, migrate, pool,
 };
 
 /// Switches this API off.
@@ -42,11 +41,7 @@ const COLLECTED: (&str, &str) = (
 const RBAC: &[Rule] = &[
     Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
     // Where something else scales a pool, its MachinePool carries its count.
-    Rule::new(
-        "cluster.x-k8s.io",
-        &["machinepools"],
-        &["get", "list", "watch", "patch"],
-    ),
+    Rule::new("cluster.x-k8s.io", &["machinepools"], PATCH),
     // What Azure Service Operator has is adopted by an annotation.
     Rule::new("cluster.x-k8s.io", &["clusters", "machinepools"], &["create"]),
     Rule::new(
@@ -59,17 +54,6 @@ const RBAC: &[Rule] = &[
         &["create"],
     ),
     Rule::new(GROUP, &["azureasomanagedcontrolplanes"], &["get"]),
-    // Where machines are switched on, those of VMs that go are deleted, and that of the last system node is held.
-    Rule::new(
-        "cluster.x-k8s.io",
-        &["machines"],
-        &["list", "watch", "patch", "delete"],
-    ),
-    Rule::new(
-        GROUP,
-        &["azureasomanagedmachines"],
-        &["list", "watch", "create", "patch", "delete"],
-    ),
     Rule::new(
         GROUP,
         &[
@@ -85,7 +69,6 @@ const RBAC: &[Rule] = &[
             "azureasomanagedclusters/status",
             "azureasomanagedcontrolplanes/status",
             "azureasomanagedmachinepools/status",
-            "azureasomanagedmachines/status",
         ],
         &["patch"],
     ),
@@ -191,12 +174,10 @@ pub fn provider() -> Provider {
 
 /// The controllers alone, with clients of one's own for Azure and for workload clusters.
 pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
-    let board = Board::default();
     vec![
         cluster::registration(access.clone()),
         adopt::read::answering(access.clone(), control_plane::registration(access.clone())),
-        pool::registration(access.clone(), nodes.clone(), board.clone()),
-        machine::registration(&board),
+        pool::registration(access.clone(), nodes.clone()),
         adopt::annotated::registration(),
     ]
 }
@@ -269,12 +250,11 @@ pub fn with(access: &Access, nodes: &Nodes) -> Provider {
                  namespace) or relaxed (the manager's); the word of aso-controller-settings if absent, else strict",
             ),
     ];
-    let kinds = Gate {
+    provider.gates = vec![Gate {
         name: GATE,
         stage: Stage::Beta,
         enabled_by_default: true,
         help: "AzureASOManagedCluster, AzureASOManagedControlPlane and AzureASOManagedMachinePool",
-    };
-    provider.gates = vec![kinds, machines::GATE];
+    }];
     provider
 }

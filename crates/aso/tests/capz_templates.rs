@@ -167,7 +167,6 @@ fn the_published_template_becomes_a_cluster_with_its_pools() {
         let facts = PoolFacts {
             machine_pool,
             exists: false,
-            keeps: None,
         };
         set_agent_pool(&mut pool.spec.resources, &facts).unwrap();
     }

@@ -17,7 +17,7 @@ fn the_provider_adds_its_kinds_to_the_package_of_azure() {
         (package.identity().as_str(), package.prefix().as_str()),
         ("infrastructure-azure", "capz")
     );
-    assert_eq!(package.crds.len(), 7);
+    assert_eq!(package.crds.len(), 6);
     let names: Vec<&str> = package.controllers.iter().map(|one| one.name).collect();
     assert_eq!(
         names,
@@ -25,7 +25,6 @@ fn the_provider_adds_its_kinds_to_the_package_of_azure() {
             "azureasomanagedcluster",
             "azureasomanagedcontrolplane",
             "azureasomanagedmachinepool",
-            "azureasomanagedmachine",
             "azureasoadoption"
         ]
     );

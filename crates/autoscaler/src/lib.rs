@@ -7,6 +7,7 @@ pub mod batch;
 pub mod cluster_api;
 pub mod command;
 pub mod cost;
+pub mod deletion_cost;
 pub mod disruption;
 pub mod environment;
 mod error;

@@ -42,6 +42,11 @@ pub const GATES: &[Gate] = &[
         "Autoscaler: unhealthy nodes are replaced, by the repair policies",
     ),
     gate(
+        "PodDeletionCostManagement",
+        false,
+        "Autoscaler: pods of ReplicaSets get a deletion cost by their node, so that nodes which would go empty first",
+    ),
+    gate(
         "ReservedCapacity",
         true,
         "Autoscaler: capacity that is reserved is planned with",
@@ -68,7 +73,7 @@ pub const GATES: &[Gate] = &[
     ),
 ];
 /// Those of Karpenter's that switch nothing here.
-pub const FOREIGN_GATES: &[&str] = &["NodeOverlay", "CapacityBuffer", "PodDeletionCostManagement"];
+pub const FOREIGN_GATES: &[&str] = &["NodeOverlay", "CapacityBuffer"];
 
 const fn gate(name: &'static str, is_on: bool, help: &'static str) -> Gate {
     Gate {
@@ -83,6 +88,7 @@ const fn gate(name: &'static str, is_on: bool, help: &'static str) -> Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gates {
     pub node_repair: bool,
+    pub pod_deletion_cost: bool,
     pub reserved_capacity: bool,
     pub spot_to_spot: bool,
     pub static_capacity: bool,
@@ -95,6 +101,7 @@ impl Gates {
         let on = |name: &str| settings.gates.enabled(name);
         Gates {
             node_repair: on("NodeRepair"),
+            pod_deletion_cost: on("PodDeletionCostManagement"),
             reserved_capacity: on("ReservedCapacity"),
             spot_to_spot: on("SpotToSpotConsolidation"),
             static_capacity: on("StaticCapacity"),

@@ -14,7 +14,7 @@ use crate::{
         crd,
         names::{GROUP, NODE_CLASS_GROUP, condition},
     },
-    command, disruption, group, insight, management,
+    command, deletion_cost, disruption, group, insight, management,
     memory::Memory,
     metrics::KarpenterMetrics,
     node, node_claim, node_class, node_pool, options, provisioner, static_capacity,
@@ -79,7 +79,7 @@ const RBAC: &[Rule] = &[
     Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
     // The cluster as it is planned with, and the drain.
     Rule::new("", &["nodes"], &["get", "list", "watch", "patch"]),
-    Rule::new("", &["pods"], &["delete", "list", "watch"]),
+    Rule::new("", &["pods"], &["delete", "list", "watch", "patch"]),
     Rule::new("", &["pods/eviction"], &["create"]),
     Rule::new(
         "",
@@ -125,6 +125,7 @@ pub fn provider() -> Provider {
         provisioner::registration(&memory),
         disruption::registration(&memory),
         static_capacity::registration(&memory),
+        deletion_cost::registration(&memory),
     ];
     package.controllers.extend(group::registrations(&memory));
     let across = |controller| management::across(controller, &memory);

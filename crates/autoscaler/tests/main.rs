@@ -3,6 +3,7 @@
 
 mod accounting;
 mod defects;
+mod deletion_cost;
 mod disruption;
 mod drop_in;
 mod instances;

@@ -169,6 +169,11 @@ fn never_worse_than_karpenters_methods_and_always_valid() {
             disrupt(&cost, &[], Method::CostConsolidation),
             "seed {seed}: the same again"
         );
+        let mut found = outcome.commands().map(|command| command.method);
+        assert!(
+            found.all(|method| method == Method::CostConsolidation),
+            "seed {seed}: what is found can be asked for again"
+        );
         assert_eq!(disrupt(&karpenter, &[], Method::CostConsolidation).command, None);
         assert_eq!(disrupt(&cost, &[], Method::MultiNodeConsolidation).command, None);
         commands += usize::from(outcome.command.is_some());

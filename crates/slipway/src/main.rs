@@ -15,8 +15,6 @@ fn providers() -> Vec<Provider> {
     let mut aso = slipway_aso::provider::with(&aso, &Nodes::default());
     // The examples of both run on the simulated Azure that the first one names.
     aks.examples.append(&mut aso.examples);
-    // One gate shows the nodes of both as Machines.
-    aso.gates.retain(|gate| !aks.gates.contains(gate));
     vec![
         aks,
         aso,

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
-    machine::{Board, Instances, Reading, kind::pool_key},
+    machine::{Board, Instances, kind::pool_key},
     reconcile::{Error, planning::sends, step::revisit},
     rivals::Rivals,
     takeover::Takeover,
@@ -28,7 +28,7 @@ use slipway_runtime::{
 };
 
 use self::{
-    observe::{ReconcileContext, Sources},
+    observe::{Reading, ReconcileContext, Sources},
     plan::Action,
 };
 use crate::{
@@ -191,7 +191,6 @@ impl Kind for Pools {
         match entry.action() {
             Some(Action::Ensure(_)) => sends(entry),
             Some(Action::Delete { .. } | Action::AcceptVanished { .. }) => true,
-            Some(Action::Machine(action)) => action.changes_outside(),
             _ => false,
         }
     }

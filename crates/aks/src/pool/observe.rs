@@ -2,14 +2,19 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use kube::Api;
 use serde_json::{Value, json};
 use slipway_azure::{
     Urgency,
     adopted::{Leaver, adopted},
     caches::claim,
-    machine::{self, Board, Instances, Reading},
+    machine::{self, Board, Instances},
     ownership,
-    reconcile::{Absence, Error, Observations, Records, StepStatus, records::Entry, step},
+    reconcile::{
+        Absence, Error, Observations, Records, StepStatus,
+        records::Entry,
+        step::{self, read_age},
+    },
     rivals::{Occasion, RivalKinds, Rivals, claims_of},
     session::Session,
     takeover::Takeover,
@@ -18,7 +23,7 @@ use slipway_azure::{
         nodes::Nodes,
     },
 };
-use slipway_capi::frame::Subject;
+use slipway_capi::{frame::Subject, view::MachinePool};
 use slipway_runtime::{Context, ObjectKey};
 
 use super::plan::Observed;
@@ -66,6 +71,15 @@ pub struct Sources<'a> {
     pub rivals: &'a Rivals,
 }
 
+/// How old what is read may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// As old as the tuning says.
+    Usual,
+    /// Nothing that was read before counts, in Azure or in Kubernetes.
+    Now,
+}
+
 pub async fn observe(
     subject: &Subject<AzureManagedMachinePool>,
     sources: &Sources<'_>,
@@ -75,7 +89,10 @@ pub async fn observe(
     let (pool, cluster) = (subject.object.as_ref(), subject.cluster.as_deref());
     let plane = cluster.and_then(|cluster| sources.caches.plane(&context.informers, cluster));
     let machine_pool = sources.caches.machine_pool(&context.informers, pool);
-    let machine_pool = machine::observe::machine_pool(machine_pool, reading, context).await?;
+    let machine_pool = match machine_pool {
+        Some(found) if reading == Reading::Now => get_machine_pool(&found, context).await?,
+        found => found.map(|found| MachinePool::clone(&found)),
+    };
     let mut reconcile = ReconcileContext {
         observed: Observed {
             machine_pool,
@@ -92,7 +109,10 @@ pub async fn observe(
         observations: Observations::default(),
         records: Records::of(&pool.metadata),
         session: None,
-        max_age: reading.max_age(&pool.metadata),
+        max_age: match reading {
+            Reading::Usual => read_age(&pool.metadata),
+            Reading::Now => Some(Duration::ZERO),
+        },
         step: None,
     };
     reconcile.observed.remaining = reconcile.records.remaining().map(str::to_owned).collect();
@@ -271,6 +291,15 @@ async fn provider_ids(
     found.await
 }
 
+/// The MachinePool as it is now.
+async fn get_machine_pool(known: &MachinePool, context: &Context) -> Result<Option<MachinePool>, Error> {
+    let namespace = known.metadata.namespace.as_deref().unwrap_or_default();
+    let name = known.metadata.name.as_deref().unwrap_or_default();
+    let api: Api<MachinePool> = Api::namespaced(context.client.clone(), namespace);
+    let found = api.get_opt(name).await;
+    found.map_err(Error::api(format!("reading MachinePool {name}")))
+}
+
 /// Whether its status names the kind of its machines.
 fn is_told(pool: &AzureManagedMachinePool) -> bool {
     let status = pool.status.as_ref();
@@ -297,6 +326,7 @@ async fn observe_machines(
         state: &observed.state,
         occupied: occupied(&observed.state, observed.unknown.as_ref()),
         is_told: is_told(&observed.pool),
+        max_age: read_age(&observed.pool.metadata),
     };
     let of_machines = machine::Sources {
         instances: sources.instances,
@@ -304,8 +334,9 @@ async fn observe_machines(
         board: sources.board,
         arm: reconcile.session.as_ref().map(|session| &session.arm),
     };
+    let now = reading == Reading::Now;
     let (fleet, problem) =
-        machine::observe::observe::<AzureManagedMachine>(&pool, &of_machines, reading, context).await;
+        machine::observe::observe::<AzureManagedMachine>(&pool, &of_machines, now, context).await;
     let observed = &mut reconcile.observed;
     observed.fleet = fleet;
     if let Some(error) = problem {

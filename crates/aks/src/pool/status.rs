@@ -1,9 +1,11 @@
 //! The status of a node pool: ready when AKS says Succeeded and has the nodes that were asked for.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use kube::Resource;
 use slipway_azure::{
-    machine::{self, status::PoolStatus},
+    machine::{self, Size},
     reconcile::{Error, ResourceKind, StepStatus},
 };
 use slipway_capi::frame::{Attempt, Progress};
@@ -63,14 +65,14 @@ pub fn after(
         Some(step) if !(was_ready && hides(progress, &step)) => status(observed, &step, now),
         _ => before,
     };
-    let said = PoolStatus {
-        kind: after.infrastructure_machine_kind.take(),
-        capacity: std::mem::take(&mut after.capacity),
-        node_info: after.node_info.take(),
-    };
-    let says = said.after(&observed.fleet, &AzureManagedMachine::kind(&()), &observed.state);
-    after.infrastructure_machine_kind = says.kind;
-    (after.capacity, after.node_info) = (says.capacity, says.node_info);
+    let kind = after.infrastructure_machine_kind.take();
+    let told = AzureManagedMachine::kind(&()).into_owned();
+    after.infrastructure_machine_kind = observed.fleet.kind_to_tell(kind, told);
+    if after.infrastructure_machine_kind.is_none() {
+        (after.capacity, after.node_info) = (BTreeMap::new(), None);
+    } else if let Some((capacity, node_info)) = Size::of_pool(&observed.state) {
+        (after.capacity, after.node_info) = (capacity, Some(node_info));
+    }
     after
 }
 

@@ -454,33 +454,6 @@ async fn nodes_say_zone_image_and_version_and_one_that_joined_by_itself_is_never
     assert!(deleted(&world).is_empty(), "no VM of others is touched");
 }
 
-/// AKS makes no cluster without a pool, so one is there before anybody wrote it: who does gets its nodes, and no others.
-#[tokio::test(start_paused = true)]
-async fn nodes_that_nobody_asked_for_are_the_matching_pools() {
-    let mut all = manifests(&json!({}), &[]);
-    for manifest in all.iter_mut().filter(|one| one["kind"] == "AzureManagedCluster") {
-        let spec = json!({"mode": "System", "sku": "Standard_D2s_v3", "name": "first"});
-        manifest["spec"]["defaultPoolTemplate"] = json!({"replicas": 2, "spec": spec});
-    }
-    let mut world = World::new();
-    apply(&world.server, &all).await;
-    world.until_ready(&[]).await;
-    world.kill().await;
-    world.start_with(|settings| settings.gates = settings.gates.clone().with("AKSMachines", true));
-    let before = instances(&world, "first");
-    assert_eq!(before.len(), 2);
-    apply(&world.server, &pool_manifests("other", "User", 1, &json!({}))).await;
-    until_whole(&world, "other", 1).await;
-    assert!(names(&world, "Machine", "first").is_empty(), "nobody's");
-    let writes = world.count("PUT", "/agentPools/first");
-    apply(&world.server, &pool_manifests("first", "System", 2, &json!({}))).await;
-    until_whole(&world, "first", 2).await;
-    assert_eq!(world.count("PUT", "/agentPools/first"), writes);
-    world.assert_rests().await;
-    assert_eq!(instances(&world, "first"), before);
-    assert_eq!(names(&world, "Machine", "other").len(), 1);
-}
-
 #[tokio::test(start_paused = true)]
 async fn machines_go_with_their_pool_and_with_their_cluster() {
     let world = started(

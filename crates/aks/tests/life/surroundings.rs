@@ -15,17 +15,6 @@ pub type Life = azure::Life<Aks>;
 impl AzureProvider for Aks {
     const CONTROL_PLANE: &'static str = "AzureManagedControlPlane";
     const POOL: &'static str = "AzureManagedMachinePool";
-    const MACHINE: &'static str = "AzureManagedMachine";
-    const MOVED: &'static [&'static str] = &[
-        "Cluster",
-        "MachinePool",
-        "AzureManagedCluster",
-        "AzureManagedControlPlane",
-        "AzureManagedMachinePool",
-        "AzureClusterIdentity",
-        "Secret",
-    ];
-    const CREDENTIAL: &'static str = "fleet-secret";
 
     fn kinds() -> &'static Kinds {
         kinds()

@@ -7,7 +7,7 @@ use futures::{FutureExt, future::BoxFuture};
 use http::Method;
 use serde_json::{Value, json};
 use slipway_kit::{
-    azure::{AzureProvider, THEIRS, ask, in_azure},
+    azure::{THEIRS, ask, in_azure},
     clusterctl::{put_down, take_away},
     journey::{Journey, Standing, User},
     sweep::World,
@@ -15,7 +15,7 @@ use slipway_kit::{
 
 use super::{
     ownership,
-    surroundings::{Aks, Life},
+    surroundings::Life,
     world::{apply, create, find, holds, is_rivals, manifests, merge, pool_manifests, remove},
 };
 
@@ -105,14 +105,23 @@ pub fn upgrade<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
 
 /// `clusterctl move`: paused, taken away, made again without status, resumed.
 pub fn moved<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    const KINDS: [&str; 7] = [
+        "Cluster",
+        "MachinePool",
+        "AzureManagedCluster",
+        "AzureManagedControlPlane",
+        "AzureManagedMachinePool",
+        "AzureClusterIdentity",
+        "Secret",
+    ];
     async move {
         let pause = |paused: bool| json!({"spec": {"paused": paused}});
         merge(&world.server, "Cluster", "fleet", pause(true)).await;
         world.until("paused", all_paused).await;
         life.moving.store(true, Ordering::SeqCst);
         // Credentials are the user's, on both sides.
-        let ours = |object: &Value| object["metadata"]["name"] != Aks::CREDENTIAL && !is_rivals(object);
-        let objects = take_away(&world.server, Aks::MOVED, ours).await;
+        let ours = |object: &Value| object["metadata"]["name"] != "fleet-secret" && !is_rivals(object);
+        let objects = take_away(&world.server, &KINDS, ours).await;
         put_down(&world.server, &objects).await;
         merge(&world.server, "Cluster", "fleet", pause(false)).await;
         world.until("resumed", |objects| ready(objects, 1, OLD)).await;

@@ -95,20 +95,8 @@ fn the_plan_for_the_machines_of_a_pool() {
         (
             "a VM joined by itself, another is AKS's surge",
             with(&[0, 1], |fleet| {
-                fleet.vms.as_mut().expect("VMs").extend([vm(2), own.clone()]);
+                fleet.vms.as_mut().expect("VMs").extend([vm(2), own]);
                 fleet.occupied = Some("Azure is at work on it: Upgrading".into());
-            }),
-        ),
-        (
-            "the Machine of a VM that joined by itself is deleted, and its object has gone",
-            with(&[0], |fleet| {
-                fleet.vms.as_mut().expect("VMs").push(own.clone());
-                fleet.machines.push(CoreMachine {
-                    name: "own".into(),
-                    infrastructure: "own".into(),
-                    is_deleting: true,
-                    ..CoreMachine::default()
-                });
             }),
         ),
         (

@@ -1,5 +1,5 @@
-//! The CustomResourceDefinitions: what the types say, finished for the apiserver. Where there are two versions they have one
-//! schema, so the apiserver converts between them by itself.
+//! The CustomResourceDefinitions: what the types say, finished for the apiserver. Both versions have one schema, so the
+//! apiserver converts between them by itself.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion,
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::{
     AzureASOManagedCluster, AzureASOManagedClusterTemplate, AzureASOManagedControlPlane,
-    AzureASOManagedControlPlaneTemplate, AzureASOManagedMachine, AzureASOManagedMachinePool,
-    AzureASOManagedMachinePoolTemplate, GROUP,
+    AzureASOManagedControlPlaneTemplate, AzureASOManagedMachinePool, AzureASOManagedMachinePoolTemplate,
+    GROUP,
 };
 
 /// Every CustomResourceDefinition of this provider.
@@ -22,7 +22,6 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         AzureASOManagedControlPlaneTemplate::crd(),
         AzureASOManagedMachinePool::crd(),
         AzureASOManagedMachinePoolTemplate::crd(),
-        AzureASOManagedMachine::crd(),
     ]
     .into_iter()
     .map(finish)
@@ -49,11 +48,8 @@ fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     }
     let mut crd: CustomResourceDefinition =
         serde_json::from_value(value).expect("a definition stays one without `nullable` and defaults");
-    // Machines are ours alone: no manifest of them was ever written.
-    if crd.spec.names.kind != "AzureASOManagedMachine" {
-        let older = older(&crd.spec.versions[0], &crd.spec.names.kind);
-        crd.spec.versions.insert(0, older);
-    }
+    let older = older(&crd.spec.versions[0], &crd.spec.names.kind);
+    crd.spec.versions.insert(0, older);
     crd
 }
 

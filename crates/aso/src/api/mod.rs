@@ -16,7 +16,7 @@ pub use self::{
 pub(crate) use self::{resources::resources, status::conditions};
 pub use crate::{
     cluster::api::*, cluster_template::api::*, control_plane::api::*, control_plane_template::api::*,
-    machine::api::*, pool::api::*, pool_template::api::*,
+    pool::api::*, pool_template::api::*,
 };
 
 /// The API group of every kind here.

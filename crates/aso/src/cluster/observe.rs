@@ -1,6 +1,6 @@
 //! Every read of an AzureASOManagedCluster: its resources, and the control plane of the same Cluster from the caches.
 
-use slipway_azure::{machine::Reading, reconcile::Error};
+use slipway_azure::reconcile::Error;
 use slipway_capi::{frame::Subject, view::Cluster};
 use slipway_runtime::Context;
 
@@ -55,7 +55,6 @@ pub async fn observe(
         lines: &status.resources,
         secrets: Vec::new(),
         unheld: subject.unheld,
-        reading: Reading::Usual,
     };
     let nothing = |_: &mut [serde_json::Value], _: &resources::Facts<'_>| Mutation::default();
     let (held, engine) = resources::observe(&standing, &shared.sources(), nothing, context).await?;

@@ -30,11 +30,9 @@ pub const CLASSIC_CLUSTER: KindName = kind(INFRASTRUCTURE, "AzureManagedCluster"
 pub const CLASSIC_PLANE: KindName = kind(INFRASTRUCTURE, "AzureManagedControlPlane");
 pub const IDENTITY: KindName = kind(INFRASTRUCTURE, "AzureClusterIdentity");
 pub const CLASSIC_POOL: KindName = kind(INFRASTRUCTURE, "AzureManagedMachinePool");
-pub const CLASSIC_MACHINE: KindName = kind(INFRASTRUCTURE, "AzureManagedMachine");
 pub const INLINE_CLUSTER: KindName = kind(INFRASTRUCTURE, "AzureASOManagedCluster");
 pub const INLINE_PLANE: KindName = kind(INFRASTRUCTURE, "AzureASOManagedControlPlane");
 pub const INLINE_POOL: KindName = kind(INFRASTRUCTURE, "AzureASOManagedMachinePool");
-pub const INLINE_MACHINE: KindName = kind(INFRASTRUCTURE, "AzureASOManagedMachine");
 
 /// Every kind that a command may be given, with the names that people write for it.
 pub const NAMES: &[(KindName, &[&str])] = &[

@@ -1,7 +1,7 @@
 //! Every read of an AzureASOManagedControlPlane: its resources, and the pools of the same Cluster from the caches.
 
 use serde_json::Value;
-use slipway_azure::{machine::Reading, reconcile::Error};
+use slipway_azure::reconcile::Error;
 use slipway_capi::{
     frame::Subject,
     secret::Purpose,
@@ -86,7 +86,6 @@ pub async fn observe(
             .map(|purpose| purpose.secret_name(&cluster_name))
             .into(),
         unheld: subject.unheld,
-        reading: Reading::Usual,
     };
     let deleting = subject.is_deleting();
     let unobserved = unobserved_machine_pools(&shared.caches, &context.informers, &key);

@@ -154,8 +154,6 @@ pub struct Facts {
     pub identity_is_held: bool,
     /// Objects of a running Azure Service Operator that belong to the classic ones.
     pub operated: Vec<String>,
-    /// The objects that show nodes as Machines, of either kind.
-    pub machines: Vec<Object>,
 }
 
 impl Facts {
@@ -207,14 +205,6 @@ impl Facts {
             .into_iter()
             .filter_map(|pair| pair.inline.as_ref());
         pools.chain(rest)
-    }
-
-    /// Whose nodes are shown as Machines of this kind, as a user reads it. Machines do not change their kind with their pool.
-    pub fn shown_as(&self, machine: KindName) -> Option<String> {
-        let shows = |object: &&Object| object.value["status"]["infrastructureMachineKind"] == machine.kind;
-        let pool = self.classic().chain(self.inline()).find(shows);
-        let left = || self.machines.iter().find(|object| object.kind == machine);
-        pool.or_else(left).map(Object::display)
     }
 
     /// Whether every role refers to inline resources.

@@ -14,8 +14,8 @@ use slipway_runtime::ObjectKey;
 
 use super::facts::{Facts, HeldSecret, Object, Pair, Pool};
 use crate::command::objects::{
-    CLASSIC_CLUSTER, CLASSIC_MACHINE, CLASSIC_PLANE, CLASSIC_POOL, CLUSTER, IDENTITY, INLINE_CLUSTER,
-    INLINE_MACHINE, INLINE_PLANE, INLINE_POOL, KindName, MACHINE_POOL, Objects,
+    CLASSIC_CLUSTER, CLASSIC_PLANE, CLASSIC_POOL, CLUSTER, IDENTITY, INLINE_CLUSTER, INLINE_PLANE,
+    INLINE_POOL, KindName, MACHINE_POOL, Objects,
 };
 
 /// Groups of Azure Service Operator that classic clusters had objects in.
@@ -54,11 +54,6 @@ pub async fn observe(objects: &Objects, key: &ObjectKey) -> Result<Facts, String
             value,
         })
         .collect();
-    for kind in [CLASSIC_MACHINE, INLINE_MACHINE] {
-        let found = objects.of_cluster(kind, key).await?;
-        let machines = found.into_iter().map(|value| Object { kind, value });
-        facts.machines.extend(machines);
-    }
     facts.cluster = cluster;
     for suffix in ["kubeconfig", "ca"] {
         let name = format!("{}-{suffix}", key.name());

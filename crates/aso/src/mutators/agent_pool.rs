@@ -12,8 +12,6 @@ pub struct PoolFacts<'a> {
     pub machine_pool: &'a MachinePool,
     /// Whether the pool is in Azure: then an autoscaler's count is not overwritten.
     pub exists: bool,
-    /// The number of nodes that it has, where AKS is not asked for fewer.
-    pub keeps: Option<i32>,
 }
 
 /// The value of the annotation by which AKS is known to scale a pool.
@@ -88,20 +86,13 @@ pub fn set_agent_pool(resources: &mut [Value], facts: &PoolFacts<'_>) -> Result<
     match pool.spec.replicas {
         // Whoever scales the pool decides; the MachinePool's number is what it starts with.
         Some(_) if autoscaled && facts.exists => {}
-        Some(replicas) => {
-            let mut setting = Setting::apply(
-                manifest,
-                &at,
-                &["count"],
-                json!(replicas),
-                format!("spec.replicas of MachinePool {name} is {replicas}"),
-            )?;
-            if let Some(count) = facts.keeps.filter(|count| *count > replicas) {
-                let why = format!("{count} are there, and those that go are deleted by name");
-                setting.replace(manifest, &["count"], json!(count), &why);
-            }
-            settings.push(setting);
-        }
+        Some(replicas) => settings.push(Setting::apply(
+            manifest,
+            &at,
+            &["count"],
+            json!(replicas),
+            format!("spec.replicas of MachinePool {name} is {replicas}"),
+        )?),
         None => {}
     }
     Ok(settings)
@@ -129,11 +120,7 @@ mod tests {
                 "metadata": {"name": "p"}, "spec": spec,
             }),
         ];
-        let facts = PoolFacts {
-            machine_pool,
-            exists,
-            keeps: None,
-        };
+        let facts = PoolFacts { machine_pool, exists };
         let settings = set_agent_pool(&mut resources, &facts).map_err(|problem| problem.to_string())?;
         let again = set_agent_pool(&mut resources.clone(), &facts).map_err(|problem| problem.to_string())?;
         assert_eq!(settings, again, "what was set is no conflict with itself");
@@ -175,7 +162,6 @@ mod tests {
             &PoolFacts {
                 machine_pool: &pool,
                 exists: false,
-                keeps: None,
             },
         )
         .unwrap_err();
@@ -183,39 +169,6 @@ mod tests {
             error.to_string(),
             "spec.resources: no ManagedClustersAgentPool of containerservice.azure.com is in spec.resources: add one"
         );
-    }
-
-    #[test]
-    fn aks_is_not_asked_for_fewer_nodes_than_it_has_where_they_are_deleted_by_name() {
-        let pool = machine_pool("", Some(2), None);
-        let set = |spec: Value, keeps| {
-            let mut resources = [json!({
-                "apiVersion": "containerservice.azure.com/v1api20240901", "kind": "ManagedClustersAgentPool",
-                "metadata": {"name": "p"}, "spec": spec,
-            })];
-            let facts = PoolFacts {
-                machine_pool: &pool,
-                exists: true,
-                keeps,
-            };
-            let settings = set_agent_pool(&mut resources, &facts).map_err(|problem| problem.to_string())?;
-            Ok::<_, String>((resources[0]["spec"]["count"].clone(), settings[0].to_string()))
-        };
-        let (count, why) = set(json!({}), Some(3)).unwrap();
-        assert_eq!(count, 3);
-        assert_eq!(
-            why,
-            "spec.resources[0].spec.count is 3 because spec.replicas of MachinePool mp is 2, and 3 are there, and those \
-             that go are deleted by name"
-        );
-        assert_eq!(
-            set(json!({"count": 2}), Some(3)).unwrap().0,
-            3,
-            "as the user wrote it"
-        );
-        assert_eq!(set(json!({}), Some(1)).unwrap().0, 2, "more are asked for");
-        let error = set(json!({"count": 3}), Some(3)).unwrap_err();
-        assert!(error.contains("is 3, but it must be 2"), "{error}");
     }
 
     #[test]

@@ -72,7 +72,6 @@ pub fn profiles(cluster: &Mapping, pools: &[Pool<'_>]) -> Profiles {
         let facts = PoolFacts {
             machine_pool,
             exists: false,
-            keeps: None,
         };
         if let Err(problem) = set_agent_pool(&mut resources, &facts) {
             return of(problem.to_string());

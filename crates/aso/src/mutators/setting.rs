@@ -26,15 +26,6 @@ impl fmt::Display for Setting {
 }
 
 impl Setting {
-    /// Sets another value than the one that Cluster API decides, for one more reason.
-    pub(super) fn replace(&mut self, manifest: &mut Value, names: &[&str], value: Value, why: &str) {
-        if let Some(place) = spec_member(manifest, names) {
-            place.clone_from(&value);
-        }
-        self.value = value;
-        self.reason = format!("{}, and {why}", self.reason);
-    }
-
     /// Sets a member of the manifest's spec, unless the user wrote another value there.
     pub(super) fn apply(
         manifest: &mut Value,

@@ -5,16 +5,12 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use slipway_azure::{
-    machine,
-    reconcile::{Error, StepResult},
-    workload::nodes::Nodes,
-};
+use slipway_azure::{reconcile::Error, workload::nodes::Nodes};
 use slipway_capi::{names::annotation, view::MachinePool};
 use slipway_runtime::{Context, Outcome};
 
 use super::{observe::ReconcileContext, plan::Action};
-use crate::{api::AzureASOManagedMachine, mutators::AGENT_POOL, resources};
+use crate::resources;
 
 pub async fn act(
     action: &Action,
@@ -41,7 +37,6 @@ pub async fn act(
             let stored = context.patch(&observed.pool, &patch).await;
             observed.pool = stored.map_err(Error::api("writing the provider ids of the nodes"))?;
         }
-        Action::Machine(action) => return act_for_machine(action, reconcile, context).await,
         Action::PublishClusterInfo => {
             let publication = observed.workload.as_ref().and_then(|key| nodes.publication(key));
             if let Some(publication) = publication {
@@ -50,38 +45,6 @@ pub async fn act(
         }
     }
     Ok(Outcome::Done)
-}
-
-/// What AKS is asked for shows at the node pool's resource.
-async fn act_for_machine(
-    action: &machine::Action,
-    reconcile: &mut ReconcileContext,
-    context: &Context,
-) -> Result<Outcome, Error> {
-    let (observed, engine) = (&mut reconcile.observed, &mut reconcile.engine);
-    // Of a pool that goes nothing is read but its Machines.
-    let id = observed.held.first(AGENT_POOL).and_then(|pool| pool.id.clone());
-    let owner = machine::act::Owner {
-        pool: &observed.pool,
-        id: id.as_ref().map_or("", |id| id.as_str()),
-        cluster: &observed.held.cluster_name,
-        machine_pool: observed
-            .machine_pool
-            .as_ref()
-            .and_then(|pool| pool.metadata.name.as_deref())
-            .unwrap_or_default(),
-        fleet: &observed.fleet,
-        arm: id
-            .as_ref()
-            .and_then(|id| engine.session(id))
-            .map(|session| &session.arm),
-    };
-    let asked: Option<StepResult> =
-        machine::act::act::<AzureASOManagedMachine>(action, &owner, context).await?;
-    match asked.zip(id) {
-        Some((asked, id)) => resources::settle(&id, asked, &mut observed.held, engine),
-        None => Ok(Outcome::Done),
-    }
 }
 
 async fn patch_machine_pool(

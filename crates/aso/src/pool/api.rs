@@ -1,12 +1,9 @@
 //! AzureASOManagedMachinePool: one node pool, and the provider ids of its nodes.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slipway_azure::machine::NodeInfo;
 
 use crate::api::{InfrastructureInitialization, ResourceStatus, Resources, conditions, resources};
 
@@ -54,15 +51,6 @@ pub struct AzureASOManagedMachinePoolStatus {
     /// What has come about once, and stays so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<InfrastructureInitialization>,
-    /// The kind of the objects that stand for the pool's VMs, where machines are switched on: core makes a Machine of each.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub infrastructure_machine_kind: Option<String>,
-    /// What a node of the pool has by the name of its VM size, where machines are switched on: for autoscalers that scale from nothing.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub capacity: BTreeMap<String, String>,
-    /// What kind of node that is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_info: Option<NodeInfo>,
     /// How each resource stands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<ResourceStatus>,

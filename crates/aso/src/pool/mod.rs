@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
-    machine::{self, Board, Instances, Reading, kind::pool_key},
     reconcile::{Error, Records, step::revisit},
     workload::{machines::Machines, nodes::Nodes},
 };
@@ -27,7 +26,7 @@ use slipway_runtime::{
 use self::{observe::ReconcileContext, plan::Action};
 use crate::{
     access::Access,
-    api::{AzureASOManagedMachine, AzureASOManagedMachinePool, AzureASOManagedMachinePoolStatus},
+    api::{AzureASOManagedMachinePool, AzureASOManagedMachinePoolStatus},
     caches::by_secret,
     engine,
     inline::managed,
@@ -43,40 +42,18 @@ struct MachinePools {
     shared: Shared,
     nodes: Nodes,
     machines: Machines,
-    instances: Instances,
-    board: Board,
 }
 
-impl MachinePools {
-    fn sources(&self) -> observe::Sources<'_> {
-        observe::Sources {
-            shared: &self.shared,
-            nodes: &self.nodes,
-            machines: &self.machines,
-            instances: &self.instances,
-            board: &self.board,
-        }
-    }
-}
-
-pub fn registration(access: Access, nodes: Nodes, board: Board) -> Registration {
+pub fn registration(access: Access, nodes: Nodes) -> Registration {
     let kind = MachinePools {
         shared: Shared::new(access),
         nodes,
         machines: Machines::default(),
-        instances: Instances::default(),
-        board,
     };
-    let (instances, board) = (kind.instances.clone(), kind.board.clone());
     let (shared, nodes, machines) = (kind.shared.clone(), kind.nodes.clone(), kind.machines.clone());
     let (caches, secrets) = (shared.caches.clone(), shared.caches.clone());
     let inner = caches
         .watched_by_pools(Controller::new("azureasomanagedmachinepool", Frame::new(kind)))
-        // A pool deletes the VMs whose machines are deleted.
-        .watches::<AzureASOManagedMachine>(|machine, _| {
-            let pool = pool_key::<AzureASOManagedMachine>(&machine.metadata);
-            pool.into_iter().collect()
-        })
         .watches_metadata(ApiResource::erase::<Secret>(&()), move |secret, context| {
             by_secret::<AzureASOManagedMachinePool>(&secrets, &context.informers, secret)
         })
@@ -86,9 +63,6 @@ pub fn registration(access: Access, nodes: Nodes, board: Board) -> Registration 
         shared.count_held("aso_pool", metrics);
         let machines = machines.clone();
         metrics.count_held("aso_pool_machines", move || machines.len());
-        let (instances, board) = (instances.clone(), board.clone());
-        metrics.count_held("aso_pool_instances", move || instances.len());
-        metrics.count_held("aso_pool_boards", move || board.len());
     })
 }
 
@@ -131,27 +105,12 @@ impl Kind for MachinePools {
         subject: &Subject<AzureASOManagedMachinePool>,
         context: &Context,
     ) -> Result<Box<ReconcileContext>, Error> {
-        let sources = self.sources();
-        let observed = observe::observe(subject, &sources, Reading::Usual, context);
-        observed.await.map(Box::new)
-    }
-
-    /// No VM and no Machine goes because of what was read a while ago.
-    fn needs_confirmation(reconcile: &Box<ReconcileContext>, plan: &Plan<Action>) -> bool {
-        let takes_away =
-            |action: &Action| matches!(action, Action::Machine(action) if action.needs_confirmation());
-        !reconcile.observed.fleet.is_fresh && plan.actions().any(takes_away)
-    }
-
-    async fn confirm(
-        &self,
-        subject: &Subject<AzureASOManagedMachinePool>,
-        _: Box<ReconcileContext>,
-        context: &Context,
-    ) -> Result<Box<ReconcileContext>, Error> {
-        let sources = self.sources();
-        let observed = observe::observe(subject, &sources, Reading::Now, context);
-        observed.await.map(Box::new)
+        let sources = observe::Sources {
+            shared: &self.shared,
+            nodes: &self.nodes,
+            machines: &self.machines,
+        };
+        observe::observe(subject, &sources, context).await.map(Box::new)
     }
 
     fn plan(reconcile: &Box<ReconcileContext>, now: Timestamp) -> Plan<Action> {
@@ -180,11 +139,7 @@ impl Kind for MachinePools {
     }
 
     fn changes_outside(entry: &Entry<Action>) -> bool {
-        let machine = entry.action().and_then(|action| match action {
-            Action::Machine(action) => Some(action),
-            _ => None,
-        });
-        changes_azure(entry) || machine.is_some_and(machine::Action::changes_outside)
+        changes_azure(entry)
     }
 
     fn status(
@@ -199,7 +154,5 @@ impl Kind for MachinePools {
         self.shared.forget::<AzureASOManagedMachinePool>(key);
         self.machines.forget(key);
         self.nodes.forget(key);
-        self.instances.forget(key);
-        self.board.forget(key);
     }
 }

@@ -4,15 +4,14 @@ use serde_json::Value;
 use slipway_azure::{
     ResourceId,
     caches::claim,
-    machine::{self, Board, Fleet, Instances, Reading, fleet::Switch},
     ownership::{self, Foreign},
     reconcile::{
         Absence, Error, ResourceState,
-        planning::{Problem, is_stopped, occupied},
+        planning::{Problem, is_stopped},
     },
     workload::{
         cluster_info::ClusterInfo,
-        machines::{self, Machines, count, scales},
+        machines::{self, Machines},
         nodes::Nodes,
     },
 };
@@ -20,9 +19,9 @@ use slipway_capi::{frame::Subject, view::MachinePool};
 use slipway_runtime::{Context, ObjectKey};
 
 use crate::{
-    api::{AzureASOManagedControlPlane, AzureASOManagedMachine, AzureASOManagedMachinePool},
+    api::{AzureASOManagedControlPlane, AzureASOManagedMachinePool},
     caches::claims,
-    inline::{self, RECONCILE_POLICY},
+    inline,
     mutators::{AGENT_POOL, CONTAINER_SERVICE, PoolFacts, ReplicaManager, replica_manager, set_agent_pool},
     resources::{self, Engine, Facts, Held, Mutation, Standing},
     shared::Shared,
@@ -55,8 +54,6 @@ pub struct Observed {
     /// Under which key the connection to the workload cluster is kept.
     pub workload: Option<ObjectKey>,
     pub held: Held,
-    /// The pool's machines, where they are switched on.
-    pub fleet: Fleet,
 }
 
 /// What observing needs besides the object.
@@ -64,8 +61,6 @@ pub struct Sources<'a> {
     pub shared: &'a Shared,
     pub nodes: &'a Nodes,
     pub machines: &'a Machines,
-    pub instances: &'a Instances,
-    pub board: &'a Board,
 }
 
 fn is_initialized(plane: &AzureASOManagedControlPlane) -> bool {
@@ -77,14 +72,13 @@ fn is_initialized(plane: &AzureASOManagedControlPlane) -> bool {
 pub async fn observe(
     subject: &Subject<AzureASOManagedMachinePool>,
     sources: &Sources<'_>,
-    reading: Reading,
     context: &Context,
 ) -> Result<ReconcileContext, Error> {
     let (pool, cluster) = (subject.object.as_ref(), subject.cluster.as_deref());
     let caches = &sources.shared.caches;
     let plane = cluster.and_then(|cluster| caches.plane(&context.informers, cluster));
     let machine_pool = caches.machine_pool(&context.informers, pool);
-    let machine_pool = machine::observe::machine_pool(machine_pool, reading, context).await?;
+    let machine_pool = machine_pool.map(|found| MachinePool::clone(&found));
     let cluster_name = subject.cluster_name.clone().unwrap_or_default();
     let status = pool.status.clone().unwrap_or_default();
     let standing = Standing {
@@ -95,16 +89,14 @@ pub async fn observe(
         lines: &status.resources,
         secrets: Vec::new(),
         unheld: subject.unheld,
-        reading,
     };
     let initialized = plane.as_deref().is_some_and(is_initialized);
     let deleting = subject.is_deleting();
-    let switch = machine::observe::switch(&pool.metadata, &context.settings.gates);
     let decide = |manifests: &mut [Value], facts: &Facts<'_>| {
         if deleting {
             return Mutation::default();
         }
-        decide(manifests, facts, machine_pool.as_ref(), initialized, switch)
+        decide(manifests, facts, machine_pool.as_ref(), initialized)
     };
     let resources = sources.shared.sources();
     let (held, engine) = resources::observe(&standing, &resources, decide, context).await?;
@@ -135,66 +127,8 @@ pub async fn observe(
         let workload = ObjectKey::new(pool.metadata.namespace.as_deref(), &cluster_name);
         reconcile.observed.cluster_info = sources.nodes.cluster_info(&workload, &subject.key()).await;
         reconcile.observed.workload = Some(workload);
-        Box::pin(observe_machines(&mut reconcile, sources, reading, context)).await;
-    } else if deleting {
-        let observed = &mut reconcile.observed;
-        let (machine_pool, is_told) = (observed.machine_pool.as_ref(), is_told(&observed.pool));
-        let leaving = machine::observe::leaving::<AzureASOManagedMachine>(machine_pool, is_told, context);
-        observed.fleet = leaving.await;
     }
     Ok(reconcile)
-}
-
-/// Whether its status names the kind of its machines.
-fn is_told(pool: &AzureASOManagedMachinePool) -> bool {
-    let status = pool.status.as_ref();
-    status.is_some_and(|status| status.infrastructure_machine_kind.is_some())
-}
-
-/// The pool's machines, where they are switched on or something is left of them. What belongs to another is not looked at.
-async fn observe_machines(
-    reconcile: &mut ReconcileContext,
-    sources: &Sources<'_>,
-    reading: Reading,
-    context: &Context,
-) {
-    let observed = &reconcile.observed;
-    let (Some(name), Some(resource)) = (observed.azure_name(), observed.held.first(AGENT_POOL)) else {
-        return;
-    };
-    let Some(id) = resource.id.as_ref() else { return };
-    if observed.held.foreign(id).is_some() {
-        return;
-    }
-    let state = observed.held.state(id);
-    let untouched = (!resource.policy().writes()).then(|| {
-        let policy = resource.policy();
-        format!("the annotation {RECONCILE_POLICY} of its resource is {policy}")
-    });
-    let pool = machine::observe::Pool {
-        metadata: &observed.pool.metadata,
-        cluster: &observed.held.cluster_name,
-        machine_pool: observed.machine_pool.as_ref(),
-        name: &name,
-        group: observed.cluster_state.property("nodeResourceGroup"),
-        state,
-        occupied: untouched.or_else(|| occupied(state, observed.held.unknown(id))),
-        is_told: is_told(&observed.pool),
-    };
-    let of_machines = machine::Sources {
-        instances: sources.instances,
-        nodes: sources.nodes,
-        board: sources.board,
-        arm: reconcile.engine.session(id).map(|session| &session.arm),
-    };
-    let observing =
-        machine::observe::observe::<AzureASOManagedMachine>(&pool, &of_machines, reading, context);
-    let (fleet, problem) = observing.await;
-    let observed = &mut reconcile.observed;
-    observed.fleet = fleet;
-    if let Some(error) = problem {
-        observed.nodes_problem.get_or_insert(Problem::of(&error));
-    }
 }
 
 impl Observed {
@@ -216,7 +150,6 @@ fn decide(
     facts: &Facts<'_>,
     machine_pool: Option<&MachinePool>,
     initialized: bool,
-    machines: Switch,
 ) -> Mutation {
     let mut mutation = Mutation::default();
     let inline = facts.first(CONTAINER_SERVICE, AGENT_POOL);
@@ -234,14 +167,8 @@ fn decide(
         let message = "the AzureASOManagedControlPlane is not initialized yet";
         wait("WaitingForControlPlane", message);
     }
-    let state = facts.state(CONTAINER_SERVICE, AGENT_POOL);
-    // Where nodes are Machines, they are deleted one by one and by name: AKS is never asked for fewer than it has.
-    let keeps = count(state).filter(|_| machines == Switch::On && !scales(state));
-    let facts = PoolFacts {
-        machine_pool,
-        exists: state.body().is_some(),
-        keeps,
-    };
+    let exists = facts.state(CONTAINER_SERVICE, AGENT_POOL).body().is_some();
+    let facts = PoolFacts { machine_pool, exists };
     if let Err(problem) = set_agent_pool(manifests, &facts) {
         let index = match problem {
             inline::Problem::NothingDefined { .. } => None,

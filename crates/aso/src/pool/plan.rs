@@ -5,7 +5,6 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::Value;
 use slipway_azure::{
-    machine,
     reconcile::planning::{ASK_AGAIN, LAST_SYSTEM_POOL, later},
     workload::{cluster_info::ClusterInfo, machines::count},
 };
@@ -31,19 +30,11 @@ pub enum Action {
     WriteProviderIds(Vec<String>),
     /// Write the API server's address and CA into the workload cluster, for nodes that are not AKS's own.
     PublishClusterInfo,
-    /// Something for the pool's machines.
-    Machine(machine::Action),
 }
 
 impl From<resources::Action> for Action {
     fn from(action: resources::Action) -> Self {
         Self::Resource(action)
-    }
-}
-
-impl From<machine::Action> for Action {
-    fn from(action: machine::Action) -> Self {
-        Self::Machine(action)
     }
 }
 
@@ -65,7 +56,6 @@ impl fmt::Display for Action {
             Self::FollowReplicas(count) => write!(formatter, "follow replicas {count}"),
             Self::WriteProviderIds(ids) => write!(formatter, "write {} provider ids", ids.len()),
             Self::PublishClusterInfo => formatter.write_str("write ConfigMap kube-public/cluster-info"),
-            Self::Machine(action) => action.fmt(formatter),
         }
     }
 }
@@ -73,7 +63,6 @@ impl fmt::Display for Action {
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
     let mut plan = Plan::new();
     if observed.held.is_deleting() {
-        observed.fleet.let_go(&mut plan);
         // AKS refuses to delete a pool by itself while the cluster is being deleted.
         let goes = observed.cluster_id.as_ref().filter(|_| observed.cluster_goes);
         if goes.is_none() && is_last_system_pool(observed) {
@@ -87,7 +76,6 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Action> {
     }
     resources::plan(&observed.held, &mut plan, now);
     follow(observed, &mut plan);
-    observed.fleet.plan(&mut plan);
     plan
 }
 

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use kube::Resource;
 use slipway_azure::{
-    machine::status::PoolStatus,
     reconcile::{Error, StepStatus, planning::LAST_SYSTEM_POOL},
     workload::machines::{NODES_FORBIDDEN, count},
 };
@@ -17,7 +15,7 @@ use slipway_capi::{
 
 use super::{observe::Observed, plan::Action};
 use crate::{
-    api::{AzureASOManagedMachine, AzureASOManagedMachinePoolStatus, InfrastructureInitialization},
+    api::{AzureASOManagedMachinePoolStatus, InfrastructureInitialization},
     resources::{Summary, sum_up},
     status::was_ready,
 };
@@ -31,23 +29,10 @@ pub fn after(
 ) -> AzureASOManagedMachinePoolStatus {
     let before = observed.pool.status.clone().unwrap_or_default();
     let was_ready = was_ready(before.ready, &before.conditions, &observed.pool.metadata);
-    let mut after = match sum_up(&observed.held, progress, steps, was_ready, now) {
+    match sum_up(&observed.held, progress, steps, was_ready, now) {
         Some(summary) => status(observed, &summary, now),
         None => before,
-    };
-    let said = PoolStatus {
-        kind: after.infrastructure_machine_kind.take(),
-        capacity: std::mem::take(&mut after.capacity),
-        node_info: after.node_info.take(),
-    };
-    let says = said.after(
-        &observed.fleet,
-        &AzureASOManagedMachine::kind(&()),
-        observed.state(),
-    );
-    after.infrastructure_machine_kind = says.kind;
-    (after.capacity, after.node_info) = (says.capacity, says.node_info);
-    after
+    }
 }
 
 /// The nodes that are known: as they are shown now, or as they were written before.
@@ -87,10 +72,7 @@ pub fn status(observed: &Observed, summary: &Summary, now: Timestamp) -> AzureAS
         let problem = observed.nodes_problem.as_ref();
         match problem.filter(|problem| problem.code == NODES_FORBIDDEN) {
             Some(problem) => (problem.code.clone(), problem.message.clone()),
-            None => match (waiting(there, count(observed.state())), observed.fleet.remark()) {
-                ((told, message), Some(remark)) if message.is_empty() => (told, remark.to_owned()),
-                (waiting, _) => waiting,
-            },
+            None => waiting(there, count(observed.state())),
         }
     } else {
         summary.words()

@@ -190,7 +190,7 @@ async fn claim_kubeconfig<K: Writable>(
 }
 
 /// What a step came to: its words for the status, its outcome for the queue.
-pub fn settle(
+fn settle(
     id: &ResourceId,
     result: StepResult,
     held: &mut Held,

@@ -15,7 +15,7 @@ mod verdict;
 
 pub(crate) use self::fetched::hex;
 pub use self::{
-    act::{Engine, act, settle, store},
+    act::{Engine, act, store},
     delete::delete,
     export::{Ca, NOT_WRITTEN, Outgoing, StoredExport, foreign, push as push_outgoing},
     fetched::{Asked, Fetch},

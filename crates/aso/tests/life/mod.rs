@@ -12,8 +12,6 @@ mod diff;
 mod exports;
 mod groups;
 mod journey;
-mod machine_sweep;
-mod machines;
 mod nodes;
 mod operated;
 mod operated_sweep;

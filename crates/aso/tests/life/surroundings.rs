@@ -32,16 +32,6 @@ pub type Life = azure::Life<Aso>;
 impl AzureProvider for Aso {
     const CONTROL_PLANE: &'static str = "AzureASOManagedControlPlane";
     const POOL: &'static str = "AzureASOManagedMachinePool";
-    const MACHINE: &'static str = "AzureASOManagedMachine";
-    const MOVED: &'static [&'static str] = &[
-        "Cluster",
-        "MachinePool",
-        "AzureASOManagedCluster",
-        "AzureASOManagedControlPlane",
-        "AzureASOManagedMachinePool",
-        "Secret",
-    ];
-    const CREDENTIAL: &'static str = "sign-in";
 
     fn kinds() -> &'static Kinds {
         kinds()
@@ -87,9 +77,6 @@ pub type OperatedLife = azure::Life<Operated>;
 impl AzureProvider for Operated {
     const CONTROL_PLANE: &'static str = Aso::CONTROL_PLANE;
     const POOL: &'static str = Aso::POOL;
-    const MACHINE: &'static str = Aso::MACHINE;
-    const MOVED: &'static [&'static str] = Aso::MOVED;
-    const CREDENTIAL: &'static str = Aso::CREDENTIAL;
 
     fn kinds() -> &'static Kinds {
         kinds_with_operator()

@@ -8,14 +8,14 @@ use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use slipway_kit::{
-    azure::{AzureProvider, THEIRS, ask, in_azure},
+    azure::{THEIRS, ask, in_azure},
     clusterctl::{put_down, take_away},
     journey::{Journey, Standing, User},
     sweep::World,
 };
 
 use super::{
-    surroundings::{Aso, Life},
+    surroundings::Life,
     world::{
         NEW, OLD, apply, cluster, create, find, group, holds, is_settled, managed_cluster, merge, network,
         pool_manifests, remove, token_ends,
@@ -130,14 +130,22 @@ fn upgrade<'a>(_: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
 
 /// `clusterctl move`: paused, taken away, made again without status, resumed.
 fn moved<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+    const KINDS: [&str; 6] = [
+        "Cluster",
+        "MachinePool",
+        "AzureASOManagedCluster",
+        "AzureASOManagedControlPlane",
+        "AzureASOManagedMachinePool",
+        "Secret",
+    ];
     async move {
         let pause = |paused: bool| json!({"spec": {"paused": paused}});
         merge(&world.server, "Cluster", "fleet", pause(true)).await;
         world.until("paused", all_paused).await;
         life.moving.store(true, Ordering::SeqCst);
         // Credentials are the user's, on both sides.
-        let ours = |object: &Value| object["metadata"]["name"] != Aso::CREDENTIAL;
-        let objects = take_away(&world.server, Aso::MOVED, ours).await;
+        let ours = |object: &Value| object["metadata"]["name"] != "sign-in";
+        let objects = take_away(&world.server, &KINDS, ours).await;
         put_down(&world.server, &objects).await;
         merge(&world.server, "Cluster", "fleet", pause(false)).await;
         world.until("resumed", |objects| ready(objects, 1, OLD)).await;

@@ -51,6 +51,8 @@ pub struct Plan {
     pub blocked: BTreeMap<String, String>,
     /// How many Nodes of each NodePool may go, by reason.
     pub allowed: BTreeMap<(String, Reason), usize>,
+    /// NodePools whose budgets keep Nodes that would go, by reason.
+    pub closed: BTreeSet<(String, Reason)>,
     /// How many Nodes could go, by method.
     pub eligible: BTreeMap<Reason, usize>,
     /// Time alone may change the answer: a budget holds something up.
@@ -187,6 +189,9 @@ pub fn plan(observed: &Observed, proposals: Vec<Proposal>, gates: Gates, now: Ti
         plan.is_constrained |= outcome.constrained_by_budgets;
         for (pool, allowed) in &outcome.allowed {
             let key = (pool.clone(), method.reason());
+            if *allowed == 0 && outcome.constrained_by_budgets {
+                plan.closed.insert(key.clone());
+            }
             plan.allowed.insert(key, *allowed);
         }
         let nodes = outcome.commands().map(|command| command.nodes.len());

@@ -29,6 +29,8 @@ pub const KARPENTER: &str = "karpenter.sh/v1";
 pub const USER: &str = "slipway-autoscaler";
 /// Nothing here takes as long, unless it never comes.
 const HANG_GUARD: Duration = Duration::from_mins(5);
+/// The condition of Nodes that are to be repaired.
+pub const ILL: &str = "StoryIsIll";
 pub const VERSION: &str = "v1.36.3";
 
 /// What the package may do and these stories do not make it do.
@@ -241,17 +243,31 @@ impl World {
         install::install(&world.scaled().client(), &crds).await?;
         Hosts::install(&world.cluster).await?;
         std::fs::write(world.kubeconfig(), world.cluster.kubeconfig_as(USER, None))?;
+        let policies =
+            format!("- {{conditionType: {ILL}, conditionStatus: \"True\", tolerationDuration: 1s}}\n");
+        std::fs::write(world.repair_policies(), policies)?;
         world.run(None, world.settings(), &world.stop);
         Ok(Arc::new(world))
     }
 
     /// Cluster API's objects are reached by another client, also where they are in the same cluster.
     pub fn settings(&self) -> Settings {
-        let kubeconfig = self.kubeconfig();
-        Settings {
-            flags: Flags::default().with("cluster-api-kubeconfig", kubeconfig.to_string_lossy()),
+        let (kubeconfig, policies) = (self.kubeconfig(), self.repair_policies());
+        let mut settings = Settings {
+            flags: Flags::default()
+                .with("cluster-api-kubeconfig", kubeconfig.to_string_lossy())
+                .with("repair-policies", policies.to_string_lossy()),
             ..Settings::default()
+        };
+        for gate in ["NodeRepair", "PodDeletionCostManagement", "StaticCapacity"] {
+            settings.gates = settings.gates.with(gate, true);
         }
+        settings
+    }
+
+    /// A file of policies: what is half an hour else, configured down, for a condition that one story alone sets.
+    fn repair_policies(&self) -> PathBuf {
+        self.cluster.description().directory.join("repair-policies.yaml")
     }
 
     /// The autoscaler that was there from the beginning ends.

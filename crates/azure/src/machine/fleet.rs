@@ -288,13 +288,6 @@ impl Fleet {
             if names.contains(vm.name.as_str()) {
                 continue;
             }
-            // Core waits until the object of a Machine that it deletes is gone, and then deletes the node.
-            if self
-                .machine_of(&vm.name)
-                .is_some_and(|machine| machine.is_deleting)
-            {
-                continue;
-            }
             let action = Action::Show {
                 name: vm.name.clone(),
                 provider_id: vm.provider_id.clone(),
@@ -505,10 +498,5 @@ impl Action {
             self,
             Self::Hide { .. } | Self::DeleteMachine { .. } | Self::DeleteVms { .. }
         )
-    }
-
-    /// Whether something outside of Kubernetes changes.
-    pub fn changes_outside(&self) -> bool {
-        matches!(self, Self::DeleteVms { .. })
     }
 }

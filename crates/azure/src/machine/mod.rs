@@ -23,7 +23,7 @@ pub use board::{Board, Posted, Told};
 pub use fleet::{Action, Fleet};
 pub use instances::Instances;
 pub use kind::{PoolMachine, registration};
-pub use observe::{Reading, Sources};
+pub use observe::Sources;
 pub use size::Size;
 pub use vm::Vm;
 

@@ -1,9 +1,9 @@
 //! What a pool's controller reads for its machines: VMs from Azure and from Nodes, the objects that show them, and core's Machines.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Resource, ResourceExt, api::ListParams};
+use kube::{Api, ResourceExt, api::ListParams};
 use slipway_capi::{
     names::label,
     owner,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Arm,
-    reconcile::{Error, ResourceState, step::read_age},
+    reconcile::{Error, ResourceState},
     tuning::Tuning,
     workload::{
         machines::{count, scales},
@@ -30,43 +30,6 @@ use crate::{
 
 /// How old a list of VMs may be while AKS is at work on their pool.
 const AT_WORK: Duration = Duration::from_secs(15);
-
-/// How old what is read for a pool may be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reading {
-    /// As old as the object or the tuning says.
-    #[default]
-    Usual,
-    /// Nothing that was read before counts, in Azure or in Kubernetes.
-    Now,
-}
-
-impl Reading {
-    /// How old a read of Azure may be for an object, if not what the tuning says.
-    pub fn max_age(self, metadata: &ObjectMeta) -> Option<Duration> {
-        match self {
-            Self::Usual => read_age(metadata),
-            Self::Now => Some(Duration::ZERO),
-        }
-    }
-}
-
-/// A MachinePool as it is known, or as it is now.
-pub async fn machine_pool(
-    known: Option<Arc<MachinePool>>,
-    reading: Reading,
-    context: &Context,
-) -> Result<Option<MachinePool>, Error> {
-    let Some(known) = known else { return Ok(None) };
-    if reading == Reading::Usual {
-        return Ok(Some(MachinePool::clone(&known)));
-    }
-    let namespace = known.metadata.namespace.as_deref().unwrap_or_default();
-    let name = known.metadata.name.as_deref().unwrap_or_default();
-    let api: Api<MachinePool> = Api::namespaced(context.client.clone(), namespace);
-    let found = api.get_opt(name).await;
-    found.map_err(Error::api(format!("reading MachinePool {name}")))
-}
 
 /// What is read from, besides Kubernetes.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +57,8 @@ pub struct Pool<'a> {
     pub occupied: Option<String>,
     /// Whether its status names the kind of its machines.
     pub is_told: bool,
+    /// How old a read of Azure may be for this object, if not what the tuning says.
+    pub max_age: Option<Duration>,
 }
 
 /// Whether machines are switched on for a pool.
@@ -123,14 +88,13 @@ pub fn pool_label(name: &str) -> String {
     format!("hash_{text}_z")
 }
 
-/// Reads everything, and posts it for the machines' own controllers.
+/// Reads everything, and posts it for the machines' own controllers. `now`: nothing that was read before counts.
 pub async fn observe<M: PoolMachine>(
     pool: &Pool<'_>,
     sources: &Sources<'_>,
-    reading: Reading,
+    now: bool,
     context: &Context,
 ) -> (Fleet, Option<Error>) {
-    let now = reading == Reading::Now;
     let key = ObjectKey::new(
         pool.metadata.namespace.as_deref(),
         pool.metadata.name.as_deref().unwrap_or_default(),
@@ -166,7 +130,7 @@ pub async fn observe<M: PoolMachine>(
         return (fleet, None);
     }
     if let Some(machine_pool) = pool.machine_pool {
-        match machines::<M>(machine_pool, now, context).await {
+        match machines(machine_pool, &M::kind(&()), now, context).await {
             Ok(machines) => fleet.machines = machines,
             Err(error) => return (fleet, Some(error)),
         }
@@ -207,7 +171,7 @@ pub async fn leaving<M: PoolMachine>(
 ) -> Fleet {
     let mut fleet = Fleet::default();
     if let Some(machine_pool) = machine_pool.filter(|_| is_told) {
-        let found = machines::<M>(machine_pool, false, context).await;
+        let found = machines(machine_pool, &M::kind(&()), false, context).await;
         fleet.machines = found.unwrap_or_default();
     }
     fleet
@@ -263,12 +227,12 @@ async fn vms_of(
 }
 
 /// Core's Machines of a MachinePool.
-async fn machines<M: PoolMachine>(
+async fn machines(
     pool: &MachinePool,
+    kind: &str,
     now: bool,
     context: &Context,
 ) -> Result<Vec<CoreMachine>, Error> {
-    let kind = M::kind(&());
     let namespace = pool.metadata.namespace.as_deref();
     let value = pool_label(pool.metadata.name.as_deref().unwrap_or_default());
     let mut found: Vec<CoreMachine> = if now {
@@ -284,7 +248,7 @@ async fn machines<M: PoolMachine>(
         let of_kind = |machine: &&Machine| machine.spec.infrastructure_ref.kind == kind;
         listed.items.iter().filter(of_kind).map(CoreMachine::of).collect()
     } else {
-        let all = watched::<M>(context);
+        let all = watched(context);
         all.synced().await;
         all.index("machine-pool", by_machine_pool)
             .get(&owner::key(
@@ -315,16 +279,16 @@ fn by_machine_pool(machine: &Machine) -> Vec<String> {
 }
 
 /// Machines are watched from the first pool on that has any; their changes bring the pool back.
-fn watched<M: PoolMachine>(context: &Context) -> Informer<Machine> {
+fn watched(context: &Context) -> Informer<Machine> {
     let scope = Scope::of_namespace(&context.settings);
     let pools = context.informers.get::<MachinePool>(scope.clone());
     context.watch::<Machine>(&(), scope.clone(), move |machine| {
         let namespace = machine.metadata.namespace.as_deref();
         let pool = owner::owner_machine_pool_name(&machine.metadata)
             .and_then(|name| pools.get(&ObjectKey::new(namespace, name)));
-        pool.and_then(|pool| {
+        pool.map(|pool| {
             let reference = &pool.spec.template.spec.infrastructure_ref;
-            (reference.kind == M::Pool::kind(&())).then(|| ObjectKey::new(namespace, &reference.name))
+            ObjectKey::new(namespace, &reference.name)
         })
         .into_iter()
         .collect()
@@ -339,5 +303,5 @@ fn max_age(pool: &Pool<'_>, sources: &Sources<'_>) -> Duration {
             .arm
             .map_or(Tuning::default().max_read_age, Arm::max_read_age)
     };
-    read_age(pool.metadata).unwrap_or_else(tuned)
+    pool.max_age.unwrap_or_else(tuned)
 }

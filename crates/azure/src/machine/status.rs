@@ -1,6 +1,4 @@
-//! What a machine says of its VM, and its pool of its machines. Pure.
-
-use std::collections::BTreeMap;
+//! What a machine says of its VM. Pure.
 
 use jiff::Timestamp;
 use slipway_capi::{
@@ -10,37 +8,7 @@ use slipway_capi::{
     names::{condition as type_, reason},
 };
 
-use super::{Fleet, MachineStatus, NodeInfo, Size, Told, Vm, plan::Facts};
-use crate::reconcile::ResourceState;
-
-/// What the status of a pool says of its machines.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PoolStatus {
-    /// Tells core which objects it makes Machines of.
-    pub kind: Option<String>,
-    /// What a node has: for autoscalers that scale from nothing.
-    pub capacity: BTreeMap<String, String>,
-    pub node_info: Option<NodeInfo>,
-}
-
-impl PoolStatus {
-    /// What it says after a reconcile. `kind`: of the pool's machines.
-    #[must_use]
-    pub fn after(self, fleet: &Fleet, kind: &str, state: &ResourceState) -> Self {
-        let Some(kind) = fleet.kind_to_tell(self.kind.clone(), kind.to_owned()) else {
-            return Self::default();
-        };
-        let (capacity, node_info) = match Size::of_pool(state) {
-            Some((capacity, info)) => (capacity, Some(info)),
-            None => (self.capacity, self.node_info),
-        };
-        Self {
-            kind: Some(kind),
-            capacity,
-            node_info,
-        }
-    }
-}
+use super::{MachineStatus, Told, Vm, plan::Facts};
 
 /// Whether Azure says that the VM runs.
 pub const RUNNING: &str = "VirtualMachineRunning";

@@ -41,7 +41,9 @@ impl<'a> Search<'_, 'a> {
         let mut best: Option<Worth> = None;
         for method in [Self::many, Self::one] {
             self.allowed.clone_from(&allowed);
-            if let Some(command) = method(self, found.to_vec()) {
+            if let Some(mut command) = method(self, found.to_vec()) {
+                // Whoever asks whether it still holds asks this method: theirs are not for these nodes.
+                command.method = Method::CostConsolidation;
                 let nodes: Vec<&Candidate<'a>> = found
                     .iter()
                     .filter(|candidate| command.nodes.iter().any(|name| name == candidate.name))

@@ -39,12 +39,6 @@ pub trait AzureProvider: Send + Sync + 'static {
     /// The kinds of the objects that own an AKS cluster, and that own a pool.
     const CONTROL_PLANE: &'static str;
     const POOL: &'static str;
-    /// The kind of the objects that show a pool's VMs.
-    const MACHINE: &'static str;
-    /// What `clusterctl move` moves beside machines: kinds, owners first.
-    const MOVED: &'static [&'static str];
-    /// The user's Secret.
-    const CREDENTIAL: &'static str;
 
     fn kinds() -> &'static Kinds;
 

@@ -3,10 +3,8 @@
 
 use std::fmt;
 
-use slipway_azure::machine::ANNOTATION;
-
 use super::facts::{Facts, Mark, Object};
-use crate::command::objects::{CLASSIC_MACHINE, CLASSIC_PLANE, INLINE_MACHINE, INLINE_PLANE, KindName};
+use crate::command::objects::{CLASSIC_PLANE, INLINE_PLANE, KindName};
 
 /// Where a migration goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,9 +176,6 @@ pub fn obstacle(facts: &Facts) -> Option<String> {
             "Cluster {name} has no MachinePool: make one with an AzureManagedMachinePool for each of its node pools first"
         ));
     }
-    if let Some(whose) = facts.shown_as(CLASSIC_MACHINE) {
-        return Some(has_machines(&whose, "migrated"));
-    }
     if !facts.operated.is_empty() {
         return Some(format!(
             "{} of Azure Service Operator stand for it: let Slipway take the Cluster over first, as docs/guides/takeover-aks.md says",
@@ -188,14 +183,6 @@ pub fn obstacle(facts: &Facts) -> Option<String> {
         ));
     }
     None
-}
-
-/// Machines are of their pool's kind, and nobody would look after them when that is another.
-fn has_machines(whose: &str, done: &str) -> String {
-    format!(
-        "{whose} shows nodes as Machines, which are of its kind: annotate the pools of the Cluster with {ANNOTATION}: \"false\", wait until their \
-         Machines are gone (no VM goes with them), and switch them on again once the Cluster is {done}"
-    )
 }
 
 fn prepare(facts: &Facts) -> Result<Vec<MigrationStep>, String> {
@@ -416,9 +403,6 @@ fn undo(facts: &Facts) -> Result<Vec<MigrationStep>, String> {
             lost.join(", "),
             facts.name()
         ));
-    }
-    if let Some(whose) = facts.shown_as(INLINE_MACHINE) {
-        return Err(has_machines(&whose, "as it was"));
     }
     let mut steps = Steps::default();
     let held: Vec<String> = facts

@@ -187,29 +187,6 @@ fn what_cannot_be_migrated_is_refused_with_what_to_do() {
             "takeover-aks.md",
         ),
         (
-            changed(|facts| facts.machines = vec![object(CLASSIC_MACHINE, "vm", &json!({}))]),
-            Goal::Prepare,
-            "slipway.dev/machines",
-        ),
-        (
-            changed(|facts| {
-                let shows = json!({"status": {"infrastructureMachineKind": "AzureManagedMachine"}});
-                let mut pool = object(CLASSIC_POOL, "system", &json!({}));
-                json_patch::merge(&mut pool.value, &shows);
-                facts.pools[0].pair.classic = Some(pool);
-            }),
-            Goal::Prepare,
-            "slipway.dev/machines",
-        ),
-        (
-            changed(|facts| {
-                *facts = prepared();
-                facts.machines = vec![object(INLINE_MACHINE, "vm", &json!({}))];
-            }),
-            Goal::Undo,
-            "slipway.dev/machines",
-        ),
-        (
             changed(|facts| facts.cluster["metadata"]["deletionTimestamp"] = json!("now")),
             Goal::Prepare,
             "is being deleted",

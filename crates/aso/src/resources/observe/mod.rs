@@ -15,8 +15,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 use slipway_azure::{
     ResourceId,
-    machine::Reading,
-    reconcile::{Error, Records, ResourceState, planning::Problem, state_of},
+    reconcile::{Error, Records, ResourceState, planning::Problem, state_of, step::read_age},
     resource::Reference,
     rivals::Rivals,
     takeover::Takeover,
@@ -62,8 +61,6 @@ pub struct Standing<'a, K> {
     pub secrets: Vec<String>,
     /// Whether it is asked what would change if nothing held the object back.
     pub unheld: bool,
-    /// How old what is read may be.
-    pub reading: Reading,
 }
 
 /// What is known when Cluster API's decisions are made.
@@ -156,7 +153,7 @@ pub async fn observe<K: Holder>(
         choices: Choices::default(),
         default_policy: Policy::default(),
         engine: Engine {
-            max_age: standing.reading.max_age(metadata),
+            max_age: read_age(metadata),
             asked,
             ..Engine::default()
         },
