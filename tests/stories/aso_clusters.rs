@@ -66,26 +66,6 @@ const UNUSED: &[Unused] = &[
         &["create"],
         "these credentials are client secrets",
     ),
-    unused("cluster.x-k8s.io", "clusters", &["create"], NO_OPERATOR),
-    unused("cluster.x-k8s.io", "machinepools", &["create"], NO_OPERATOR),
-    unused(
-        "infrastructure.cluster.x-k8s.io",
-        "azureasomanagedclusters",
-        &["create"],
-        NO_OPERATOR,
-    ),
-    unused(
-        "infrastructure.cluster.x-k8s.io",
-        "azureasomanagedcontrolplanes",
-        &["create", "get"],
-        NO_OPERATOR,
-    ),
-    unused(
-        "infrastructure.cluster.x-k8s.io",
-        "azureasomanagedmachinepools",
-        &["create"],
-        NO_OPERATOR,
-    ),
     Unused {
         rare: true,
         ..unused(
@@ -109,8 +89,8 @@ const UNUSED: &[Unused] = &[
         ..unused(
             "",
             "configmaps",
-            &["delete", "patch"],
-            "only values that change are patched, and only what an operator is to write is deleted",
+            &["patch"],
+            "only values that change are patched",
         )
     },
     unused(

@@ -18,8 +18,6 @@ mod azure_upstream;
 mod clusterctl;
 mod clusterctl_repository;
 mod edge_k3s;
-mod edge_moc;
-mod edge_world;
 mod guides;
 mod helm;
 mod helm_chart;

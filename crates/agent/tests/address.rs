@@ -22,7 +22,7 @@ use slipway_agent::{
 const INSIDE: &str = "SLIPWAY_TEST_IN_NAMESPACES";
 const ADDRESS: &str = "192.0.2.10/24";
 
-pub fn run(program: &str, arguments: &[&str]) -> String {
+fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(
         output.status.success(),
@@ -32,12 +32,12 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-pub fn ip(line: &str) -> String {
+fn ip(line: &str) -> String {
     run("ip", &line.split(' ').collect::<Vec<_>>())
 }
 
 /// A machine beside this one, on the other end of a cable.
-pub struct Neighbour(pub Child);
+struct Neighbour(Child);
 
 impl Drop for Neighbour {
     fn drop(&mut self) {
@@ -47,7 +47,7 @@ impl Drop for Neighbour {
 }
 
 impl Neighbour {
-    pub fn new() -> Self {
+    fn new() -> Self {
         let mut child = Command::new("unshare")
             .args(["-n", "sh", "-c", "echo ready; exec sleep 600"])
             .stdout(Stdio::piped())
@@ -61,7 +61,7 @@ impl Neighbour {
         Self(child)
     }
 
-    pub fn ip(&self, line: &str) -> String {
+    fn ip(&self, line: &str) -> String {
         let process = self.0.id().to_string();
         let mut arguments = vec!["-t", &process, "-n", "ip"];
         arguments.extend(line.split(' '));
@@ -211,8 +211,21 @@ async fn inside() {
     until("the kernel drops it", lease, || !is_held()).await;
 }
 
-/// Runs a test of this program in a network of its own. Where namespaces cannot be made it says so.
-pub fn in_namespaces(test: &str) {
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_is_announced_and_goes_with_its_agent() {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside().await;
+    }
+    let started = Command::new("unshare")
+        .args(["--map-root-user", "--net"])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "address::an_address_is_announced_and_goes_with_its_agent",
+            "--nocapture",
+        ])
+        .env(INSIDE, "1")
+        .output();
     let can = |arguments: &[&str]| {
         let tried = Command::new("unshare").args(arguments).output();
         tried.is_ok_and(|output| output.status.success())
@@ -221,46 +234,26 @@ pub fn in_namespaces(test: &str) {
         let found = Command::new(program).arg("-V").output();
         found.is_ok_and(|output| output.status.success())
     });
-    let making = [
-        "--map-root-user",
-        "--net",
-        "ip",
-        "link",
-        "add",
-        "v0",
-        "type",
-        "veth",
-    ];
-    if !ready || !can(&making) {
+    if !ready
+        || !can(&[
+            "--map-root-user",
+            "--net",
+            "ip",
+            "link",
+            "add",
+            "v0",
+            "type",
+            "veth",
+        ])
+    {
         println!("report: skipped: an address in a network of its own, namespaces cannot be made here");
         return;
     }
-    let output = Command::new("unshare")
-        .args(["--map-root-user", "--net"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(INSIDE, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let output = started.unwrap();
     assert!(
         output.status.success(),
-        "{text}{}",
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-    for line in text.lines().filter(|line| line.starts_with("report: ")) {
-        println!("{line}");
-    }
-}
-
-pub fn is_inside() -> bool {
-    std::env::var_os(INSIDE).is_some()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_address_is_announced_and_goes_with_its_agent() {
-    if is_inside() {
-        return inside().await;
-    }
-    in_namespaces("address::an_address_is_announced_and_goes_with_its_agent");
 }

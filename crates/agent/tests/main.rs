@@ -6,7 +6,6 @@
 
 mod acceptance;
 mod address;
-mod address_partitions;
 mod cache;
 mod cli;
 mod command;

@@ -31,7 +31,7 @@ pub fn described() -> Vec<ConditionType> {
     );
     let operator = (
         OPERATOR_READY,
-        "Azure Service Operator runs, and serves the kinds of the resources that it writes; absent where it writes none and has installed none of its kinds",
+        "Azure Service Operator runs, and serves the kinds of the resources that it writes; absent where it writes none and none runs",
     );
     let paused = (
         names::PAUSED,

@@ -42,18 +42,6 @@ const RBAC: &[Rule] = &[
     Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
     // Where something else scales a pool, its MachinePool carries its count.
     Rule::new("cluster.x-k8s.io", &["machinepools"], PATCH),
-    // What Azure Service Operator has is adopted by an annotation.
-    Rule::new("cluster.x-k8s.io", &["clusters", "machinepools"], &["create"]),
-    Rule::new(
-        GROUP,
-        &[
-            "azureasomanagedclusters",
-            "azureasomanagedcontrolplanes",
-            "azureasomanagedmachinepools",
-        ],
-        &["create"],
-    ),
-    Rule::new(GROUP, &["azureasomanagedcontrolplanes"], &["get"]),
     Rule::new(
         GROUP,
         &[
@@ -72,19 +60,13 @@ const RBAC: &[Rule] = &[
         ],
         &["patch"],
     ),
-    // A classic object may have a resource already.
-    Rule::new(
-        GROUP,
-        &["azuremanagedcontrolplanes", "azuremanagedmachinepools"],
-        &["list"],
-    ),
     // Credentials are read, kubeconfigs and other values are written.
     Rule::new(
         "",
         &["secrets"],
         &["get", "list", "watch", "create", "patch", "delete"],
     ),
-    Rule::new("", &["configmaps"], &["get", "create", "patch", "delete"]),
+    Rule::new("", &["configmaps"], &["get", "create", "patch"]),
     // A namespace signs in with a ServiceAccount of its own. What was federated with Azure Service Operator signs in as it did.
     Rule::new("", &["serviceaccounts/token"], &["create"]).named(&[NAMESPACE_ACCOUNT, OPERATOR_ACCOUNT]),
     // Where Azure Service Operator runs, and what it writes, is told by its kinds, its lease and its objects.
@@ -178,7 +160,6 @@ pub fn controllers(access: &Access, nodes: &Nodes) -> Vec<Registration> {
         cluster::registration(access.clone()),
         adopt::read::answering(access.clone(), control_plane::registration(access.clone())),
         pool::registration(access.clone(), nodes.clone()),
-        adopt::annotated::registration(),
     ]
 }
 

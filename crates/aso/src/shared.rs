@@ -1,6 +1,6 @@
 //! What the controllers of all three kinds hold while the manager runs.
 
-use slipway_azure::{rivals::Rivals, takeover::Takeover};
+use slipway_azure::takeover::Takeover;
 use slipway_runtime::{Metrics, ObjectKey, SecretFacts};
 
 use crate::{
@@ -20,7 +20,6 @@ pub struct Shared {
     stored: SecretFacts<StoredExport>,
     asked: Asked,
     pub operators: Operators,
-    rivals: Rivals,
 }
 
 impl Shared {
@@ -40,7 +39,6 @@ impl Shared {
             stored: &self.stored,
             asked: &self.asked,
             operators: &self.operators,
-            rivals: &self.rivals,
         }
     }
 

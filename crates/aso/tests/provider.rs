@@ -24,8 +24,7 @@ fn the_provider_adds_its_kinds_to_the_package_of_azure() {
         [
             "azureasomanagedcluster",
             "azureasomanagedcontrolplane",
-            "azureasomanagedmachinepool",
-            "azureasoadoption"
+            "azureasomanagedmachinepool"
         ]
     );
     assert_eq!(package.arguments, ["--feature-gates=ASOAPI=${EXP_ASO_API:=true}"]);

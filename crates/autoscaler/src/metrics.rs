@@ -16,7 +16,6 @@ use slipway_runtime::Metrics;
 
 use crate::{
     api::{NodeClaim, names::label},
-    deletion_cost::DeletionCosts,
     disruption::plan as disruption,
 };
 
@@ -119,7 +118,6 @@ pub struct KarpenterMetrics {
     disruption_allowed: Family<Allowed, Gauge>,
     disruption_failed_validations: Family<OfMethod, Counter>,
     disruption_failures: Family<Decided, Counter>,
-    pub(crate) deletion_costs: DeletionCosts,
     limit: Amounts,
     usage: Amounts,
     scheduling: Family<Controller, Histogram, fn() -> Histogram>,
@@ -154,7 +152,6 @@ impl Default for KarpenterMetrics {
             disruption_allowed: Family::default(),
             disruption_failed_validations: Family::default(),
             disruption_failures: Family::default(),
-            deletion_costs: DeletionCosts::default(),
             limit: Family::default(),
             usage: Family::default(),
             scheduling: Family::new_with_constructor(seconds),
@@ -184,7 +181,6 @@ impl KarpenterMetrics {
         self.register_nodes(metrics);
         self.register_scheduling(metrics);
         self.register_disruption(metrics);
-        self.deletion_costs.register(metrics);
     }
 
     fn register_disruption(&self, metrics: &Metrics) {

@@ -3,13 +3,16 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use clap::{Arg, ArgAction, builder::ValueParser};
+use futures::FutureExt;
 use slipway_packing::model::{MinValuesPolicy, MinimumSavings, PackingPolicy, PreferencePolicy};
 use slipway_runtime::{
-    Settings,
+    Context, Settings,
+    controller::Registration,
     manager::{duration_flag, switch},
     provider::{Gate, Stage},
 };
@@ -34,17 +37,27 @@ pub(crate) const MANAGEMENT_TOKEN: &str = "cluster-api-token";
 pub(crate) const MANAGEMENT_CA: &str = "cluster-api-certificate-authority-data";
 pub(crate) const MANAGEMENT_SKIP_VERIFY: &str = "cluster-api-skip-tls-verify";
 
-/// Karpenter's feature gates, as far as there is something to switch.
+/// Karpenter's feature gates, as far as there is something to switch, and what Cluster Autoscaler has a flag for.
 pub const GATES: &[Gate] = &[
+    gate(
+        "CapacityBuffer",
+        false,
+        "Autoscaler: CapacityBuffers keep room for pods to come",
+    ),
+    gate(
+        "NodeOverlay",
+        false,
+        "Autoscaler: NodeOverlays say what machines cost or have besides",
+    ),
     gate(
         "NodeRepair",
         false,
         "Autoscaler: unhealthy nodes are replaced, by the repair policies",
     ),
     gate(
-        "PodDeletionCostManagement",
+        "ProvisioningRequest",
         false,
-        "Autoscaler: pods of ReplicaSets get a deletion cost by their node, so that nodes which would go empty first",
+        "Autoscaler: Cluster Autoscaler's ProvisioningRequests: capacity for all pods of a job, or for none",
     ),
     gate(
         "ReservedCapacity",
@@ -73,7 +86,7 @@ pub const GATES: &[Gate] = &[
     ),
 ];
 /// Those of Karpenter's that switch nothing here.
-pub const FOREIGN_GATES: &[&str] = &["NodeOverlay", "CapacityBuffer"];
+pub const FOREIGN_GATES: &[&str] = &["PodDeletionCostManagement"];
 
 const fn gate(name: &'static str, is_on: bool, help: &'static str) -> Gate {
     Gate {
@@ -87,8 +100,10 @@ const fn gate(name: &'static str, is_on: bool, help: &'static str) -> Gate {
 /// Which of them are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gates {
+    pub provisioning_request: bool,
+    pub capacity_buffer: bool,
+    pub node_overlay: bool,
     pub node_repair: bool,
-    pub pod_deletion_cost: bool,
     pub reserved_capacity: bool,
     pub spot_to_spot: bool,
     pub static_capacity: bool,
@@ -100,8 +115,10 @@ impl Gates {
     fn of(settings: &Settings) -> Self {
         let on = |name: &str| settings.gates.enabled(name);
         Gates {
+            provisioning_request: on("ProvisioningRequest"),
+            capacity_buffer: on("CapacityBuffer"),
+            node_overlay: on("NodeOverlay"),
             node_repair: on("NodeRepair"),
-            pod_deletion_cost: on("PodDeletionCostManagement"),
             reserved_capacity: on("ReservedCapacity"),
             spot_to_spot: on("SpotToSpotConsolidation"),
             static_capacity: on("StaticCapacity"),
@@ -299,6 +316,25 @@ fn management_flags() -> Vec<Arg> {
 }
 
 impl Options {
+    /// A controller that does nothing unless its gate is on.
+    pub(crate) fn only_with(registration: Registration, gate: fn(Gates) -> bool) -> Registration {
+        let run = registration.run;
+        Registration {
+            name: registration.name,
+            run: Arc::new(move |context: Context| {
+                if gate(Gates::of(&context.settings)) {
+                    run(context)
+                } else {
+                    async move {
+                        context.shutdown.cancelled().await;
+                        Ok(())
+                    }
+                    .boxed()
+                }
+            }),
+        }
+    }
+
     pub fn of(settings: &Settings) -> Self {
         let flags = &settings.flags;
         let given = |name: &str| flags.get(name).filter(|text| !text.is_empty()).map(str::to_owned);

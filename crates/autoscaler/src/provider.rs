@@ -12,12 +12,13 @@ use slipway_runtime::{
 use crate::{
     api::{
         crd,
-        names::{GROUP, NODE_CLASS_GROUP, condition},
+        names::{AUTOSCALING_GROUP, GROUP, NODE_CLASS_GROUP, condition},
     },
-    command, deletion_cost, disruption, group, insight, management,
+    capacity_buffer, command, disruption, group, insight, management,
     memory::Memory,
     metrics::KarpenterMetrics,
-    node, node_claim, node_class, node_pool, options, provisioner, static_capacity,
+    node, node_claim, node_class, node_overlay, node_pool, options, provisioner, provisioning_request,
+    static_capacity,
 };
 
 const MADE: &[&str] = &["create", "delete", "get", "list", "watch"];
@@ -50,8 +51,31 @@ const RBAC: &[Rule] = &[
         &["create", "delete", "list", "watch", "patch"],
     ),
     Rule::new(NODE_CLASS_GROUP, &["clusterapinodeclasses"], &["list", "watch"]),
-    Rule::new(GROUP, &["nodepools/status", "nodeclaims/status"], &["patch"]),
+    // Read where the gate NodeOverlay is on.
+    Rule::new(GROUP, &["nodeoverlays"], &["list", "watch"]),
+    Rule::new(
+        GROUP,
+        &["nodepools/status", "nodeclaims/status", "nodeoverlays/status"],
+        &["patch"],
+    ),
     Rule::new(NODE_CLASS_GROUP, &["clusterapinodeclasses/status"], &["patch"]),
+    // Read where the gates CapacityBuffer and ProvisioningRequest are on, with what they refer to.
+    Rule::new(
+        AUTOSCALING_GROUP,
+        &["capacitybuffers", "provisioningrequests"],
+        &["list", "watch"],
+    ),
+    Rule::new(
+        AUTOSCALING_GROUP,
+        &["capacitybuffers/status", "provisioningrequests/status"],
+        &["patch"],
+    ),
+    Rule::new("", &["podtemplates"], &["list", "watch"]),
+    Rule::new(
+        "apps",
+        &["deployments", "replicasets", "statefulsets"],
+        &["list", "watch"],
+    ),
     // Machines are bound and marked, and the marked ones deleted; replicas go through the scale subresource alone.
     Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
     Rule::new(
@@ -79,7 +103,7 @@ const RBAC: &[Rule] = &[
     Rule::new("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
     // The cluster as it is planned with, and the drain.
     Rule::new("", &["nodes"], &["get", "list", "watch", "patch"]),
-    Rule::new("", &["pods"], &["delete", "list", "watch", "patch"]),
+    Rule::new("", &["pods"], &["delete", "list", "watch"]),
     Rule::new("", &["pods/eviction"], &["create"]),
     Rule::new(
         "",
@@ -122,10 +146,12 @@ pub fn provider() -> Provider {
         node_pool::registration(&memory),
         node_claim::registration(&memory),
         node::registration(&memory),
+        node_overlay::registration(&memory),
+        capacity_buffer::registration(&memory),
+        provisioning_request::registration(&memory),
         provisioner::registration(&memory),
         disruption::registration(&memory),
         static_capacity::registration(&memory),
-        deletion_cost::registration(&memory),
     ];
     package.controllers.extend(group::registrations(&memory));
     let across = |controller| management::across(controller, &memory);
@@ -197,6 +223,48 @@ fn conditions() -> Vec<ConditionType> {
                     condition::CONSISTENT_STATE_FOUND,
                     "its Node has nine tenths or more of what its machine was said to have",
                 ),
+            ],
+        ),
+        of(
+            "NodeOverlay",
+            &[
+                (condition::READY, "it is applied"),
+                (
+                    condition::VALIDATION_SUCCEEDED,
+                    "it can be used, and no other of its weight says the same of a machine",
+                ),
+            ],
+        ),
+        of(
+            "CapacityBuffer",
+            &[
+                (
+                    condition::READY_FOR_PROVISIONING,
+                    "it is known what its pods are like, and how many there are",
+                ),
+                (
+                    condition::PROVISIONING,
+                    "there is room for all of its pods on nodes that are ready",
+                ),
+            ],
+        ),
+        of(
+            "ProvisioningRequest",
+            &[
+                (condition::ACCEPTED, "it can be provisioned for"),
+                (
+                    condition::PROVISIONED,
+                    "there was capacity for all of its pods, on nodes that were ready",
+                ),
+                (
+                    condition::BOOKING_EXPIRED,
+                    "it was provisioned, and its capacity is kept no longer",
+                ),
+                (
+                    condition::CAPACITY_REVOKED,
+                    "it was provisioned, and its capacity was lost before its time",
+                ),
+                (condition::FAILED, "it is not tried any more"),
             ],
         ),
         of(

@@ -2,15 +2,17 @@
 //! controllers' life under faults.
 
 mod accounting;
+mod buffers;
 mod defects;
-mod deletion_cost;
 mod disruption;
 mod drop_in;
 mod instances;
 mod life;
 mod lifecycle;
+mod overlays;
 mod plans;
 mod provisioner;
 mod real;
+mod requests;
 mod snapshot;
 mod world;

@@ -1,35 +1,33 @@
 //! Which resources other objects of this management cluster stand for, asked when an object is deleted: what another one has adopted is
-//! not deleted in Azure. Objects of inline resources say in their status where they are; one that is to take over says so from its
-//! first moment.
+//! not deleted in Azure. Objects of inline resources say in their status where they are.
 
 use std::collections::BTreeMap;
 
 use kube::{
     Api,
-    api::{DynamicObject, ListParams},
+    api::{ApiResource, DynamicObject, ListParams},
+    core::GroupVersionKind,
 };
 use serde_json::Value;
 use slipway_runtime::Context;
 
-use crate::{
-    ownership::Foreign,
-    reconcile::{Error, records::ADOPT},
-    rivals::RivalKinds,
-};
+use crate::{ownership::Foreign, reconcile::Error};
 
-/// An object that is deleted: its own uid, the mark of what it wrote, and the resources that it asks about.
-#[derive(Clone, Copy, Debug)]
-pub struct Leaver<'a> {
-    pub uid: Option<&'a str>,
-    pub mark: Option<&'a str>,
-    pub ids: &'a [String],
-}
+const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+/// Kind and plural of those that hold inline resources.
+const HOLDERS: [(&str, &str); 3] = [
+    ("AzureASOManagedCluster", "azureasomanagedclusters"),
+    ("AzureASOManagedControlPlane", "azureasomanagedcontrolplanes"),
+    ("AzureASOManagedMachinePool", "azureasomanagedmachinepools"),
+];
 
-/// Who stands for which resource, by id in lower case. Objects that are being deleted themselves do not count.
-pub async fn adopted(leaver: Leaver<'_>, context: &Context) -> Result<BTreeMap<String, Foreign>, Error> {
+/// Who stands for which resource, by id in lower case. Objects that are being deleted themselves do not count, nor does the one with
+/// this uid.
+pub async fn adopted(own: Option<&str>, context: &Context) -> Result<BTreeMap<String, Foreign>, Error> {
     let mut found = BTreeMap::new();
-    for (kind, plural) in RivalKinds::Inline.all() {
-        let resource = RivalKinds::resource(kind, plural);
+    for (kind, plural) in HOLDERS {
+        let versioned = GroupVersionKind::gvk(GROUP, "v1beta1", kind);
+        let resource = ApiResource::from_gvk_with_plural(&versioned, plural);
         let api: Api<DynamicObject> = match &context.settings.namespace {
             Some(namespace) => Api::namespaced_with(context.client.clone(), namespace, &resource),
             None => Api::all_with(context.client.clone(), &resource),
@@ -42,7 +40,7 @@ pub async fn adopted(leaver: Leaver<'_>, context: &Context) -> Result<BTreeMap<S
         };
         for object in list {
             let metadata = &object.metadata;
-            if metadata.deletion_timestamp.is_some() || metadata.uid.as_deref() == leaver.uid {
+            if metadata.deletion_timestamp.is_some() || metadata.uid.as_deref() == own {
                 continue;
             }
             let name = format!(
@@ -51,12 +49,7 @@ pub async fn adopted(leaver: Leaver<'_>, context: &Context) -> Result<BTreeMap<S
                 metadata.name.as_deref().unwrap_or_default()
             );
             let lines = object.data.pointer("/status/resources").and_then(Value::as_array);
-            let told = lines.into_iter().flatten().filter_map(|line| line["id"].as_str());
-            let adopts = metadata.annotations.as_ref().and_then(|all| all.get(ADOPT));
-            let takes_over = adopts.is_some() && adopts.map(String::as_str) == leaver.mark;
-            // Before it has a status it is not known which of them it stands for.
-            let all = leaver.ids.iter().map(String::as_str).filter(|_| takes_over);
-            for id in told.chain(all) {
+            for id in lines.into_iter().flatten().filter_map(|line| line["id"].as_str()) {
                 let by = Foreign::Adopted { object: name.clone() };
                 found.entry(id.to_lowercase()).or_insert(by);
             }

@@ -72,7 +72,6 @@ pub const REASONS: &[Reason] = &[
         "create the AzureClusterIdentity; a Cluster that made nothing in Azure can be deleted without it, another says what \
          remains and is let go with `slipway.dev/orphan: \"true\"`",
     )
-    .elsewhere(&[])
     .command("kubectl get azureclusteridentities --all-namespaces"),
     Reason::stuck(
         "NamespaceNotAllowedByIdentity",

@@ -18,7 +18,6 @@ pub mod metrics;
 pub mod ownership;
 pub mod reconcile;
 pub mod resource;
-pub mod rivals;
 pub mod session;
 pub mod setup;
 pub mod takeover;

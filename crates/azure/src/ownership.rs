@@ -67,8 +67,6 @@ pub enum Foreign {
     Copied { object: String },
     /// Another object stands for it too, and goes on when this one goes.
     Adopted { object: String },
-    /// This object takes it over from another, which is still there.
-    Predecessor { object: String },
 }
 
 impl fmt::Display for Foreign {
@@ -91,11 +89,6 @@ impl fmt::Display for Foreign {
                 write!(formatter, "it belongs to {object}, which claimed it earlier")
             }
             Self::Adopted { object } => write!(formatter, "{object} stands for it too, and keeps it"),
-            Self::Predecessor { object } => write!(
-                formatter,
-                "it belongs to {object} until that one is gone: confirm with `slipway migrate --confirm`, or delete that one \
-                 while its Cluster is paused"
-            ),
             Self::Copied { object } => write!(
                 formatter,
                 "it belongs to {object}, of which this object is a copy: remove its annotation {ANNOTATION}"
@@ -162,50 +155,6 @@ pub fn judge(ours: &Claim, others: &[Claim], tags: &BTreeMap<String, String>) ->
                 .map(str::to_owned),
         },
     })
-}
-
-/// The same beside objects of the other API that have the resource in their records. `adopts` is the mark that the object that asks is
-/// to take over: while whoever has it is there, that one writes. Without a mark on the resource the older object does: to have adopted
-/// something does not make anybody older.
-pub fn judge_beside(
-    ours: &Claim,
-    adopts: Option<&str>,
-    others: &[Claim],
-    rivals: &[Claim],
-    tags: &BTreeMap<String, String>,
-) -> Ownership {
-    let is_older = |rival: &&Claim| rival.seniority() < ours.seniority();
-    let mut older = rivals.iter().filter(is_older);
-    let first = older.find(|rival| adopts.is_some() && rival.mark.as_deref() == adopts);
-    if let Some(first) = first {
-        return Ownership::Foreign(Foreign::Predecessor {
-            object: first.object.clone(),
-        });
-    }
-    match judge(ours, others, tags) {
-        Ownership::Foreign(Foreign::Unknown { mark, cluster }) => {
-            let marked = rivals
-                .iter()
-                .find(|rival| rival.mark.as_deref() == Some(mark.as_str()));
-            Ownership::Foreign(match marked {
-                Some(rival) => Foreign::Marked {
-                    object: rival.object.clone(),
-                },
-                None => Foreign::Unknown { mark, cluster },
-            })
-        }
-        Ownership::Unmarked => {
-            let before = |rival: &&Claim| ours.record.is_none() || is_older(rival);
-            let first = rivals.iter().filter(before).min_by_key(|rival| rival.seniority());
-            match first {
-                Some(rival) => Ownership::Foreign(Foreign::OlderRecord {
-                    object: rival.object.clone(),
-                }),
-                None => Ownership::Unmarked,
-            }
-        }
-        known => known,
-    }
 }
 
 #[cfg(test)]
@@ -336,61 +285,6 @@ mod tests {
         );
         // A moved object carries its mark and is alone: clusterctl takes the original away.
         assert_eq!(judge(&copy, &[], &tags("m1")), Ownership::Ours);
-    }
-
-    #[test]
-    fn whoever_takes_over_waits_until_the_one_before_is_gone() {
-        let classic = claim("classic", Some("m1"), Some((true, 5)), 5);
-        let inline = claim("inline", Some("m1"), Some((true, 9)), 9);
-        for tags in [none(), tags("m1")] {
-            let rivals = std::slice::from_ref(&classic);
-            let foreign = judge_beside(&inline, Some("m1"), &[], rivals, &tags);
-            let Ownership::Foreign(foreign) = foreign else {
-                panic!("two write")
-            };
-            assert!(
-                foreign.to_string().contains("belongs to classic until"),
-                "{foreign}"
-            );
-            // The one before goes on, also if it took over from somebody itself.
-            for adopts in [None, Some("m1")] {
-                let rivals = std::slice::from_ref(&inline);
-                let own = judge_beside(&classic, adopts, &[], rivals, &tags);
-                assert!(own.foreign().is_none(), "{own:?}");
-            }
-            assert!(
-                judge_beside(&inline, Some("m1"), &[], &[], &tags)
-                    .foreign()
-                    .is_none()
-            );
-        }
-        // Whoever was not to take over is told whose it is.
-        let stranger = claim("stranger", None, None, 9);
-        let told = judge_beside(&stranger, None, &[], std::slice::from_ref(&classic), &tags("m1"));
-        assert_eq!(object(&told), "classic");
-    }
-
-    #[test]
-    fn of_two_apis_one_writes_what_carries_no_mark() {
-        let records = [None, Some((false, 0)), Some((true, 3)), Some((false, 8))];
-        for (record, other) in records.iter().flat_map(|one| records.map(|other| (*one, other))) {
-            let classic = claim("classic", Some("m1"), record, 5);
-            let inline = claim("inline", Some("m2"), other, 9);
-            // Only what is recorded is a rival's claim.
-            let beside = |claim: &Claim| claim.record.is_some().then(|| claim.clone());
-            let may = |ours: &Claim, rival: &Claim| {
-                let rivals: Vec<Claim> = beside(rival).into_iter().collect();
-                let judged = judge_beside(ours, None, &[], &rivals, &none());
-                judged.foreign().is_none()
-            };
-            let both = (may(&classic, &inline), may(&inline, &classic));
-            let neither_is_recorded = record.is_none() && other.is_none();
-            assert_eq!(
-                both.0 != both.1,
-                !neither_is_recorded,
-                "{record:?} {other:?}: {both:?}"
-            );
-        }
     }
 
     #[test]

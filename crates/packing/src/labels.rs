@@ -12,6 +12,11 @@ pub const INITIALIZED: &str = "karpenter.sh/initialized";
 pub const REGISTERED: &str = "karpenter.sh/registered";
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 
+/// On a pod that is not there, for which room is kept: by what.
+pub const ROOM: &str = "karpenter.cluster.x-k8s.io/room-of";
+/// On a pod for which capacity is booked, whether it is there yet or not: by what.
+pub const BOOKED: &str = "karpenter.cluster.x-k8s.io/booked-by";
+
 pub const CAPACITY_SPOT: &str = "spot";
 pub const CAPACITY_ON_DEMAND: &str = "on-demand";
 pub const CAPACITY_RESERVED: &str = "reserved";
@@ -22,8 +27,6 @@ pub const PACKING: &str = "slipway.dev/packing";
 pub const DO_NOT_REPAIR: &str = "karpenter.sh/do-not-repair";
 pub const DISRUPTION_COST: &str = "karpenter.sh/disruption-cost";
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-/// On a pod: the deletion cost that was written there because of its node, and that says nothing about the pod.
-pub const OWN_DELETION_COST: &str = "karpenter.cluster.x-k8s.io/pod-deletion-cost";
 
 const RESTRICTED_DOMAIN: &str = "karpenter.sh";
 

@@ -8,12 +8,10 @@
 )]
 
 mod brute_force;
-mod churn;
 mod cluster;
 mod constraints;
 mod cost_consolidation;
 mod custom_labels;
-mod deletion_order;
 mod determinism;
 mod differential;
 mod disruption_inputs;
@@ -30,6 +28,7 @@ mod properties;
 mod provisioning_cases;
 mod report;
 mod requirement_table;
+mod room;
 mod static_pools;
 mod suites;
 mod workload_format;

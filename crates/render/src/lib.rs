@@ -5,11 +5,7 @@
 mod chart;
 mod deployment;
 mod files;
-mod health;
-mod k9s;
 mod local;
-mod monitoring;
-mod page;
 mod reference;
 mod roles;
 mod webhooks;
@@ -23,10 +19,7 @@ use slipway_runtime::{Names, Package, PackageKind, RoleGrant, Rule, admission::A
 
 pub use self::{
     files::{Drift, files, repository},
-    health::{health, rules as health_rules},
-    k9s::k9s,
     local::local_objects,
-    monitoring::monitoring,
     reference::reference,
 };
 
@@ -62,8 +55,6 @@ pub enum RenderError {
         one: String,
         other: String,
     },
-    #[error("{what} asks for the metric {metric}, which nobody registers")]
-    Metric { what: String, metric: String },
     #[error("{what} cannot be written as JSON: {reason}")]
     Unwritable { what: String, reason: String },
 }

@@ -1,8 +1,5 @@
 //! Bad input through the real binary: one clear message, a code that is not zero, no panic and no hang.
 
-#[path = "command_line/tools.rs"]
-mod tools;
-
 use std::{
     io::Read,
     net::TcpListener,

@@ -15,7 +15,6 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ApiResource;
 use slipway_azure::{
     reconcile::{Error, planning::sends, step::revisit},
-    rivals::Rivals,
     takeover::Takeover,
     workload::stored::StoredSecret,
 };
@@ -53,7 +52,6 @@ struct ControlPlanes {
     caches: Caches,
     takeover: Takeover,
     secrets: SecretFacts<StoredSecret>,
-    rivals: Rivals,
 }
 
 pub fn registration(access: Access) -> Registration {
@@ -63,7 +61,6 @@ pub fn registration(access: Access) -> Registration {
         caches: caches.clone(),
         takeover: Takeover::default(),
         secrets: SecretFacts::default(),
-        rivals: Rivals::default(),
     };
     let (access, takeover, secrets) = (kind.access.clone(), kind.takeover.clone(), kind.secrets.clone());
     let identities = caches.clone();
@@ -116,7 +113,6 @@ impl Kind for ControlPlanes {
             caches: &self.caches,
             takeover: &self.takeover,
             secrets: &self.secrets,
-            rivals: &self.rivals,
             pool_timeout: timeout.unwrap_or(POOL_WAIT),
         };
         observe::observe(subject, &sources, context).await.map(Box::new)

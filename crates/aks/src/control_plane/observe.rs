@@ -1,22 +1,21 @@
 //! Every read of the control plane controller: the objects of the Cluster from the caches, its resources from the
 //! subscription's view, its kubeconfig Secrets from the apiserver when the watch shows that they changed.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::json;
 use slipway_azure::{
     ArmError, Priority, ResourceId, Urgency,
-    adopted::{Leaver, adopted},
+    adopted::adopted,
     caches::claim,
     ownership,
     reconcile::{
         Absence, Error, Observations, Records, StepStatus,
-        records::{ADOPT, Entry},
+        records::Entry,
         step::{self, read_age},
     },
-    rivals::{Occasion, Rival, RivalKinds, Rivals, claims_of},
     session::Session,
     takeover::Takeover,
     workload::{kubeconfig::KubeconfigKind, stored::StoredSecret},
@@ -52,7 +51,6 @@ pub struct Sources<'a> {
     pub caches: &'a Caches,
     pub takeover: &'a Takeover,
     pub secrets: &'a SecretFacts<StoredSecret>,
-    pub rivals: &'a Rivals,
     pub pool_timeout: Duration,
 }
 
@@ -145,12 +143,9 @@ async fn ask(
         let key = id.to_lowercase();
         reconcile.api_versions.entry(key).or_insert(api_version);
     }
-    let rivals = rivals(observed, &reconcile.observations, sources, context).await?;
-    let adopts = adopts(&observed.plane);
     for (id, state) in &reconcile.observations.states {
         let others = plane_claims(sources.caches, &context.informers, &observed.plane, id);
-        let (own, beside) = (claim(&observed.plane, id), claims_of(&rivals, id));
-        let ownership = ownership::judge_beside(&own, adopts, &others, &beside, &state.tags());
+        let ownership = ownership::judge(&claim(&observed.plane, id), &others, &state.tags());
         if let Some(foreign) = ownership.foreign() {
             observed.foreign.insert(id.clone(), foreign.clone());
         }
@@ -158,14 +153,8 @@ async fn ask(
         observed.unknown.insert(id.clone(), unknown);
     }
     if deleting {
+        let adopted = adopted(observed.plane.metadata.uid.as_deref(), context).await?;
         let states = &reconcile.observations.states;
-        let ids: Vec<String> = states.keys().cloned().collect();
-        let leaver = Leaver {
-            uid: observed.plane.metadata.uid.as_deref(),
-            mark: observed.records.mark(),
-            ids: &ids,
-        };
-        let adopted = adopted(leaver, context).await?;
         observed
             .foreign
             .extend(adopted.into_iter().filter(|(id, _)| states.contains_key(id)));
@@ -173,32 +162,6 @@ async fn ask(
     observed.states = reconcile.observations.states.clone();
     reconcile.session = Some(session);
     Ok(())
-}
-
-/// The mark of whoever a control plane is to take over from.
-fn adopts(plane: &AzureManagedControlPlane) -> Option<&str> {
-    let annotations = plane.metadata.annotations.as_ref()?;
-    annotations.get(ADOPT).map(String::as_str)
-}
-
-/// The objects of inline resources, where it matters whether one of them has the AKS cluster.
-async fn rivals(
-    observed: &Observed,
-    observations: &Observations,
-    sources: &Sources<'_>,
-    context: &Context,
-) -> Result<Arc<Vec<Rival>>, Error> {
-    let cluster = ids::managed_cluster(&observed.facts());
-    let mark = observed.records.mark();
-    let tags = observations.state_of(&cluster).tags();
-    let occasion = if observed.records.record(&cluster).is_none() {
-        Occasion::First
-    } else if ownership::mark_of(&tags).is_some_and(|one| Some(one) != mark) {
-        Occasion::Puzzled
-    } else {
-        return Ok(Arc::default());
-    };
-    sources.rivals.of(RivalKinds::Inline, occasion, context).await
 }
 
 /// Every resource that is asked about, with the version of Azure's API.

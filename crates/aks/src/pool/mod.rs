@@ -14,7 +14,6 @@ use kube::api::ApiResource;
 use slipway_azure::{
     machine::{Board, Instances, kind::pool_key},
     reconcile::{Error, planning::sends, step::revisit},
-    rivals::Rivals,
     takeover::Takeover,
     workload::{machines::Machines, nodes::Nodes},
 };
@@ -52,7 +51,6 @@ struct Pools {
     takeover: Takeover,
     instances: Instances,
     board: Board,
-    rivals: Rivals,
 }
 
 impl Pools {
@@ -65,7 +63,6 @@ impl Pools {
             takeover: &self.takeover,
             instances: &self.instances,
             board: &self.board,
-            rivals: &self.rivals,
         }
     }
 }
@@ -80,7 +77,6 @@ pub fn registration(access: Access, nodes: Nodes, board: Board) -> Registration 
         takeover: Takeover::default(),
         instances: Instances::default(),
         board,
-        rivals: Rivals::default(),
     };
     let (instances, board) = (kind.instances.clone(), kind.board.clone());
     let (nodes, machines, takeover) = (kind.nodes.clone(), kind.machines.clone(), kind.takeover.clone());

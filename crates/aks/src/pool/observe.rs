@@ -6,7 +6,7 @@ use kube::Api;
 use serde_json::{Value, json};
 use slipway_azure::{
     Urgency,
-    adopted::{Leaver, adopted},
+    adopted::adopted,
     caches::claim,
     machine::{self, Board, Instances},
     ownership,
@@ -15,7 +15,6 @@ use slipway_azure::{
         records::Entry,
         step::{self, read_age},
     },
-    rivals::{Occasion, RivalKinds, Rivals, claims_of},
     session::Session,
     takeover::Takeover,
     workload::{
@@ -68,7 +67,6 @@ pub struct Sources<'a> {
     pub takeover: &'a Takeover,
     pub instances: &'a Instances,
     pub board: &'a Board,
-    pub rivals: &'a Rivals,
 }
 
 /// How old what is read may be.
@@ -232,20 +230,9 @@ async fn ask(
         &plane_claims(caches, informers, &plane, &aks),
         &cluster_state.tags(),
     );
-    let beside = if observed.record.is_some() {
-        Vec::new()
-    } else {
-        let rivals = sources
-            .rivals
-            .of(RivalKinds::Inline, Occasion::First, context)
-            .await?;
-        claims_of(&rivals, &reconcile.id)
-    };
-    let of_pool = ownership::judge_beside(
+    let of_pool = ownership::judge(
         &claim(&observed.pool, &reconcile.id),
-        None,
         &pool_claims(caches, informers, &observed.pool, &reconcile.id),
-        &beside,
         &BTreeMap::new(),
     );
     observed.foreign = of_cluster
@@ -253,13 +240,7 @@ async fn ask(
         .map(|foreign| (aks.clone(), foreign.clone()))
         .or_else(|| Some((reconcile.id.clone(), of_pool.foreign()?.clone())));
     if deleting && observed.foreign.is_none() {
-        let records = Records::of(&plane.metadata);
-        let leaver = Leaver {
-            uid: observed.pool.metadata.uid.as_deref(),
-            mark: records.mark(),
-            ids: std::slice::from_ref(&reconcile.id),
-        };
-        let mut adopted = adopted(leaver, context).await?;
+        let mut adopted = adopted(observed.pool.metadata.uid.as_deref(), context).await?;
         let by = adopted.remove(&reconcile.id.to_lowercase());
         observed.foreign = by.map(|by| (reconcile.id.clone(), by));
     }

@@ -12,7 +12,7 @@ use slipway_runtime::{
 };
 
 use super::{
-    Answer, FoundCluster, QUESTION, Question,
+    Answer, QUESTION, Question,
     act::{self, Made},
     manifests::{Wishes, manifests},
     read::cluster_id,
@@ -179,8 +179,9 @@ impl Adoption {
         for cluster in &answer.clusters {
             let mut manifests = manifests(cluster, &wishes)?;
             read.notes.extend(cluster.notes.iter().cloned());
-            read.notes
-                .extend(inherit(objects, cluster, &mut manifests).await?);
+            if let Some(mark) = &cluster.mark {
+                read.notes.push(inherit(objects, mark, &mut manifests).await?);
+            }
             read.clusters.push(manifests);
         }
         Ok(read)
@@ -235,45 +236,30 @@ impl Adoption {
     }
 }
 
-/// What an object here has is the adopter's as soon as that object is gone. Of anybody else's it is only told.
-async fn inherit(
-    objects: &Objects,
-    cluster: &FoundCluster,
-    manifests: &mut [Value],
-) -> Result<Option<String>, String> {
-    let id = cluster.resources.first().map_or("", |aks| aks.id.as_str());
-    let records = |plane: &Value| {
-        let metadata = serde_json::from_value(plane["metadata"].clone()).unwrap_or_default();
-        Records::of(&metadata)
-    };
-    // Without a mark in Azure, as after a takeover, the record tells.
-    let is_its = |plane: &Value| match &cluster.mark {
-        Some(mark) => records(plane).mark() == Some(mark.as_str()),
-        None => records(plane).get(id).is_some(),
-    };
-    let owner = objects.all(CLASSIC_PLANE).await?.into_iter().find(is_its);
+/// What an object here has made is the adopter's as soon as that object is gone. Of anybody else's it is only told.
+async fn inherit(objects: &Objects, mark: &str, manifests: &mut [Value]) -> Result<String, String> {
+    let owner = objects.all(CLASSIC_PLANE).await?.into_iter().find(|plane| {
+        let metadata = serde_json::from_value(plane["metadata"].clone());
+        metadata.is_ok_and(|metadata| Records::of(&metadata).mark() == Some(mark))
+    });
     let Some(owner) = owner else {
-        return Ok(cluster.mark.as_ref().map(|mark| {
-            format!(
-                "the AKS cluster carries the mark {mark} of another owner: nothing is written to it before AzureASOManagedCluster and \
-                 AzureASOManagedControlPlane are annotated with {ADOPT}: {mark}; do that when nobody else manages it any more"
-            )
-        }));
+        return Ok(format!(
+            "the AKS cluster carries the mark {mark} of another owner: nothing is written to it before AzureASOManagedCluster and \
+             AzureASOManagedControlPlane are annotated with {ADOPT}: {mark}; do that when nobody else manages it any more"
+        ));
     };
-    if let Some(mark) = records(&owner).mark() {
-        for manifest in manifests {
-            let kind = manifest["kind"].as_str().unwrap_or_default();
-            if [INLINE_CLUSTER.kind, INLINE_PLANE.kind].contains(&kind) {
-                manifest["metadata"]["annotations"][ADOPT] = json!(mark);
-            }
+    for manifest in manifests {
+        let kind = manifest["kind"].as_str().unwrap_or_default();
+        if [INLINE_CLUSTER.kind, INLINE_PLANE.kind].contains(&kind) {
+            manifest["metadata"]["annotations"][ADOPT] = json!(mark);
         }
     }
     let text = |field: &str| owner["metadata"][field].as_str().unwrap_or_default();
-    Ok(Some(format!(
+    Ok(format!(
         "AzureManagedControlPlane {}/{} owns the AKS cluster: nothing is written to it by others before that one is gone",
         text("namespace"),
         text("name")
-    )))
+    ))
 }
 
 /// The difference of a Cluster, once its objects were seen by the controllers.

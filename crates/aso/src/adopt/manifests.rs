@@ -33,7 +33,7 @@ const SHARED: &[&str] = &[
 ];
 
 /// Channels by which AKS itself changes the version.
-pub(super) const UPGRADES: &[&str] = &["patch", "stable", "rapid"];
+const UPGRADES: &[&str] = &["patch", "stable", "rapid"];
 
 /// A resource with the name of its object.
 struct Named<'a> {

@@ -1,9 +1,7 @@
 //! `slipway adopt`: running AKS clusters become objects here. The manager reads them in Azure ([`read`]), [`manifests`] makes the objects,
 //! which are only read until they are confirmed ([`confirm`]), and [`act`] writes to the management cluster. Nothing is written in Azure.
-//! Objects that Azure Service Operator has for them already are adopted by an annotation ([`annotated`]).
 
 pub mod act;
-pub mod annotated;
 pub mod command;
 pub mod confirm;
 pub mod manifests;

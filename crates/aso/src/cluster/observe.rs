@@ -54,7 +54,6 @@ pub async fn observe(
         conditions: &status.conditions,
         lines: &status.resources,
         secrets: Vec::new(),
-        unheld: subject.unheld,
     };
     let nothing = |_: &mut [serde_json::Value], _: &resources::Facts<'_>| Mutation::default();
     let (held, engine) = resources::observe(&standing, &shared.sources(), nothing, context).await?;

@@ -85,7 +85,6 @@ pub async fn observe(
         secrets: [Purpose::Kubeconfig, Purpose::ClusterCa]
             .map(|purpose| purpose.secret_name(&cluster_name))
             .into(),
-        unheld: subject.unheld,
     };
     let deleting = subject.is_deleting();
     let unobserved = unobserved_machine_pools(&shared.caches, &context.informers, &key);

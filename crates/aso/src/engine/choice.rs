@@ -193,10 +193,6 @@ pub fn choose(facts: &Facts<'_>) -> Choice {
         (Wanted::Auto, Some(Native)) => Choice::new(Native, "it was written natively, and stays so"),
         (_, None) if facts.has_object => Choice::new(Aso, "Azure Service Operator has an object for it"),
         (Wanted::Only(Aso), None) => Choice::new(Aso, "aso is asked for"),
-        // What cannot be looked at may be the operator's.
-        (Wanted::Auto, None) if matches!(facts.standing, Standing::Forbidden(_)) => {
-            Choice::new(Aso, "Azure Service Operator may have an object for it")
-        }
         (Wanted::Auto, None) if runs => Choice::new(Aso, facts.standing.to_string()),
         (Wanted::Auto, None) => Choice::new(Native, facts.standing.to_string()),
     }
@@ -263,13 +259,6 @@ mod tests {
         );
         assert!(new("auto", &Standing::NoLease).starts_with("native: its kind is installed, and no"));
         assert_eq!(new("native", &Standing::Running), "native: native is asked for");
-        // Nobody knows whether the operator has it, and two would write.
-        let forbidden = Standing::Forbidden("cache.azure.com".to_owned());
-        assert_eq!(
-            new("auto", &forbidden),
-            "aso: Azure Service Operator may have an object for it"
-        );
-        assert_eq!(new("native", &forbidden), "native: native is asked for");
         // What is asked for by name is waited for.
         assert_eq!(new("aso", &Standing::NotInstalled), "aso: aso is asked for");
         // Its object counts, whether it runs or not.

@@ -2,10 +2,7 @@
 //! holder is paused. Pure.
 
 use jiff::Timestamp;
-use slipway_azure::{
-    ResourceId,
-    reconcile::planning::{ORPHAN, OWNER_CHECK, Unknown, is_orphaned, later},
-};
+use slipway_azure::ResourceId;
 use slipway_capi::frame::Plan;
 
 use super::{Operated, Standing, Told};
@@ -132,51 +129,6 @@ fn push<A: From<Action>>(
     }
 }
 
-/// A resource group takes everything in it along: the operator is not to delete one that holds a cluster of others. Tells whether
-/// nothing else is done about it now.
-fn push_group<A: From<Action>>(one: &Going<'_>, held: &Held, plan: &mut Plan<A>, now: Timestamp) -> bool {
-    let live = &one.operated.live;
-    let Some(id) = one.id.as_ref().filter(|id| id.is_resource_group()) else {
-        return false;
-    };
-    if live.is_quiet() || live.is_deleting() || !one.policy.deletes() {
-        return false;
-    }
-    let display = one.operated.display();
-    let others = held.others_in_groups.get(id.key());
-    match others {
-        Some(others) if !others.is_empty() => {
-            let message = format!("{display} also holds {}", others.join(", "));
-            if held.is_deleting() {
-                let quiet = Action::Quiet(Box::new(one.operated.clone()));
-                plan.then(quiet.into(), message).warned("ResourceGroupInUse");
-            } else {
-                plan.wait("ResourceGroupInUse", message)
-                    .until(later(now, OWNER_CHECK))
-                    .group = None;
-            }
-            true
-        }
-        Some(_) => false,
-        None if held.state(id).is_absent() => false,
-        None if is_orphaned(&held.metadata) => {
-            let quiet = Action::Quiet(Box::new(one.operated.clone()));
-            let why = format!("{ORPHAN} is set, and it is not known what is in {display}: it stays");
-            plan.then(quiet.into(), why).warned("Orphaned");
-            true
-        }
-        None => {
-            if let Some(problem) = held.sign_in_problems.get(id.key()) {
-                problem.block(plan).group = None;
-            } else {
-                let unknown = held.unknown(id).unwrap_or(&Unknown::Silent);
-                unknown.wait(plan, id.as_str(), now);
-            }
-            true
-        }
-    }
-}
-
 fn push_one<A: From<Action>>(
     one: &Going<'_>,
     fate: &Fate,
@@ -211,9 +163,6 @@ fn push_one<A: From<Action>>(
         );
         return;
     }
-    if !stays_quiet && push_group(one, held, plan, now) {
-        return;
-    }
     let release = one.is_abandoned && live.is_quiet();
     if live.is_deleting() && !release {
         let text = match live.told() {
@@ -230,7 +179,11 @@ fn push_one<A: From<Action>>(
         } else {
             "Deleting"
         };
-        plan.wait(reason, text).until(later(now, OWNER_CHECK));
+        plan.wait(reason, text)
+            .until(slipway_azure::reconcile::planning::later(
+                now,
+                slipway_azure::reconcile::planning::OWNER_CHECK,
+            ));
         return;
     }
     let action = Action::RemoveObject {

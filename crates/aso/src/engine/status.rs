@@ -54,9 +54,7 @@ pub fn judge(held: &Held) -> Option<Word> {
             .iter()
             .filter(|one| one.standing == Standing::Running)
     };
-    if could().next().is_none() {
-        return idle(held);
-    }
+    could().next()?;
     let message = format!(
         "{}: {}. To hand over to Azure Service Operator, annotate the object with {ANNOTATION}: aso",
         names(could()),
@@ -66,17 +64,6 @@ pub fn judge(held: &Held) -> Option<Word> {
             .unwrap_or_default()
     );
     Some((Status::True, "NotUsed", message))
-}
-
-/// Its kinds are there, nobody serves them, and nothing here needs it.
-fn idle(held: &Held) -> Option<Word> {
-    let idle = || {
-        let is_idle = |one: &&Resource| matches!(one.standing, Standing::NoLease | Standing::Stopped(_));
-        held.resources.iter().filter(is_idle)
-    };
-    let why = idle().next()?.standing.to_string();
-    let message = format!("{}: {why}: written natively", names(idle()));
-    Some((Status::Unknown, "NotUsed", message))
 }
 
 fn way_out(standing: &Standing) -> String {

@@ -16,7 +16,6 @@ use crate::{
     command::objects::{
         CLASSIC_CLUSTER, CLASSIC_PLANE, CLASSIC_POOL, INLINE_CLUSTER, INLINE_PLANE, INLINE_POOL, KindName,
     },
-    engine::{self, AzureEngine},
     inline::Policy,
     mutators::{AGENT_POOL, MANAGED_CLUSTER},
 };
@@ -101,12 +100,11 @@ pub fn objects(
         let resources = object["spec"]["resources"].as_array_mut();
         for resource in resources.into_iter().flatten() {
             let id = resource["spec"]["azureName"].clone();
-            // Two of one name stand in different groups or networks: what is not ours in either stays.
-            let mut read = found
+            let read = found
                 .resources
                 .iter()
-                .filter(|one| resource["kind"] == one.kind && ends_with(&one.id, &id));
-            let owned = read.all(|read| is_owned(read, recorded, facts.name()));
+                .find(|one| resource["kind"] == one.kind && ends_with(&one.id, &id));
+            let owned = read.is_none_or(|read| is_owned(read, recorded, facts.name()));
             let policy = if owned {
                 Policy::Manage
             } else {
@@ -136,9 +134,7 @@ fn azure_name(pool: &Pool) -> &str {
 fn named(object: &Value, name: &str, from: KindName, mark: Option<&str>) -> Value {
     let mut object = object.clone();
     object["metadata"]["name"] = json!(name);
-    // What was written here goes on being written here, also beside an Azure Service Operator, which would send everything once more.
-    object["metadata"]["annotations"] =
-        json!({(MIGRATED_FROM): from.kind, (engine::ANNOTATION): AzureEngine::Native.to_string()});
+    object["metadata"]["annotations"] = json!({(MIGRATED_FROM): from.kind});
     // What the classic object wrote is the inline one's to write, once it is managed.
     if let Some(mark) = mark {
         object["metadata"]["annotations"][ADOPT] = json!(mark);

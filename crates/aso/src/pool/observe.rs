@@ -88,7 +88,6 @@ pub async fn observe(
         conditions: &status.conditions,
         lines: &status.resources,
         secrets: Vec::new(),
-        unheld: subject.unheld,
     };
     let initialized = plane.as_deref().is_some_and(is_initialized);
     let deleting = subject.is_deleting();

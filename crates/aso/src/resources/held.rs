@@ -65,8 +65,6 @@ pub struct Resource {
     pub elsewhere: Vec<(Reference, ResourceId)>,
     /// What the operator writes to Secrets and ConfigMaps.
     pub delivered: Vec<Export>,
-    /// All Secrets and ConfigMaps that the operator writes.
-    pub handed: Vec<(Store, String)>,
     /// What is noted of its engine beside its record.
     pub engine_notes: BTreeMap<&'static str, &'static str>,
     /// Whether it is noted as ours to delete, whoever made it.
@@ -281,12 +279,7 @@ impl Held {
         if self.foreign(id).is_some() {
             return false;
         }
-        let entry = self.records.get(id.key());
-        let made = entry.is_some_and(|entry| entry.made);
-        // The operator's writes put our mark on what was only found, too.
-        if !made && entry.is_some_and(|entry| entry.notes.contains_key(engine::FOUND)) {
-            return false;
-        }
+        let made = self.records.get(id.key()).is_some_and(|entry| entry.made);
         let tags = self.state(id).tags();
         let marked = mark_of(&tags).is_some() && mark_of(&tags) == self.records.mark();
         let is_pool = id.resource_type().to_ascii_lowercase().ends_with("/agentpools");

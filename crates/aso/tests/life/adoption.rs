@@ -15,11 +15,11 @@ use slipway_kit::{
 
 use super::world::{World, create, credential, merge, remove};
 
-pub const AKS: &str = "/resourceGroups/fleet/providers/Microsoft.ContainerService/managedClusters/Fleet";
+const AKS: &str = "/resourceGroups/fleet/providers/Microsoft.ContainerService/managedClusters/Fleet";
 const NETWORK: &str = "/resourceGroups/fleet/providers/Microsoft.Network/virtualNetworks/net";
 
 /// What somebody made in Azure by hand.
-pub async fn existing(world: &World) {
+async fn existing(world: &World) {
     let group = |name: &str| format!("/resourceGroups/{name}");
     let put = |path: &str, body: Value| {
         world.ask(Method::PUT, path, Some(&body));
@@ -75,11 +75,11 @@ pub async fn existing(world: &World) {
     settle().await;
 }
 
-pub async fn settle() {
+async fn settle() {
     tokio::time::sleep(Duration::from_mins(10)).await;
 }
 
-pub fn adoption() -> Adoption {
+fn adoption() -> Adoption {
     Adoption {
         namespace: NAMESPACE.to_owned(),
         credential: Some("sign-in".to_owned()),

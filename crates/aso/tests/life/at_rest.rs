@@ -127,13 +127,13 @@ async fn at_rest_nothing_is_asked_of_kubernetes() {
         .skip(calls)
         .filter(|line| !line.starts_with("WATCH ") && !line.starts_with("LIST "))
         .collect();
-    // Whether Azure Service Operator was installed meanwhile: every ten minutes, by each who looks.
+    // Whether Azure Service Operator was installed meanwhile: every ten minutes.
     let operator = "GET customresourcedefinitions managedclusters.containerservice.azure.com";
     let (of_operator, asked): (Vec<String>, Vec<String>) =
         asked.into_iter().partition(|line| line == operator);
     assert_eq!(asked, Vec::<String>::new());
     assert!(
-        of_operator.len() <= 3 * (2 * 60 / 10 + 1),
+        of_operator.len() <= 2 * (2 * 60 / 10 + 1),
         "{}",
         of_operator.len()
     );

@@ -2,20 +2,16 @@
 //! core plays.
 
 mod adoption;
-mod adoption_kills;
-pub mod annotated;
 mod at_rest;
 mod changes;
-mod comes_and_goes;
 mod deletion;
 mod diff;
 mod exports;
-mod groups;
 mod journey;
 mod nodes;
 mod operated;
 mod operated_sweep;
-pub mod operator;
+mod operator;
 mod ownership;
 mod surroundings;
 mod sweep;

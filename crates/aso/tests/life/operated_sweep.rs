@@ -13,10 +13,10 @@ use slipway_kit::{
 };
 
 use super::{
-    annotated, operator,
+    operator,
     surroundings::OperatedLife,
     world::{
-        apply, cluster, create, credential, find, group, holds, is_settled, managed_cluster, merge, network,
+        apply, cluster, create, find, group, holds, is_settled, managed_cluster, merge, network,
         pool_manifests, remove,
     },
 };
@@ -89,53 +89,6 @@ static MIXED: Standing<OperatedLife> = Standing::after(mixed);
 /// Group and network by the native engine, the cluster and its pool by the operator.
 fn mixed<'a>(_: &'a OperatedLife, world: &'a World) -> BoxFuture<'a, ()> {
     made(world, true).boxed()
-}
-
-static THEIRS: Standing<OperatedLife> = Standing::after(theirs_are_made);
-
-/// What somebody has who uses the operator alone.
-fn theirs_are_made<'a>(_: &'a OperatedLife, world: &'a World) -> BoxFuture<'a, ()> {
-    async move {
-        operator::install(&world.server).await;
-        operator::run(&world.server, world.clock, true).await;
-        create(&world.server, &credential("sign-in")).await;
-        for object in annotated::theirs() {
-            create(&world.server, &object).await;
-        }
-        world
-            .until("made by the operator", |objects| {
-                let kinds = annotated::theirs();
-                kinds.iter().all(|one| {
-                    let kind = one["kind"].as_str().unwrap_or_default();
-                    find(objects, kind, name(one)).is_some_and(|object| annotated::is_ready(&object))
-                })
-            })
-            .await;
-    }
-    .boxed()
-}
-
-/// They become a Cluster by the annotation, and nothing is made twice.
-fn adopted<'a>(_: &'a OperatedLife, world: &'a World) -> BoxFuture<'a, ()> {
-    async move {
-        let asks = json!({"metadata": {"annotations": {(annotated::ADOPT): "true"}}});
-        for object in &annotated::theirs()[1..] {
-            slipway_kit::objects::merge(&world.server, object, asks.clone()).await;
-        }
-        world
-            .until("adopted", |objects| {
-                let is_ready = |kind: &str, name: &str| {
-                    find(objects, kind, name).is_some_and(|object| is_settled(&object))
-                };
-                is_ready(HOLDERS[0].0, "fleet")
-                    && is_ready(HOLDERS[1].0, "fleet")
-                    && is_ready(HOLDERS[2].0, "fleet-system")
-                    && is_ready(HOLDERS[2].0, "fleet-user")
-                    && engines(objects).len() == 4
-            })
-            .await;
-    }
-    .boxed()
 }
 
 async fn ask_for(world: &World, engine: &str) {
@@ -219,7 +172,7 @@ const MOVED: [&str; 6] = [
     "AzureASOManagedMachinePool",
     "Secret",
 ];
-const OPERATED: [&str; 4] = [
+const THEIRS: [&str; 4] = [
     "ResourceGroup",
     "VirtualNetwork",
     "ManagedCluster",
@@ -248,7 +201,7 @@ async fn moved(life: &OperatedLife, world: &World, with_objects: bool) {
     life.moving.store(true, Ordering::SeqCst);
     let ours = |object: &Value| object["metadata"]["name"] != "sign-in";
     let kinds = if with_objects {
-        [&MOVED[..], &OPERATED[..]].concat()
+        [&MOVED[..], &THEIRS[..]].concat()
     } else {
         MOVED.to_vec()
     };
@@ -258,7 +211,7 @@ async fn moved(life: &OperatedLife, world: &World, with_objects: bool) {
         let gone = |objects: &[Value]| {
             !objects
                 .iter()
-                .any(|one| OPERATED.iter().any(|kind| one["kind"] == *kind))
+                .any(|one| THEIRS.iter().any(|kind| one["kind"] == *kind))
         };
         world.until("collected", gone).await;
     }
@@ -304,11 +257,6 @@ fn an_operator_is_given_a_cluster_whatever_fails() {
 #[test]
 fn starting_over_beside_an_operator_changes_nothing_whatever_fails() {
     Journey::start_over(&FLEET, "ASO engine: the controllers start over a cluster").assert_clean_by(SAMPLE);
-}
-
-#[test]
-fn what_the_operator_has_is_adopted_whatever_fails() {
-    Journey::from(&THEIRS, "ASO engine: adopted by the annotation", adopted).assert_clean_by(SAMPLE);
 }
 
 #[test]

@@ -15,16 +15,6 @@ use super::{
     world::{controllers, kinds, kinds_with_operator, unreachable},
 };
 
-const RESOURCE_ID: &str = "serviceoperator.azure.com/resource-id";
-
-fn is_controlled(object: &Value) -> bool {
-    let mut owners = object["metadata"]["ownerReferences"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    owners.any(|owner| owner["controller"] == true)
-}
-
 pub struct Aso;
 
 pub type Life = azure::Life<Aso>;
@@ -86,23 +76,8 @@ impl AzureProvider for Operated {
         Aso::controllers()
     }
 
-    /// What the operator has an object for that is nobody's is its user's.
     fn orphan<'a>(objects: &[Value], there: &[&'a str]) -> Option<&'a str> {
-        let theirs: Vec<String> = objects
-            .iter()
-            .filter(|object| !is_controlled(object))
-            .filter_map(|object| object["metadata"]["annotations"][RESOURCE_ID].as_str())
-            .map(str::to_ascii_lowercase)
-            .collect();
-        let is_theirs = |id: &str| {
-            theirs.iter().any(|above| {
-                let rest = id.strip_prefix(above.as_str());
-                let is_in_cluster = above.contains("/managedclusters/");
-                rest.is_some_and(|rest| rest.is_empty() || (is_in_cluster && rest.starts_with('/')))
-            })
-        };
-        let ours: Vec<&'a str> = there.iter().filter(|id| !is_theirs(id)).copied().collect();
-        Aso::orphan(objects, &ours)
+        Aso::orphan(objects, there)
     }
 
     fn has_endpoint(control_plane: &Value) -> bool {
@@ -131,25 +106,16 @@ impl AzureProvider for Operated {
         };
         if by == Sender::Controllers {
             let theirs = objects.iter().find(|object| {
-                annotation(object, RESOURCE_ID).to_ascii_lowercase() == id
+                annotation(object, "serviceoperator.azure.com/resource-id").to_ascii_lowercase() == id
                     && annotation(object, "serviceoperator.azure.com/reconcile-policy") != "skip"
             });
             return theirs.map(|object| format!("the operator writes it for {}", object["metadata"]["name"]));
         }
-        let noted: Vec<Value> = objects
-            .iter()
-            .map(|object| annotation(object, records::ANNOTATION))
-            .map(|record| serde_json::from_str(&record).unwrap_or_default())
-            .map(|record: Value| record[&id].clone())
-            .filter(|entry| !entry.is_null())
-            .collect();
-        let is_its_users = || {
-            noted.is_empty()
-                && objects.iter().any(|object| {
-                    !is_controlled(object) && annotation(object, RESOURCE_ID).to_ascii_lowercase() == id
-                })
-        };
-        let is_noted = noted.iter().any(|entry| entry["notes"]["engine"] == "aso") || is_its_users();
+        let is_noted = objects.iter().any(|object| {
+            let record = annotation(object, records::ANNOTATION);
+            let record: Value = serde_json::from_str(&record).unwrap_or_default();
+            record[&id]["notes"]["engine"] == "aso"
+        });
         // A holder that is gone took its record along; the operator's objects went before it.
         (!is_noted && request.method == Method::PUT).then(|| "it is not noted as the operator's".to_owned())
     }

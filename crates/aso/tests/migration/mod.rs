@@ -1,8 +1,6 @@
 //! Classic clusters become clusters of inline resources: the whole way and back, killed anywhere, and every mistake on the way by hand.
 
-mod claims;
 mod kills;
-mod orders;
 mod table;
 mod way;
 mod world;

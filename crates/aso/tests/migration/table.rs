@@ -16,21 +16,184 @@ use slipway_aso::{
 };
 use slipway_kit::{
     asker::asker,
-    azure::{self, NAMESPACE, SUBSCRIPTION},
+    azure::{NAMESPACE, SUBSCRIPTION},
 };
 
-use super::{
-    orders::{Deed, Order, orders},
-    world::{Surroundings, World},
+use super::world::World;
+
+const NEW: &str = "two";
+
+/// One thing that a person does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Pause,
+    /// Until the move block is gone.
+    Wait,
+    /// Into a namespace of its own.
+    Adopt,
+    /// Into the namespace where the old objects are, under another name.
+    AdoptBeside,
+    Confirm,
+    Resume,
+    Restart,
+    DeleteCluster,
+    DeleteInfrastructure,
+    DeletePlane,
+    DeleteMachinePools,
+    DeletePools,
+    FreePools,
+    FreeMachinePools,
+    FreePlane,
+    FreeCluster,
+}
+
+use Deed::{
+    Adopt, AdoptBeside, Confirm, DeleteCluster, DeleteInfrastructure, DeleteMachinePools, DeletePlane,
+    DeletePools, FreeCluster, FreeMachinePools, FreePlane, FreePools, Pause, Restart, Resume, Wait,
 };
-use crate::life::annotated::{ADOPT, is_ready};
 
-pub const NEW: &str = "two";
+/// The document's steps after the adoption, in its order.
+const REST: [Deed; 9] = [
+    DeleteCluster,
+    DeleteInfrastructure,
+    DeletePlane,
+    DeleteMachinePools,
+    DeletePools,
+    FreePools,
+    FreeMachinePools,
+    FreePlane,
+    FreeCluster,
+];
 
-pub struct ByHand {
-    pub world: World,
+fn with(first: &[Deed], rest: &[Deed]) -> Vec<Deed> {
+    [first, rest].concat()
+}
+
+/// Every order that is tried, with a name.
+fn orders() -> Vec<(String, Vec<Deed>)> {
+    let mut orders: Vec<(String, Vec<Deed>)> = Vec::new();
+    let mut add = |name: String, deeds: Vec<Deed>| orders.push((name, deeds));
+    add(
+        "as the document says".to_owned(),
+        with(&[Pause, Wait, Adopt], &REST),
+    );
+    for turn in 1..REST.len() {
+        let mut rest = REST;
+        rest.rotate_left(turn);
+        add(
+            format!("the deletions turned by {turn}"),
+            with(&[Pause, Wait, Adopt], &rest),
+        );
+    }
+    let mut backwards = REST;
+    backwards.reverse();
+    add(
+        "the deletions backwards".to_owned(),
+        with(&[Pause, Wait, Adopt], &backwards),
+    );
+    for (number, deed) in REST.into_iter().enumerate() {
+        let mut rest = REST.to_vec();
+        rest.remove(number);
+        add(format!("{deed:?} forgotten"), with(&[Pause, Wait, Adopt], &rest));
+    }
+    add(
+        "nothing but deletions".to_owned(),
+        with(&[Pause, Wait, Adopt], &REST[..5]),
+    );
+    add(
+        "finalizers first".to_owned(),
+        with(&with(&[Pause, Wait, Adopt], &REST[5..]), &REST[..5]),
+    );
+    add("without waiting".to_owned(), with(&[Pause, Adopt], &REST));
+    add(
+        "adopted before it is paused".to_owned(),
+        with(&[Adopt, Pause, Wait], &REST),
+    );
+    add(
+        "deleted before it is adopted".to_owned(),
+        [&[Pause, Wait][..], &REST, &[Adopt]].concat(),
+    );
+    add(
+        "deleted backwards before it is adopted".to_owned(),
+        [&[Pause, Wait][..], &backwards, &[Adopt]].concat(),
+    );
+    add(
+        "finalizers first, before it is adopted".to_owned(),
+        [&[Pause, Wait][..], &REST[5..], &REST[..5], &[Adopt]].concat(),
+    );
+    add("never paused".to_owned(), with(&[Adopt], &REST));
+    add("never paused, backwards".to_owned(), with(&[Adopt], &backwards));
+    add(
+        "never paused, finalizers first".to_owned(),
+        with(&with(&[Adopt], &REST[5..]), &REST[..5]),
+    );
+    add(
+        "never paused, only the Cluster".to_owned(),
+        vec![Adopt, DeleteCluster],
+    );
+    add(
+        "never paused, only the pools".to_owned(),
+        vec![Adopt, DeleteMachinePools, DeletePools],
+    );
+    add(
+        "never paused, only the control plane".to_owned(),
+        vec![Adopt, DeletePlane],
+    );
+    add(
+        "resumed after the deletions".to_owned(),
+        with(&with(&[Pause, Wait, Adopt], &REST[..5]), &[Resume]),
+    );
+    add(
+        "resumed between deletions and finalizers".to_owned(),
+        [&[Pause, Wait, Adopt][..], &REST[..5], &[Resume], &REST[5..]].concat(),
+    );
+    add(
+        "resumed before anything is deleted".to_owned(),
+        with(&[Pause, Wait, Adopt, Resume], &REST),
+    );
+    add(
+        "confirmed before the old ones are gone".to_owned(),
+        with(&[Pause, Wait, Adopt, Confirm], &REST),
+    );
+    add(
+        "confirmed, never paused".to_owned(),
+        with(&[Adopt, Confirm], &REST),
+    );
+    add(
+        "confirmed once the old ones are gone".to_owned(),
+        with(&with(&[Pause, Wait, Adopt], &REST), &[Confirm]),
+    );
+    add(
+        "the manager restarts between adoption and deletion".to_owned(),
+        with(&[Pause, Wait, Adopt, Restart], &REST),
+    );
+    add(
+        "the manager restarts in the middle of the deletions".to_owned(),
+        [&[Pause, Wait, Adopt][..], &REST[..4], &[Restart], &REST[4..]].concat(),
+    );
+    add(
+        "never paused, and the manager restarts".to_owned(),
+        [&[Adopt][..], &[DeleteCluster, Restart]].concat(),
+    );
+    add(
+        "adopted beside the old objects".to_owned(),
+        with(&[Pause, Wait, AdoptBeside], &REST),
+    );
+    add(
+        "adopted beside the old objects, never paused".to_owned(),
+        with(&[AdoptBeside], &REST),
+    );
+    add(
+        "adopted twice".to_owned(),
+        with(&[Pause, Wait, Adopt, Adopt], &REST),
+    );
+    orders
+}
+
+struct ByHand {
+    world: World,
     /// What commands refused, in their words.
-    pub refused: Vec<String>,
+    refused: Vec<String>,
 }
 
 fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
@@ -38,7 +201,7 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
 }
 
 impl ByHand {
-    pub fn old(&self, kind: &str) -> Api<DynamicObject> {
+    fn old(&self, kind: &str) -> Api<DynamicObject> {
         let infrastructure = "infrastructure.cluster.x-k8s.io";
         let resource = match kind {
             "Cluster" => resource("cluster.x-k8s.io", "v1beta2", kind, "clusters"),
@@ -53,7 +216,7 @@ impl ByHand {
         Api::namespaced_with(self.world.server.client(), NAMESPACE, &resource)
     }
 
-    pub async fn delete(&mut self, kind: &str) {
+    async fn delete(&mut self, kind: &str) {
         let api = self.old(kind);
         for object in api.list(&ListParams::default()).await.expect("a list") {
             let name = object.metadata.name.unwrap_or_default();
@@ -66,7 +229,7 @@ impl ByHand {
         }
     }
 
-    pub async fn free(&mut self, kind: &str) {
+    async fn free(&mut self, kind: &str) {
         let api = self.old(kind);
         let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         for object in api.list(&ListParams::default()).await.expect("a list") {
@@ -77,7 +240,7 @@ impl ByHand {
         }
     }
 
-    pub async fn pause(&self, paused: bool) {
+    async fn pause(&self, paused: bool) {
         let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
         let _ = self
             .old("Cluster")
@@ -85,7 +248,7 @@ impl ByHand {
             .await;
     }
 
-    pub async fn adopt(&mut self, namespace: &str, name: Option<&str>) {
+    async fn adopt(&mut self, namespace: &str, name: Option<&str>) {
         let objects = Objects::discover(&self.world.server.client())
             .await
             .expect("kinds");
@@ -106,7 +269,7 @@ impl ByHand {
         }
     }
 
-    pub async fn confirm(&mut self) {
+    async fn confirm(&mut self) {
         let objects = Objects::discover(&self.world.server.client())
             .await
             .expect("kinds");
@@ -116,7 +279,7 @@ impl ByHand {
         }
     }
 
-    pub async fn wait(&self) {
+    async fn wait(&self) {
         self.world
             .until("let go of", |world| {
                 let objects = world.server.objects();
@@ -135,18 +298,11 @@ impl ByHand {
     }
 
     async fn act(&mut self, deed: Deed) {
-        use Deed::{
-            Adopt, AdoptBeside, AdoptByAnnotation, Confirm, DeleteCluster, DeleteInfrastructure,
-            DeleteMachinePools, DeletePlane, DeletePools, FreeCluster, FreeMachinePools, FreePlane,
-            FreePools, Pause, Restart, Resume, SecondManager, Wait,
-        };
         match deed {
             Pause => self.pause(true).await,
             Resume => self.pause(false).await,
             Wait => self.wait().await,
             Adopt => self.adopt(NEW, None).await,
-            AdoptByAnnotation => self.adopt_by_annotation().await,
-            SecondManager => self.world.start(),
             AdoptBeside => self.adopt(NAMESPACE, Some("beside")).await,
             Confirm => self.confirm().await,
             Restart => {
@@ -166,101 +322,42 @@ impl ByHand {
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
 
-    /// Objects of the operator as a user of it imports them, with the annotation of adoption.
-    async fn adopt_by_annotation(&self) {
-        let azure = |end: &str| self.world.document(end);
-        let aks = azure("managedClusters/fleet");
-        let make = |kind: &str, name: &str, spec: Value| {
-            let version = if kind == "ResourceGroup" {
-                "resources.azure.com/v1api20200601"
-            } else {
-                "containerservice.azure.com/v1api20240901"
-            };
-            json!({"apiVersion": version, "kind": kind, "spec": spec, "metadata": {"name": name, "namespace": NEW,
-                "annotations": {"serviceoperator.azure.com/credential-from": "sign-in", (ADOPT): "true"}}})
-        };
-        let profile = |name: &str| {
-            let pool = &azure(&format!("agentPools/{name}"))["properties"];
-            json!({"mode": pool["mode"], "count": pool["count"], "vmSize": pool["vmSize"], "type": pool["type"]})
-        };
-        let mut all = vec![
-            make("ResourceGroup", "fleet", json!({"location": "westus3"})),
-            make(
-                "ManagedCluster",
-                "fleet",
-                json!({"owner": {"name": "fleet"}, "location": "westus3", "dnsPrefix": aks["properties"]["dnsPrefix"],
-                    "identity": {"type": aks["identity"]["type"]}}),
-            ),
-        ];
-        for pool in ["system", "user"] {
-            let mut spec = profile(pool);
-            spec["azureName"] = json!(pool);
-            spec["owner"] = json!({"name": "fleet"});
-            all.push(make("ManagedClustersAgentPool", &format!("fleet-{pool}"), spec));
-        }
-        azure::apply(&self.world.server, &all).await;
-        self.world
-            .until("looked at by the operator", |world| {
-                let objects = world.server.objects();
-                let operated = objects.iter().filter(|one| {
-                    one["apiVersion"]
-                        .as_str()
-                        .is_some_and(|version| version.contains(".azure.com/"))
-                });
-                operated.clone().count() == 4 && operated.clone().all(is_ready)
-            })
-            .await;
-        tokio::time::sleep(Duration::from_mins(5)).await;
-    }
-
-    /// What somebody reads who looks: what does not go, what is not ready, and what commands and events said.
-    fn read(&self) -> (Vec<String>, Vec<String>) {
+    /// What somebody sees who looks at old objects that are deleted and do not go.
+    fn says(&self) -> Vec<String> {
         let objects = self.world.server.objects();
-        let conditions = |object: &Value| {
-            let newer = object["status"]["v1beta2"]["conditions"].as_array().cloned();
-            let own = object["status"]["conditions"].as_array().cloned();
-            newer.into_iter().chain(own).flatten().collect::<Vec<Value>>()
-        };
-        let mut left = Vec::new();
-        for object in &objects {
+        let left = objects.iter().filter(|object| {
             let kind = object["kind"].as_str().unwrap_or_default();
-            if !kind.starts_with("Azure") || kind == "AzureClusterIdentity" {
-                continue;
-            }
-            let conditions = conditions(object);
-            let find = |name: &str, status: &str| {
+            let is_leaving = !object["metadata"]["deletionTimestamp"].is_null();
+            is_leaving && kind.starts_with("AzureManaged") && object["metadata"]["namespace"] == NAMESPACE
+        });
+        left.map(|object| {
+            let conditions = object["status"]["v1beta2"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            let said = conditions
+                .iter()
+                .find(|one| one["type"] == "Paused" && one["status"] == "True");
+            let said = said.or_else(|| {
                 conditions
                     .iter()
-                    .find(|one| one["type"] == name && one["status"] == status)
-            };
-            let leaves = !object["metadata"]["deletionTimestamp"].is_null();
-            let said = find("Paused", "True")
-                .filter(|_| leaves)
-                .or_else(|| find("Ready", "False"));
-            let said = said.map_or_else(String::new, |one| {
+                    .find(|one| one["type"] == "Ready" && one["status"] != "True")
+            });
+            let text = said.map_or_else(String::new, |one| {
                 one["message"].as_str().unwrap_or_default().to_owned()
             });
-            // What is there and well is not read.
-            if leaves || !said.is_empty() {
-                let metadata = &object["metadata"];
-                left.push(format!(
-                    "{kind} {}/{}: {said}",
-                    metadata["namespace"].as_str().unwrap_or_default(),
-                    metadata["name"].as_str().unwrap_or_default()
-                ));
-            }
-        }
-        let events = self.world.context().events.recorded();
-        let events = events
-            .iter()
-            .filter(|event| event.warning && event.reason.starts_with("Adoption"));
-        let told = events.map(|event| event.note.clone());
-        (left, self.refused.iter().cloned().chain(told).collect())
+            format!(
+                "{} {}: {text}",
+                object["kind"].as_str().unwrap_or_default(),
+                object["metadata"]["name"].as_str().unwrap_or_default()
+            )
+        })
+        .collect()
     }
 }
 
-pub async fn standing(surroundings: Surroundings) -> ByHand {
-    let world = World::standing_in(surroundings).await;
+async fn standing() -> ByHand {
+    let world = World::standing().await;
     let client = world.server.client();
     let namespace: Namespace =
         serde_json::from_value(json!({"metadata": {"name": NEW}})).expect("a namespace");
@@ -285,41 +382,6 @@ pub async fn standing(surroundings: Surroundings) -> ByHand {
     }
 }
 
-async fn try_one(order: &Order) -> usize {
-    let name = &order.name;
-    let mut hands = standing(order.surroundings).await;
-    let in_azure = hands.world.in_azure();
-    for deed in &order.deeds {
-        hands.act(*deed).await;
-    }
-    tokio::time::sleep(Duration::from_hours(1)).await;
-    let writes = hands.world.writes();
-    let deletions: Vec<&String> = writes
-        .iter()
-        .filter(|write| write.starts_with("DELETE"))
-        .collect();
-    assert!(deletions.is_empty(), "{name}: {deletions:?}");
-    assert_eq!(hands.world.in_azure(), in_azure, "{name}");
-    let (left, told) = hands.read();
-    println!("{name}: left {left:?}, told {told:?}");
-    for line in &left {
-        assert!(
-            !line.ends_with(": "),
-            "{name}: what is left says nothing: {line}\n{told:?}"
-        );
-    }
-    let all = left
-        .iter()
-        .chain(&told)
-        .cloned()
-        .collect::<Vec<String>>()
-        .join("\n");
-    for words in order.says {
-        assert!(all.contains(words), "{name}: nothing says {words:?}: {all}");
-    }
-    left.len() + told.len()
-}
-
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_by_hand_nothing_is_deleted_in_azure() {
     let orders = orders();
@@ -331,12 +393,34 @@ async fn whatever_goes_wrong_by_hand_nothing_is_deleted_in_azure() {
         7
     };
     let (mut told, mut tried) = (0, 0);
-    for order in orders.iter().step_by(every) {
+    for (name, deeds) in orders.iter().step_by(every) {
         tried += 1;
-        told += try_one(order).await;
+        let mut hands = standing().await;
+        let in_azure = hands.world.in_azure();
+        for deed in deeds {
+            hands.act(*deed).await;
+        }
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        let writes = hands.world.writes();
+        let deletions: Vec<&String> = writes
+            .iter()
+            .filter(|write| write.starts_with("DELETE"))
+            .collect();
+        assert!(deletions.is_empty(), "{name}: {deletions:?}");
+        assert_eq!(hands.world.in_azure(), in_azure, "{name}");
+        let says = hands.says();
+        for line in &says {
+            assert!(
+                !line.ends_with(": "),
+                "{name}: what is left says nothing: {line}\n{:?}",
+                hands.refused
+            );
+            told += 1;
+        }
+        println!("{name}: left {says:?}, refused {:?}", hands.refused);
     }
     println!(
-        "report: migration by hand: {tried} of {} orders, {told} messages that say what to do, 0 deletions in Azure",
+        "report: migration by hand: {tried} of {} orders, {told} objects that say why they are left, 0 deletions in Azure",
         orders.len()
     );
 }

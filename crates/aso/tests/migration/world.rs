@@ -26,21 +26,9 @@ use slipway_kit::{
 };
 use slipway_runtime::ObjectKey;
 
-use crate::life::operator::{self, FakeOperator};
-
-/// How Azure Service Operator stands in a management cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Surroundings {
-    Alone,
-    /// Its kinds are there, and it does not run.
-    KindsOfOperator,
-    Operator,
-}
-
 fn kinds() -> &'static Kinds {
     static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
-        let others = [of_core(), operator::definitions()].concat();
-        let classic = beside(&others, &slipway_aks::provider::provider());
+        let classic = beside(&of_core(), &slipway_aks::provider::provider());
         classic.and(beside(&[], &slipway_aso::provider::provider()))
     });
     &KINDS
@@ -68,7 +56,7 @@ fn pool(name: &str, mode: &str, replicas: i32) -> Vec<Value> {
 }
 
 /// A classic cluster with a system and a user pool.
-pub fn manifests() -> Vec<Value> {
+fn manifests() -> Vec<Value> {
     let reference = |kind: &str| json!({"apiGroup": INFRASTRUCTURE, "kind": kind, "name": "fleet"});
     let ours = |kind: &str, spec: Value| {
         json!({"apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": kind,
@@ -123,11 +111,6 @@ pub fn key() -> ObjectKey {
 impl World {
     /// A classic cluster with two pools that is ready. What was asked of Azure so far is forgotten.
     pub async fn standing() -> Self {
-        Self::standing_in(Surroundings::Alone).await
-    }
-
-    /// The same beside an operator, or what is left of one.
-    pub async fn standing_in(surroundings: Surroundings) -> Self {
         let controllers: Controllers = Arc::new(|clock, transport| {
             let azure = Azure::over(Cloud::public(), Tuning::default(), clock, transport);
             let sessions = Sessions::new(Clouds::only(azure));
@@ -142,14 +125,6 @@ impl World {
             ..Settings::default()
         };
         let world = Self(azure::World::new(kinds(), settings, controllers));
-        let azure = Arc::clone(&world.simulator);
-        let ask: operator::Ask = Arc::new(move |request| azure.handle(request));
-        tokio::spawn(FakeOperator::new(world.server.clone(), ask).run());
-        if surroundings != Surroundings::Alone {
-            operator::install(&world.server).await;
-        }
-        let runs = surroundings == Surroundings::Operator;
-        operator::run(&world.server, world.clock, runs).await;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-secret", "namespace": NAMESPACE},
             "data": {"clientSecret": k8s_openapi::ByteString(b"right".to_vec())}});
         azure::apply(&world.server, &[secret, identity()]).await;

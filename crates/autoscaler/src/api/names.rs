@@ -5,6 +5,8 @@
 pub const GROUP: &str = "karpenter.sh";
 /// The group of ClusterAPINodeClass.
 pub const NODE_CLASS_GROUP: &str = "karpenter.cluster.x-k8s.io";
+/// The group of CapacityBuffer and ProvisioningRequest.
+pub const AUTOSCALING_GROUP: &str = "autoscaling.x-k8s.io";
 /// On NodeClaims and Nodes.
 pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
 
@@ -41,12 +43,17 @@ pub mod annotation {
     pub const DISRUPTED_FOR: &str = "karpenter.cluster.x-k8s.io/disrupted-for";
     /// On a NodeClaim: the command that it was made for, with the claims that go when it is initialized.
     pub const REPLACES: &str = "karpenter.cluster.x-k8s.io/replaces";
-    /// On a NodePool: the time zone that the schedules of its budgets are in, such as `Europe/Berlin`; UTC if absent.
-    pub const BUDGET_TIME_ZONE: &str = "slipway.dev/budget-time-zone";
     pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
     pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
     pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+    /// On a Pod: the ProvisioningRequest of its namespace whose capacity it takes; and as it was called first.
+    pub const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
+    pub const CONSUMES_FIRST: &str = "cluster-autoscaler.kubernetes.io/consume-provisioning-request";
     pub const DO_NOT_DISRUPT: &str = slipway_packing::labels::DO_NOT_DISRUPT;
+    /// On a NodeClaim: a NodeOverlay said what its machine costs.
+    pub const PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
+    /// On a NodeClaim: a NodeOverlay said what its machine has.
+    pub const CAPACITY_OVERLAY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
     pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
 }
 
@@ -69,5 +76,12 @@ pub mod condition {
     pub const DISRUPTION_REASON: &str = "DisruptionReason";
     pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
     pub const NODE_CLASS_READY: &str = "NodeClassReady";
+    pub const ACCEPTED: &str = "Accepted";
+    pub const PROVISIONED: &str = "Provisioned";
+    pub const FAILED: &str = "Failed";
+    pub const BOOKING_EXPIRED: &str = "BookingExpired";
+    pub const CAPACITY_REVOKED: &str = "CapacityRevoked";
+    pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
+    pub const PROVISIONING: &str = "Provisioning";
     pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
 }

@@ -118,6 +118,121 @@ fn requirements(is_pool: bool) -> Schema {
     })
 }
 
+/// Which machines a NodeOverlay is for.
+pub fn overlay_requirements(_: &mut SchemaGenerator) -> Schema {
+    let mut schema = requirements(false).to_value();
+    schema["x-kubernetes-validations"] = json!([
+        rule(
+            "self.all(x, x.operator == 'NotIn' ? x.values.size() != 0 : true)",
+            "requirements with operator 'NotIn' must have a value defined",
+        ),
+        rule(
+            "self.all(x, x.operator == 'In' ? x.values.size() != 0 : true)",
+            "requirements with operator 'In' must have a value defined",
+        ),
+        rule(
+            "self.all(x, (x.operator == 'Gt' || x.operator == 'Lt' || x.operator == 'Gte' || x.operator == 'Lte') ? (x.values.size() == 1 && int(x.values[0]) >= 0) : true)",
+            "requirements operator 'Gt', 'Lt', 'Gte' or 'Lte' must have a single positive integer value",
+        ),
+    ]);
+    if let Some(properties) = schema["items"]["properties"].as_object_mut() {
+        properties.remove("minValues");
+    }
+    schema.try_into().expect("an object is a schema")
+}
+
+/// What a NodeOverlay may say that machines have.
+pub fn overlay_capacity(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = resources(generator).to_value();
+    schema["x-kubernetes-validations"] = json!([rule(
+        "self.all(x, !(x in ['cpu', 'memory', 'ephemeral-storage', 'pods']))",
+        "invalid resource restricted",
+    )]);
+    schema.try_into().expect("an object is a schema")
+}
+
+fn immutable() -> Value {
+    json!([rule("self == oldSelf", "Value is immutable")])
+}
+
+const DNS_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
+/// The pods of a ProvisioningRequest.
+pub fn pod_sets(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 32,
+        "x-kubernetes-validations": immutable(),
+        "items": {
+            "type": "object",
+            "required": ["count", "podTemplateRef"],
+            "properties": {
+                "count": {
+                    "description": "How many pods.",
+                    "type": "integer",
+                    "format": "int32",
+                    "minimum": 1,
+                },
+                "podTemplateRef": {
+                    "description": "A PodTemplate of the same namespace, which says what they are like.",
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {"name": {"type": "string", "maxLength": 253, "pattern": DNS_NAME}},
+                },
+            },
+        },
+    })
+}
+
+pub fn provisioning_class(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 253,
+        "pattern": DNS_NAME,
+        "x-kubernetes-validations": immutable(),
+    })
+}
+
+pub fn provisioning_parameters(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 100,
+        "x-kubernetes-validations": immutable(),
+        "additionalProperties": {"type": "string", "maxLength": 255},
+    })
+}
+
+pub fn provisioning_details(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 64,
+        "additionalProperties": {"type": "string", "maxLength": 32768},
+    })
+}
+
+/// A buffer says what its pods are like in one way, and how many there are.
+pub fn buffer_rules() -> Value {
+    json!([
+        rule(
+            "!has(self.podTemplateRef) || has(self.replicas) || has(self.limits)",
+            "If podTemplateRef is set, replicas or limits must also be set",
+        ),
+        rule(
+            "!(has(self.podTemplateRef) && has(self.scalableRef))",
+            "You must define either PodTemplateRef or ScalableRef, but not both",
+        ),
+    ])
+}
+
+/// A price is given or changed.
+pub fn overlay_rules() -> Value {
+    json!([rule(
+        "!has(self.price) || !has(self.priceAdjustment)",
+        "cannot set both 'price' and 'priceAdjustment'",
+    )])
+}
+
 /// Taints as a node carries them.
 pub fn taints(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

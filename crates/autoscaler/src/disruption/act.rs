@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use slipway_packing::{
-    disrupt::{Command, Method, Reason},
+    disrupt::{Command, Reason},
     model,
 };
 use slipway_runtime::{Context, ObjectKey};
@@ -96,34 +96,37 @@ impl Actor<'_> {
             .try_collect::<Vec<()>>()
             .await?;
         let newcomers: Vec<Option<String>> = stream::iter(candidates.to_vec())
-            .map(|candidate| async move { self.newcomer(&candidate.node.name_any(), known).await })
-            .buffered(AT_ONCE)
+            .map(|candidate| async move { self.newcomer(&candidate, known).await })
+            .buffer_unordered(AT_ONCE)
             .try_collect()
             .await?;
-        let mut command = start.command.clone();
-        for (candidate, pod) in candidates.iter().zip(&newcomers) {
-            let Some(pod) = pod else { continue };
-            // Empty nodes go each for itself; of others, what was decided holds for all or for none.
-            command.nodes.retain(|node| *node != candidate.node.name_any());
-            if command.method != Method::Emptiness || command.nodes.is_empty() {
-                return Ok(Begun::Dropped(format!("Pod {pod} has come meanwhile")));
-            }
+        if let Some(pod) = newcomers.into_iter().flatten().next() {
+            return Ok(Begun::Dropped(format!("Pod {pod} has come meanwhile")));
         }
-        // Limits and budgets hold for whoever else makes or deletes claims, and what the watch does not show yet counts.
+        let claims: Vec<Arc<NodeClaim>> = candidates
+            .iter()
+            .map(|candidate| Arc::clone(&candidate.claim))
+            .collect();
+        if start.creations.is_empty() {
+            self.delete(
+                &claims,
+                start.command.reason,
+                start.command.termination_grace_seconds,
+            )
+            .await?;
+            return Ok(Begun::Deleted);
+        }
+        // Limits hold for whoever else makes claims, and claims that the watch does not show yet count.
         let _alone = self.memory.making.lock().await;
         self.watched.read_claims_again(self.context).await?;
         let options = Options::of(&self.context.settings);
         let reader = Reader::new(self.context, self.memory);
         let observed = observe_to_disrupt(self.watched, &reader, self.memory, &options, self.context).await;
-        let now = self.context.clock.now();
-        let deciding =
-            tokio::task::spawn_blocking(move || Some((confirm(&observed, &command, now)?, observed)));
-        let Some((confirmed, observed)) = deciding.await.ok().flatten() else {
+        let (now, command) = (self.context.clock.now(), start.command.clone());
+        let confirmed = tokio::task::spawn_blocking(move || confirm(&observed, &command, now)).await;
+        let Some(confirmed) = confirmed.ok().flatten() else {
             return Ok(Begun::Dropped("it no longer holds".to_owned()));
         };
-        if let Some(why) = self.is_room_taken(&confirmed.command, &observed.snapshot).await? {
-            return Ok(Begun::Dropped(why));
-        }
         // Those that stay after all, because less can go now, are released when they are looked at next.
         let going: Vec<Arc<NodeClaim>> = candidates
             .iter()
@@ -348,26 +351,9 @@ impl Actor<'_> {
         self.watched.nodes.get(&ObjectKey::cluster_scoped(name))
     }
 
-    /// Why the pods might find no room where the decision puts them: the Nodes that take them over may have filled meanwhile.
-    async fn is_room_taken(
-        self,
-        command: &Command,
-        known: &model::Snapshot,
-    ) -> Result<Option<String>, Error> {
-        let taking_over: BTreeSet<String> = command.existing.iter().map(|one| one.node.clone()).collect();
-        let newcomers: Vec<Option<String>> = stream::iter(taking_over)
-            .map(|node| async move {
-                let pod = self.newcomer(&node, known).await?;
-                Ok::<_, Error>(pod.map(|pod| format!("Pod {pod} has come to Node {node} meanwhile")))
-            })
-            .buffer_unordered(AT_ONCE)
-            .try_collect()
-            .await?;
-        Ok(newcomers.into_iter().flatten().next())
-    }
-
-    /// A pod on a Node that the decision did not know of, past the cache.
-    async fn newcomer(self, name: &str, known: &model::Snapshot) -> Result<Option<String>, Error> {
+    /// A pod on a Node that the decision did not know of, past the cache: it was bound before the taint was there.
+    async fn newcomer(self, candidate: &Candidate, known: &model::Snapshot) -> Result<Option<String>, Error> {
+        let name = candidate.node.name_any();
         let on_it = ListParams::default().fields(&format!("spec.nodeName={name}"));
         let pods: Api<Pod> = Api::all(self.context.client.clone());
         let pods = pods.list(&on_it).await;

@@ -8,7 +8,7 @@ mod running;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{FutureExt, StreamExt, future::ready, stream};
+use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
@@ -40,8 +40,6 @@ const POLL: Duration = Duration::from_secs(10);
 const AT_LEAST: Duration = Duration::from_mins(5);
 /// With nothing to disrupt, only a change wakes it.
 const IDLE: Duration = Duration::from_hours(1);
-/// Commands that are carried on side by side.
-const AT_ONCE: usize = 10;
 /// What failed is tried again after this.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -141,7 +139,7 @@ impl Disruption<'_> {
             && let Err(error) = self.plan(&options).await
         {
             tracing::error!(%error, "A disruption did not begin, and will be decided again");
-            self.look_again_after(RETRY);
+            self.look_again_soon();
         }
         let now = self.context.clock.now();
         let from_now = |moment: Timestamp| {
@@ -158,9 +156,9 @@ impl Disruption<'_> {
             .unwrap_or_else(|| Instant::now() + IDLE)
     }
 
-    fn look_again_after(&mut self, wait: Duration) {
+    fn look_again_soon(&mut self) {
         self.planned = None;
-        self.plan_at = Instant::now() + wait;
+        self.plan_at = Instant::now() + RETRY;
         self.again_at = self.plan_at;
     }
 
@@ -214,21 +212,10 @@ impl Disruption<'_> {
             let claims: Vec<Arc<NodeClaim>> = claims.items.into_iter().map(Arc::new).collect();
             (next, again) = steps(&claims, node, now);
         }
-        // One that fails, again and again perhaps, keeps none of the others waiting.
-        let failed = stream::iter(next)
-            .map(|step| async move {
-                let result = self.actor().step(&step).await;
-                result.inspect_err(
-                    |error| tracing::error!(%error, %step, "A disruption did not go on, and will"),
-                )
-            })
-            .buffer_unordered(AT_ONCE)
-            .filter(|result| ready(result.is_err()))
-            .count()
-            .await;
-        // What is refused is not asked for every second.
-        let later = now.saturating_add(POLL).unwrap_or(now);
-        Ok(again.into_iter().chain((failed > 0).then_some(later)).min())
+        for step in &next {
+            self.actor().step(step).await?;
+        }
+        Ok(again)
     }
 
     async fn plan(&mut self, options: &Options) -> Result<(), Error> {
@@ -262,19 +249,11 @@ impl Disruption<'_> {
             tracing::info!(%plan, "Dry run: nothing is written");
             return Ok(());
         }
-        let (mut has_begun, mut has_failed) = (false, false);
+        let mut has_begun = false;
         for start in &plan.start {
+            let begun = self.actor().begin(start, &observed.snapshot).await?;
             let nodes = start.command.nodes.join(", ");
             let reason = start.command.reason.name();
-            let begun = match self.actor().begin(start, &observed.snapshot).await {
-                Ok(begun) => begun,
-                Err(error) => {
-                    // What was written is taken back when it is looked at next; the others need none of it.
-                    tracing::error!(%error, nodes, reason, "A disruption did not begin, and will be decided again");
-                    has_failed = true;
-                    continue;
-                }
-            };
             has_begun |= !matches!(begun, Begun::Dropped(_));
             match begun {
                 Begun::Dropped(why) => {
@@ -287,9 +266,7 @@ impl Disruption<'_> {
         }
         if has_begun {
             // More may be found in the cluster that this makes.
-            self.look_again_after(RETRY);
-        } else if has_failed {
-            self.look_again_after(POLL);
+            self.look_again_soon();
         }
         Ok(())
     }
@@ -307,18 +284,6 @@ impl Disruption<'_> {
 
     /// Why Nodes stay, once for each text.
     fn tell_blocked(&self, plan: &Plan) {
-        for (name, reason) in &plan.closed {
-            let pool = self.watched.pools.get(&ObjectKey::cluster_scoped(name));
-            let Some(pool) = pool else { continue };
-            let (uid, reason) = (pool.metadata.uid.clone().unwrap_or_default(), reason.name());
-            let note =
-                format!("No allowed disruptions for disruption reason {reason} due to blocking budget");
-            if self.memory.is_news(&uid, &note) {
-                self.memory.note_reported(&uid, &note);
-                let events = &self.context.events;
-                events.normal(pool.as_ref(), "DisruptionBlocked", "Disrupt", note);
-            }
-        }
         for (name, why) in &plan.blocked {
             let node: Option<Arc<Node>> = self.watched.nodes.get(&ObjectKey::cluster_scoped(name));
             let Some(node) = node else { continue };

@@ -10,13 +10,15 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use slipway_packing::{
     disrupt::{Command, Decision, Method, Outcome, Reason, disrupt_among},
-    model::Snapshot,
+    model::{Pod, Snapshot},
     schedule,
 };
 
 use crate::{
     making::{Creation, Maker},
     options::Gates,
+    provisioning_request::book::hold,
+    room::is_there,
     watched::Observed,
 };
 
@@ -51,8 +53,6 @@ pub struct Plan {
     pub blocked: BTreeMap<String, String>,
     /// How many Nodes of each NodePool may go, by reason.
     pub allowed: BTreeMap<(String, Reason), usize>,
-    /// NodePools whose budgets keep Nodes that would go, by reason.
-    pub closed: BTreeSet<(String, Reason)>,
     /// How many Nodes could go, by method.
     pub eligible: BTreeMap<Reason, usize>,
     /// Time alone may change the answer: a budget holds something up.
@@ -189,9 +189,6 @@ pub fn plan(observed: &Observed, proposals: Vec<Proposal>, gates: Gates, now: Ti
         plan.is_constrained |= outcome.constrained_by_budgets;
         for (pool, allowed) in &outcome.allowed {
             let key = (pool.clone(), method.reason());
-            if *allowed == 0 && outcome.constrained_by_budgets {
-                plan.closed.insert(key.clone());
-            }
             plan.allowed.insert(key, *allowed);
         }
         let nodes = outcome.commands().map(|command| command.nodes.len());
@@ -238,12 +235,28 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(observed: &'a Observed) -> Self {
         let mut snapshot = observed.snapshot.clone();
-        // Pods that will find a place on a node keep it.
-        if !observed.pods.is_empty() {
-            let placed = schedule(&snapshot, &observed.pods).existing;
-            snapshot
-                .nominated_nodes
-                .extend(placed.into_iter().map(|node| node.node));
+        // Pods that will find a place on a node keep it, and those that are not there the room that stands.
+        let held = hold(observed).pods;
+        let everybody = observed.everybody(&held);
+        if !everybody.is_empty() {
+            let room: BTreeMap<String, &Pod> = observed
+                .room
+                .iter()
+                .chain(held.iter().filter(|pod| !is_there(pod)))
+                .map(|pod| (pod.metadata.reference(), pod))
+                .collect();
+            for node in schedule(&snapshot, &everybody).existing {
+                let kept = node.pods.iter().filter_map(|pod| room.get(pod).copied().cloned());
+                let before = snapshot.kept_pods.len();
+                snapshot.kept_pods.extend(kept);
+                let count = snapshot.kept_pods.len() - before;
+                if count > 0 {
+                    snapshot.buffered_nodes.push(node.node.clone());
+                }
+                if count < node.pods.len() {
+                    snapshot.nominated_nodes.push(node.node);
+                }
+            }
         }
         Search {
             observed,

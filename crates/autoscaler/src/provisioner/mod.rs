@@ -18,7 +18,7 @@ use crate::{
     api::names::GROUP,
     batch::Window,
     cluster_api::Reader,
-    cost, environment,
+    environment,
     memory::Memory,
     options::Options,
     watched::{Watched, observe},
@@ -39,7 +39,6 @@ pub fn registration(memory: &Arc<Memory>) -> Registration {
         run: Arc::new(move |context: Context| {
             let memory = Arc::clone(&memory);
             async move {
-                cost::answer(&memory, &context);
                 run(&memory, &context).await;
                 Ok(())
             }
@@ -110,17 +109,18 @@ impl Provisioner<'_> {
 
     /// Plans for everybody who waits, and makes the claims.
     async fn round(&mut self) {
-        let again = match self.provision().await {
-            Ok(()) => AGAIN,
+        let (again, is_short) = match self.provision().await {
+            Ok(is_short) => (AGAIN, is_short),
             Err(error) => {
                 tracing::error!(%error, "Pods were not provided for, and will be");
-                RETRY
+                (RETRY, true)
             }
         };
-        self.queue.wake_after(again);
+        self.queue.wake_after(again, is_short);
     }
 
-    async fn provision(&self) -> Result<(), Error> {
+    /// Says whether there is less than is to be kept or was asked for.
+    async fn provision(&self) -> Result<bool, Error> {
         let Self {
             watched,
             memory,
@@ -143,14 +143,16 @@ impl Provisioner<'_> {
             let observed = observe(watched, &reader, memory, &options, context).await;
             plan = plan::decide(observed, now).await;
             self.keep(&plan, now);
-            return act::act(&plan, watched, memory, context).await;
+            act::act(&plan, watched, memory, context).await?;
+            return Ok(plan.is_short());
         }
         self.keep(&plan, now);
         if options.is_dry_run {
             tracing::info!(%plan, "Dry run: nothing is written");
-            return Ok(());
+        } else {
+            act::act(&plan, watched, memory, context).await?;
         }
-        act::act(&plan, watched, memory, context).await
+        Ok(plan.is_short())
     }
 
     fn keep(&self, plan: &plan::Plan, now: jiff::Timestamp) {
@@ -162,5 +164,9 @@ impl Provisioner<'_> {
             object: ObjectKey::cluster_scoped("provisioner"),
         };
         self.context.plans.keep(key, now, &text);
+        if plan.waits.is_none() {
+            self.memory.note_rooms(&plan.rooms);
+            self.memory.note_verdicts(&plan.verdicts);
+        }
     }
 }

@@ -12,25 +12,17 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::{Api, api::PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, faults::Faults};
-use slipway_autoscaler::api::NodeClaim;
 use slipway_kit::{
     core::kinds::{CORE, INFRASTRUCTURE, foreign},
     journey::Surroundings,
     objects::{create, delete, find, holds, is_deleting, merge, merge_status, name, of_kind},
     sweep::World,
 };
-use slipway_runtime::{
-    Clock, Settings,
-    admission::{
-        Admission, Change, Operation, Verdict,
-        field::{FieldError, Path},
-    },
-    controller::Registration,
-};
+use slipway_runtime::{Clock, Settings, controller::Registration};
 
 use super::workload::{budgets_hold, pod, pod_of};
 use crate::world::Random;
@@ -46,12 +38,6 @@ const CLAIM: &str = "karpenter.cluster.x-k8s.io/nodeclaim";
 const DELETE_FIRST: &str = "cluster.x-k8s.io/delete-machine";
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
-/// On a budget: its pods are a ReplicaSet's.
-pub const OF_A_SET: &str = "slipway.test/of-a-set";
-/// On a NodePool: nobody but the autoscaler gives its nodes up, so that its budget of one at a time holds.
-pub const WATCHED: &str = "slipway.test/one-at-a-time";
-/// On a NodeClaim: nobody can delete it.
-pub const REFUSED: &str = "slipway.test/refused";
 /// Of every host.
 pub const CORES: i64 = 4;
 
@@ -121,8 +107,6 @@ impl Surroundings for Life {
         );
         let package = slipway_autoscaler::provider().packages.remove(0);
         server.install(&package.crds, &package.conversion, &package.admission);
-        let keeper = Admission::validating::<NodeClaim>(&[Operation::Delete], kept_by_somebody);
-        server.install(&[], &[], &[keeper]);
         Life::over(server)
     }
 
@@ -185,7 +169,6 @@ impl Surroundings for Life {
                 return Err(format!("NodePool {} has {claims} claims", name(pool)));
             }
         }
-        one_at_a_time(objects)?;
         budgets_hold(objects, &mut self.budgets_met.lock())
     }
 
@@ -209,7 +192,7 @@ impl Surroundings for Life {
     }
 }
 
-/// The same with every gate on: without a static NodePool, a node that is ill or a ReplicaSet they change nothing.
+/// The same with every gate on: without a static NodePool or a node that is ill they change nothing.
 fn gated(registration: Registration) -> Registration {
     let run = registration.run;
     Registration {
@@ -217,48 +200,17 @@ fn gated(registration: Registration) -> Registration {
         run: Arc::new(move |mut context| {
             let mut settings = Settings::clone(&context.settings);
             for gate in [
+                "CapacityBuffer",
+                "NodeOverlay",
                 "NodeRepair",
-                "PodDeletionCostManagement",
+                "ProvisioningRequest",
                 "StaticCapacity",
-                "TerminateFirstDrift",
-                "TerminateFirstRepair",
             ] {
                 settings.gates = settings.gates.with(gate, true);
             }
             context.settings = Arc::new(settings);
             run(context)
         }),
-    }
-}
-
-/// Karpenter's usual budget, ten per cent, is one of up to ten nodes: so many are on their way out, from their deletion until their
-/// machine is told to go.
-fn one_at_a_time(objects: &[Value]) -> Result<(), String> {
-    let is_watched = |pool: &&Value| pool["metadata"]["annotations"][WATCHED].is_string();
-    for pool in of_kind(objects, "NodePool").filter(is_watched) {
-        let going: Vec<&str> = of_kind(objects, "NodeClaim")
-            .filter(|claim| claim["metadata"]["labels"]["karpenter.sh/nodepool"] == pool["metadata"]["name"])
-            .filter(|claim| is_deleting(claim) && !holds(claim, "InstanceTerminating"))
-            .map(name)
-            .collect();
-        if going.len() > 1 {
-            return Err(format!("{} go at once", going.join(" and ")));
-        }
-    }
-    Ok(())
-}
-
-/// A webhook of somebody's, by which claims cannot be deleted that are annotated so.
-fn kept_by_somebody(change: &Change<NodeClaim>) -> Verdict {
-    let claim = change.old.as_ref().or(change.new.as_ref());
-    if claim.is_some_and(|claim| claim.annotations().contains_key(REFUSED)) {
-        let path = Path::new("metadata");
-        Verdict::from_errors(
-            vec![FieldError::forbidden(&path, "somebody keeps it")],
-            Vec::new(),
-        )
-    } else {
-        Verdict::allowed()
     }
 }
 
@@ -506,12 +458,6 @@ impl Life {
         let annotations = json!({KEPT: pods.to_string(), SIZE: cores.to_string()});
         let patch = json!({"metadata": {"annotations": annotations}});
         self.merge("PodDisruptionBudget", app, patch).await;
-    }
-
-    /// From now on nobody but the autoscaler gives nodes up, and its budget is held.
-    pub async fn watch_budget(&self) {
-        let watched = json!({"metadata": {"annotations": {WATCHED: "true"}}});
-        self.merge("NodePool", "general", watched).await;
     }
 
     /// Cluster API and the hosts are so from now on.

@@ -11,11 +11,10 @@ use slipway_kit::{
     sweep::World,
 };
 
-use super::cluster::{KEPT, Life, OF_A_SET, REFUSED, TROUBLE, WATCHED, count, run, until_running};
+use super::cluster::{KEPT, Life, TROUBLE, count, run, until_running};
 
 static ONE_EACH: Standing<Life> = Standing::after(one_pod_on_each_of_three);
 static SHOP: Standing<Life> = Standing::after(a_shop_on_two_nodes);
-static SET: Standing<Life> = Standing::after(a_set_on_three_nodes);
 
 fn names(prefix: &str, number: usize) -> impl Iterator<Item = String> {
     let prefix = prefix.to_owned();
@@ -30,56 +29,29 @@ fn one_pod_on_each_of_three<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'
         until_running(world, 3).await;
         life.budget_of("shop", 3, 2, 1).await;
         until_running(world, 6).await;
-        life.watch_budget().await;
     }
     .boxed()
 }
 
 /// Two full nodes, whose pods have a budget.
-fn a_shop_on_two_nodes<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+pub fn a_shop_on_two_nodes<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         life.found(5, "5").await;
         life.budget("shop", 4, 3).await;
         until_running(world, 4).await;
-        life.watch_budget().await;
-    }
-    .boxed()
-}
-
-/// Three full nodes of a ReplicaSet's pods.
-fn a_set_on_three_nodes<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
-    async move {
-        life.found(5, "5").await;
-        life.budget("shop", 0, 3).await;
-        let annotations = json!({KEPT: "6", OF_A_SET: "true"});
-        life.merge(
-            "PodDisruptionBudget",
-            "shop",
-            json!({"metadata": {"annotations": annotations}}),
-        )
-        .await;
-        until_running(world, 6).await;
-        life.watch_budget().await;
     }
     .boxed()
 }
 
 /// The user gives up the pods that a budget has kept.
-async fn close_the_shop(life: &Life) {
+pub async fn close_the_shop(life: &Life) {
     let closed = json!({"metadata": {"annotations": {KEPT: "0"}}, "spec": {"minAvailable": 0}});
     life.merge("PodDisruptionBudget", "shop", closed).await;
     life.delete_all("Pod").await;
 }
 
-/// The NodePool's budget lets all nodes go at once.
-async fn all_may_go(life: &Life) {
-    let all = json!({"metadata": {"annotations": {WATCHED: null}},
-        "spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}});
-    life.merge("NodePool", "general", all).await;
-}
-
 /// Everything rests: nothing is marked, nothing leaves, and there are as many nodes as claims.
-fn rests(objects: &[Value]) -> bool {
+pub fn rests(objects: &[Value]) -> bool {
     let marks = [
         "karpenter.cluster.x-k8s.io/disrupted-for",
         "karpenter.cluster.x-k8s.io/replaces",
@@ -93,7 +65,7 @@ fn rests(objects: &[Value]) -> bool {
         && count(objects, "Node") == claims
 }
 
-async fn until_rests(world: &World, what: &str, pods: usize, claims: usize) {
+pub async fn until_rests(world: &World, what: &str, pods: usize, claims: usize) {
     world
         .until(what, |objects| {
             rests(objects) && run(objects, pods) && count(objects, "NodeClaim") == claims
@@ -197,51 +169,6 @@ fn empty_nodes_are_filled<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a,
     .boxed()
 }
 
-/// Both nodes are emptied and may go together; a pod of nobody comes to one a moment before. It runs to the end, and the other goes.
-fn one_of_two_empty_nodes_is_filled<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
-    async move {
-        all_may_go(life).await;
-        close_the_shop(life).await;
-        tokio::time::sleep(Duration::from_secs(14)).await;
-        life.pods(["late".to_owned()]).await;
-        until_rests(world, "it runs, and the other node is gone", 1, 1).await;
-    }
-    .boxed()
-}
-
-/// Somebody's webhook refuses to let a claim go: the others go all the same, and it goes when it may. karpenter#3186.
-fn a_claim_is_kept_by_somebody<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
-    async move {
-        all_may_go(life).await;
-        let objects: Vec<Value> = life.server.look(<[Value]>::to_vec);
-        let mut claims: Vec<&str> = of_kind(&objects, "NodeClaim").map(name).collect();
-        claims.sort_unstable();
-        let kept = claims[0].to_owned();
-        let refused = |value: Value| json!({"metadata": {"annotations": {REFUSED: value}}});
-        life.merge("NodeClaim", &kept, refused(json!("true"))).await;
-        life.merge("NodePool", "general", relabel("blue")).await;
-        let stands =
-            |objects: &[Value]| find(objects, "NodeClaim", &kept).is_some_and(|claim| !is_deleting(claim));
-        world
-            .until("the other is replaced", |objects| {
-                let others = claims[1..]
-                    .iter()
-                    .all(|claim| find(objects, "NodeClaim", claim).is_none());
-                stands(objects) && others && run(objects, 4)
-            })
-            .await;
-        close_the_shop(life).await;
-        world
-            .until("it stands alone", |objects| {
-                stands(objects) && count(objects, "NodeClaim") == 1
-            })
-            .await;
-        life.merge("NodeClaim", &kept, refused(json!(null))).await;
-        until_rests(world, "no node is left", 0, 0).await;
-    }
-    .boxed()
-}
-
 /// A static NodePool grows, shrinks, drifts, and goes to zero.
 fn a_static_pool<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
@@ -260,89 +187,6 @@ fn a_static_pool<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
             .await;
         life.merge("NodePool", "general", replicas(0)).await;
         until_rests(world, "no node is left", 0, 0).await;
-    }
-    .boxed()
-}
-
-/// A static NodePool at its limit of nodes drifts: nothing can come before a node went, so one goes first, and another comes.
-fn a_static_pool_at_its_limit<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
-    async move {
-        life.found_static(5, 4).await;
-        until_rests(world, "four nodes, as many as its limit", 0, 4).await;
-        life.watch_budget().await;
-        life.merge("NodePool", "general", relabel("blue")).await;
-        world
-            .until("all four are replaced", |objects| {
-                rests(objects) && count(objects, "NodeClaim") == 4 && all_carry(objects, "blue")
-            })
-            .await;
-    }
-    .boxed()
-}
-
-/// The NodeClass takes other objects from now on: nodes of those that it no longer takes are replaced.
-fn the_class_changes<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
-    async move {
-        life.machine_deployment("other", 5, "0.2", "").await;
-        let label = json!({"metadata": {"labels": {"fleet": "new"}}});
-        life.merge("MachineDeployment", "other", label).await;
-        let class = json!({"spec": {"labels": ["fleet=new"]}});
-        life.merge("ClusterAPINodeClass", "here", class).await;
-        world
-            .until("both nodes are of the other object", |objects| {
-                let replicas = |named: &str| {
-                    let found = find(objects, "MachineDeployment", named);
-                    found.and_then(|found| found["spec"]["replicas"].as_i64())
-                };
-                rests(objects)
-                    && run(objects, 4)
-                    && count(objects, "NodeClaim") == 2
-                    && (replicas("general"), replicas("other")) == (Some(0), Some(2))
-            })
-            .await;
-    }
-    .boxed()
-}
-
-/// The same saving as of cheaper machines, found by the policy `cost`.
-fn cheaper_machines_come_at_the_least_cost<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
-    async move {
-        let policy = json!({"metadata": {"annotations": {"slipway.dev/packing": "cost"}}});
-        life.merge("NodePool", "general", policy).await;
-        cheaper_machines_come(life, world).await;
-    }
-    .boxed()
-}
-
-/// The ReplicaSet gets smaller: its pods go from one node, which goes empty. Nobody is evicted.
-fn a_set_gets_smaller<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
-    async move {
-        let is_first = |pod: &Value| {
-            pod["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"] == "-1"
-        };
-        world
-            .until("the pods of one node are to go first", |objects| {
-                let first: Vec<&Value> = of_kind(objects, "Pod").filter(|pod| is_first(pod)).collect();
-                run(objects, 6)
-                    && first.len() == 2
-                    && first[0]["spec"]["nodeName"] == first[1]["spec"]["nodeName"]
-            })
-            .await;
-        let objects: Vec<Value> = life.server.look(<[Value]>::to_vec);
-        let before: Vec<&str> = of_kind(&objects, "Pod")
-            .filter(|pod| !is_first(pod))
-            .map(name)
-            .collect();
-        let smaller = json!({"metadata": {"annotations": {KEPT: "4"}}});
-        life.merge("PodDisruptionBudget", "shop", smaller).await;
-        world
-            .until("two nodes are left, and the pods that ran there", |objects| {
-                rests(objects)
-                    && run(objects, 4)
-                    && count(objects, "NodeClaim") == 2
-                    && of_kind(objects, "Pod").all(|pod| before.contains(&name(pod)))
-            })
-            .await;
     }
     .boxed()
 }
@@ -367,65 +211,6 @@ fn a_node_is_ill<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
             .await;
     }
     .boxed()
-}
-
-/// karpenter#3185.
-#[test]
-fn of_empty_nodes_those_that_filled_meanwhile_stay() {
-    Journey::from(
-        &SHOP,
-        "autoscaler: one of two empty nodes is filled",
-        one_of_two_empty_nodes_is_filled,
-    )
-    .assert_clean();
-}
-
-#[test]
-fn a_claim_that_cannot_go_holds_up_nobody() {
-    Journey::from(
-        &SHOP,
-        "autoscaler: a claim is kept by somebody",
-        a_claim_is_kept_by_somebody,
-    )
-    .assert_clean();
-}
-
-#[test]
-fn a_static_pool_at_its_limit_is_replaced_one_by_one() {
-    Journey::<Life>::new(
-        "autoscaler: a static NodePool at its limit",
-        a_static_pool_at_its_limit,
-    )
-    .assert_clean();
-}
-
-#[test]
-fn nodes_of_objects_that_are_no_longer_taken_are_replaced() {
-    Journey::from(&SHOP, "autoscaler: the NodeClass changes", the_class_changes).assert_clean();
-}
-
-#[test]
-fn dear_nodes_are_replaced_at_the_least_cost() {
-    Journey::from(
-        &SHOP,
-        "autoscaler: cheaper machines come, at the least cost",
-        cheaper_machines_come_at_the_least_cost,
-    )
-    .assert_clean();
-}
-
-#[test]
-fn a_node_empties_by_itself_when_a_set_gets_smaller() {
-    Journey::from(&SET, "autoscaler: a set gets smaller", a_set_gets_smaller).assert_clean();
-}
-
-/// The invariants would see it.
-#[test]
-fn the_sweep_sees_more_nodes_go_than_the_budget_lets() {
-    fn all_at_once<'a>(life: &'a Life, _: &'a World) -> BoxFuture<'a, ()> {
-        async move { life.delete_all("NodeClaim").await }.boxed()
-    }
-    Journey::from(&SHOP, "autoscaler: two go at once", all_at_once).assert_caught("go at once");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use slipway_kit::objects::{api_of, delete, find, is_deleting, merge, merge_status, name, of_kind};
 
-use super::cluster::{CORES, KEPT, Life, NAMESPACE, OF_A_SET, SIZE};
+use super::cluster::{CORES, KEPT, Life, NAMESPACE, SIZE};
 
 /// Once a budget has the pods it asks for, it has them for ever. `reached` are the budgets that had them.
 pub fn budgets_hold(objects: &[Value], reached: &mut BTreeSet<String>) -> Result<(), String> {
@@ -44,20 +44,10 @@ impl Life {
         let first = self.server.version();
         for serial in (first..).take(kept.saturating_sub(standing.len())) {
             let cores = number(&budget["metadata"]["annotations"][SIZE]).unwrap_or(2);
-            let mut made = pod_of(&format!("{app}-{serial}"), app, cores);
-            if budget["metadata"]["annotations"][OF_A_SET].is_string() {
-                // The budget stands for it: an owner that is not there has no pods for long.
-                made["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet",
-                    "name": app, "uid": budget["metadata"]["uid"], "controller": true}]);
-            }
-            self.create(&made).await;
+            self.create(&pod_of(&format!("{app}-{serial}"), app, cores)).await;
         }
-        // Those that run go last; of these, as a ReplicaSet has it, those of the least deletion cost go first.
-        standing.sort_by_key(|pod| {
-            let cost = &pod["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"];
-            let cost = cost.as_str().and_then(|cost| cost.parse::<i32>().ok());
-            (pod["spec"]["nodeName"].is_string(), cost.unwrap_or(0))
-        });
+        // Those that run go last.
+        standing.sort_by_key(|pod| pod["spec"]["nodeName"].is_string());
         for surplus in standing.iter().take(standing.len().saturating_sub(kept)) {
             delete(&self.server, surplus).await;
         }

@@ -4,9 +4,12 @@
 
 mod alone;
 mod asked;
+mod buffers;
 mod disruption;
 mod fence;
 mod fleet;
+mod overlays;
+mod requests;
 mod sources;
 mod together;
 mod world;
@@ -30,10 +33,9 @@ async fn stories_with_real_cluster_api() -> Result<()> {
         sources::machine_sets(&world),
         disruption::consolidation_saves_money(&world),
         disruption::drift_replaces_within_budgets(&world),
-        disruption::budgets_have_schedules_and_reasons(&world),
-        disruption::an_ill_node_is_replaced(&world),
-        disruption::a_static_pool_holds_its_replicas(&world),
-        disruption::a_smaller_deployment_empties_a_node(&world),
+        overlays::overlays_say_what_machines_have_and_cost(&world),
+        buffers::a_buffer_is_taken_and_made_again(&world),
+        requests::a_job_gets_all_of_its_nodes_or_none(&world),
     );
     side_by_side.0.context("from zero and to zero")?;
     side_by_side.1.context("one without a provider id")?;
@@ -46,10 +48,9 @@ async fn stories_with_real_cluster_api() -> Result<()> {
     side_by_side.8.context("machine sets")?;
     side_by_side.9.context("consolidation saves money")?;
     side_by_side.10.context("drift replaces within budgets")?;
-    side_by_side.11.context("budgets have schedules and reasons")?;
-    side_by_side.12.context("an ill node is replaced")?;
-    side_by_side.13.context("a static pool holds its replicas")?;
-    side_by_side.14.context("a smaller deployment empties a node")?;
+    side_by_side
+        .11
+        .context("overlays say what machines have and cost")?;
     alone::cluster_api_is_away(&world)
         .await
         .context("Cluster API is away")?;

@@ -29,9 +29,9 @@ pub const KARPENTER: &str = "karpenter.sh/v1";
 pub const USER: &str = "slipway-autoscaler";
 /// Nothing here takes as long, unless it never comes.
 const HANG_GUARD: Duration = Duration::from_mins(5);
-/// The condition of Nodes that are to be repaired.
-pub const ILL: &str = "StoryIsIll";
 pub const VERSION: &str = "v1.36.3";
+/// Without objects of their kinds they change nothing.
+const GATES: &[&str] = &["CapacityBuffer", "NodeOverlay", "ProvisioningRequest"];
 
 /// What the package may do and these stories do not make it do.
 const UNUSED: &[Unused] = &[
@@ -144,7 +144,7 @@ pub async fn apply(client: &Client, namespace: &str, manifests: &[Value]) -> Res
                 .context("a name")
         };
         let (version, kind, name) = (text("/apiVersion")?, text("/kind")?, text("/metadata/name")?);
-        let is_global = version == CLASS || version == KARPENTER;
+        let is_global = version == CLASS || version.starts_with("karpenter.sh/");
         objects(client, (!is_global).then_some(namespace), version, kind)
             .patch(name, &PatchParams::apply("a-user"), &Patch::Apply(manifest))
             .await
@@ -243,31 +243,21 @@ impl World {
         install::install(&world.scaled().client(), &crds).await?;
         Hosts::install(&world.cluster).await?;
         std::fs::write(world.kubeconfig(), world.cluster.kubeconfig_as(USER, None))?;
-        let policies =
-            format!("- {{conditionType: {ILL}, conditionStatus: \"True\", tolerationDuration: 1s}}\n");
-        std::fs::write(world.repair_policies(), policies)?;
         world.run(None, world.settings(), &world.stop);
         Ok(Arc::new(world))
     }
 
     /// Cluster API's objects are reached by another client, also where they are in the same cluster.
     pub fn settings(&self) -> Settings {
-        let (kubeconfig, policies) = (self.kubeconfig(), self.repair_policies());
+        let kubeconfig = self.kubeconfig();
         let mut settings = Settings {
-            flags: Flags::default()
-                .with("cluster-api-kubeconfig", kubeconfig.to_string_lossy())
-                .with("repair-policies", policies.to_string_lossy()),
+            flags: Flags::default().with("cluster-api-kubeconfig", kubeconfig.to_string_lossy()),
             ..Settings::default()
         };
-        for gate in ["NodeRepair", "PodDeletionCostManagement", "StaticCapacity"] {
+        for gate in GATES {
             settings.gates = settings.gates.with(gate, true);
         }
         settings
-    }
-
-    /// A file of policies: what is half an hour else, configured down, for a condition that one story alone sets.
-    fn repair_policies(&self) -> PathBuf {
-        self.cluster.description().directory.join("repair-policies.yaml")
     }
 
     /// The autoscaler that was there from the beginning ends.

@@ -143,10 +143,6 @@ impl ResourceId {
         found
     }
 
-    pub fn is_resource_group(&self) -> bool {
-        self.resource_type() == "Microsoft.Resources/resourceGroups"
-    }
-
     /// The ARM type, e.g. `Microsoft.ContainerService/managedClusters/agentPools`.
     pub fn resource_type(&self) -> String {
         let parts: Vec<&str> = self.text.split('/').collect();

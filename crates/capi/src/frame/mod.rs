@@ -61,8 +61,6 @@ pub struct Subject<O> {
     pub cluster: Option<Arc<Cluster>>,
     /// Its name, also when it is gone.
     pub cluster_name: Option<String>,
-    /// Whether it is asked what would change if nothing held the object back.
-    pub unheld: bool,
 }
 
 impl<O: Resource> Subject<O> {

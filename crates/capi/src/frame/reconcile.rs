@@ -76,7 +76,7 @@ impl<K: Kind> Reconciler for Frame<K> {
             object
         };
         let subject = match self.subject(object, context).await? {
-            Ok(subject) => Subject { unheld, ..subject },
+            Ok(subject) => subject,
             Err(why) => return Ok(Some(Preview::left_alone(why))),
         };
         let paused = paused(subject.cluster.as_deref(), subject.object.meta());
@@ -124,7 +124,6 @@ impl<K: Kind> Frame<K> {
             object,
             cluster,
             cluster_name,
-            unheld: false,
         }))
     }
 

@@ -58,11 +58,21 @@ pub fn disrupt_among(
     if has_no_work {
         return Outcome::default();
     }
-    let leaving: Vec<&Pod> = leaving_pods(snapshot);
+    let class = match method {
+        Method::Repair => Class::Repair,
+        Method::StaticDrift | Method::Drift => Class::Eventual,
+        _ => Class::Graceful,
+    };
+    let mut pending: Vec<&Pod> = pending.iter().collect();
+    let mut leaving: Vec<&Pod> = leaving_pods(snapshot);
+    // Saving money is no reason to give up room that was made for pods to come; nodes that must go, go all the same.
+    match class {
+        Class::Graceful => leaving.extend(&snapshot.kept_pods),
+        Class::Eventual | Class::Repair => pending.extend(&snapshot.kept_pods),
+    }
     let moving: AHashSet<&str> = leaving
         .iter()
-        .copied()
-        .chain(pending)
+        .chain(&pending)
         .map(|pod| pod.metadata.uid.as_str())
         .collect();
     let movable: Vec<&Pod> = snapshot
@@ -70,7 +80,7 @@ pub fn disrupt_among(
         .iter()
         .filter(|pod| pod.is_reschedulable() && !moving.contains(pod.metadata.uid.as_str()))
         .collect();
-    let mut pods: Vec<&Pod> = pending.iter().chain(leaving.iter().copied()).collect();
+    let mut pods: Vec<&Pod> = pending.iter().chain(&leaving).copied().collect();
     pods.extend(&movable);
     let defaults = default_spread::constraints(snapshot, &pods);
     let mut world = World::build(snapshot, &moving);
@@ -104,11 +114,6 @@ pub fn disrupt_among(
         .collect();
     let order = |_: &World<'_>, items: &mut Vec<Item>| items.sort_by_key(|item| rank[item.pod]);
 
-    let class = match method {
-        Method::Repair => Class::Repair,
-        Method::StaticDrift | Method::Drift => Class::Eventual,
-        _ => Class::Graceful,
-    };
     let (mut found, blocked) = candidates::candidates(&world, &item_of, class);
     let allowed = candidates::budgets(&world, method.reason());
     let totals = candidates::totals(&world, &found);
@@ -428,12 +433,12 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-pub(super) fn consolidation_disabled(candidate: &Candidate<'_>) -> bool {
+fn consolidation_disabled(candidate: &Candidate<'_>) -> bool {
     candidate.pool.spec.disruption.consolidate_after.as_deref() == Some("Never")
 }
 
 /// The most saved for what is disrupted comes first; names settle ties.
-pub(super) fn sort_by_ratio(candidates: &mut [Candidate<'_>]) {
+fn sort_by_ratio(candidates: &mut [Candidate<'_>]) {
     candidates.sort_by(|left, right| {
         right
             .ratio()

@@ -24,7 +24,7 @@ pub use plan::{CandidateKind, CandidateRefusal, NewClaim, NodeAssignment, Plan, 
 pub use pod::{
     Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod,
     PodAffinity, PodAffinityTerm, PodResourceClaim, PodSpec, PodStatus, PreferredSchedulingTerm,
-    ResourceRequirements, Taint, Toleration, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
+    ResourceRequirements, Taint, Toleration, TopologySpreadConstraint, Turn, Volume, WeightedPodAffinityTerm,
 };
 pub use pool::{
     Budget, Disruption, NodeClassRef, NodePool, NodePoolSpec, NodePoolStatus, NodePoolTemplate,
@@ -37,7 +37,7 @@ pub use storage::{
 pub use workload::{
     Controller, DaemonSet, Improvements, IntOrString, MinValuesPolicy, MinimumSavings, Namespace, OfferingOf,
     Options, PackingPolicy, PackingWeights, PodDisruptionBudget, PreferencePolicy, ReservedOfferingMode,
-    Service, Snapshot, UtcOffset, Workload,
+    Service, Snapshot, Workload,
 };
 
 use crate::quantity::Quantity;

@@ -3,10 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,21 +16,19 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::{Value, json};
-use slipway_insight::{Catalogue, Id, Link, Objects, Part};
-use slipway_runtime::Preview;
+use slipway_insight::{Catalogue, Id, Link, Objects};
 use tokio::{
     sync::{Notify, watch},
-    task::{AbortHandle, JoinSet},
+    task::AbortHandle,
     time::{sleep, timeout},
 };
 
 use crate::see::{
     collect,
     connect::{Connection, Served, served},
-    plan::Managers,
 };
 
 /// Of one answer to a list.
@@ -61,29 +56,14 @@ pub struct Word {
     pub context: String,
 }
 
-/// What is shown, and who is asked for plans.
-#[derive(Clone, Default)]
-pub struct Shows {
-    pub catalogue: Catalogue,
-    pub managers: Managers,
-    /// Empty for every namespace.
-    pub namespace: String,
-    /// What people call the cluster.
-    pub context: String,
-}
-
 pub struct Live {
     pub catalogue: Catalogue,
-    managers: Managers,
     connection: Connection,
     namespace: String,
     state: RwLock<State>,
     word: watch::Sender<Word>,
     /// A watch broke: is the API server still there?
     doubt: Notify,
-    /// The API server does not take the caller's credentials any more.
-    refused: AtomicBool,
-    tasks: Mutex<Vec<AbortHandle>>,
 }
 
 #[derive(Default)]
@@ -107,37 +87,27 @@ fn key(served: &Served) -> Key {
 
 impl Live {
     /// Begins to watch. It goes on until the program ends.
-    pub fn begin(connection: Connection, shows: Shows) -> Arc<Self> {
+    pub fn begin(
+        connection: Connection,
+        catalogue: Catalogue,
+        namespace: String,
+        context: String,
+    ) -> Arc<Self> {
         let word = Word {
-            context: shows.context,
+            context,
             ..Word::default()
         };
         let live = Arc::new(Self {
-            catalogue: shows.catalogue,
-            managers: shows.managers,
+            catalogue,
             connection,
-            namespace: shows.namespace,
+            namespace,
             state: RwLock::default(),
             word: watch::Sender::new(word),
             doubt: Notify::new(),
-            refused: AtomicBool::new(false),
-            tasks: Mutex::default(),
         });
-        let tasks = [
-            tokio::spawn(Arc::clone(&live).follow_kinds()).abort_handle(),
-            tokio::spawn(Arc::clone(&live).probe()).abort_handle(),
-        ];
-        live.tasks.lock().extend(tasks);
+        tokio::spawn(Arc::clone(&live).follow_kinds());
+        tokio::spawn(Arc::clone(&live).probe());
         live
-    }
-
-    /// Nothing is watched any more.
-    pub fn end(&self) {
-        self.tasks.lock().drain(..).for_each(|task| task.abort());
-    }
-
-    pub fn is_refused(&self) -> bool {
-        self.refused.load(Ordering::Relaxed)
     }
 
     pub fn hear(&self) -> watch::Receiver<Word> {
@@ -150,24 +120,6 @@ impl Live {
 
     pub fn read<T>(&self, look: impl FnOnce(&Objects) -> T) -> T {
         look(&self.state.read().objects)
-    }
-
-    /// Whether somebody can be asked what would be done with an object.
-    pub fn has_plan(&self, id: &Id) -> bool {
-        self.managers.know(id) && self.catalogue.kind(id).part != Part::Template
-    }
-
-    /// What its manager would do with an object now, asked with the caller's rights.
-    pub async fn plan(&self, id: &Id) -> Result<Preview, String> {
-        self.managers.preview(&self.connection, id, None).await
-    }
-
-    /// What the nodes of NodePools cost, by the autoscaler's manager.
-    pub async fn cost(&self) -> Result<Value, String> {
-        let kind = ("karpenter.sh", "NodePool");
-        self.managers
-            .question(&self.connection, kind, slipway_autoscaler::cost::QUESTION)
-            .await
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -185,8 +137,6 @@ impl Live {
     /// Has a watch for every kind that belongs to the fleet, also for those that come later.
     async fn follow_kinds(self: Arc<Self>) {
         let mut watches: BTreeMap<Key, (String, AbortHandle)> = BTreeMap::new();
-        // They end with this.
-        let mut running = JoinSet::new();
         let mut all = self.connection.served.clone();
         loop {
             let desired = self.desired(&all);
@@ -210,10 +160,9 @@ impl Live {
                     state.loading.insert(key.clone());
                 });
                 let version = served.resource.version.clone();
-                let task = running.spawn(Arc::clone(&self).follow(served));
-                watches.insert(key, (version, task));
+                let task = tokio::spawn(Arc::clone(&self).follow(served));
+                watches.insert(key, (version, task.abort_handle()));
             }
-            while running.try_join_next().is_some() {}
             sleep(DISCOVER).await;
             if let Ok(found) = served(&self.connection.client).await {
                 all = found;
@@ -312,9 +261,6 @@ impl Live {
     async fn probe(self: Arc<Self>) {
         loop {
             let asked = timeout(PROBE, self.connection.client.apiserver_version()).await;
-            if let Ok(Err(kube::Error::Api(status))) = &asked {
-                self.refused.store(status.code == 401, Ordering::Relaxed);
-            }
             let problem = match asked {
                 // Whoever is refused an answer has got one.
                 Ok(Ok(_) | Err(kube::Error::Api(_))) => None,
@@ -433,14 +379,11 @@ mod tests {
             };
             Arc::new(Self {
                 catalogue: Catalogue::default(),
-                managers: Managers::default(),
                 connection,
                 namespace: String::new(),
                 state: RwLock::default(),
                 word: watch::Sender::new(Word::default()),
                 doubt: Notify::new(),
-                refused: AtomicBool::new(false),
-                tasks: Mutex::default(),
             })
         }
     }

@@ -1,21 +1,16 @@
 //! Azure is asked how each resource stands, and whose it is.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use slipway_azure::{
     ArmError, Priority, ResourceId, Urgency,
     caches::claim,
-    ownership::{judge_beside, mark_of},
+    ownership::judge,
     reconcile::{
         Absence, Error, ResourceState,
         planning::{Problem, Unknown},
-        records::{ADOPT, Entry},
+        records::Entry,
     },
-    rivals::{Occasion, Rival, RivalKinds, claims_of},
 };
 use slipway_capi::{condition, names::condition::READY};
 use slipway_runtime::ObjectKey;
@@ -23,15 +18,9 @@ use slipway_runtime::ObjectKey;
 use super::Observer;
 use crate::{
     caches::{Holder, claims},
-    inline::{CREDENTIAL_FROM, Inline, order},
-    resources::{Resource, held::noted_credential},
+    inline::{Inline, order},
+    resources::held::noted_credential,
 };
-
-/// The mark of whoever an object is to take over from.
-fn adopts<K: Holder>(object: &K) -> Option<&str> {
-    let annotations = object.meta().annotations.as_ref()?;
-    annotations.get(ADOPT).map(String::as_str)
-}
 
 impl<K: Holder> Observer<'_, K> {
     /// Asks Azure about resources that are in the spec, and about what is recorded.
@@ -69,35 +58,11 @@ impl<K: Holder> Observer<'_, K> {
                 asked.push(one);
             }
         }
-        for group in self.operated_groups() {
-            if !asked.iter().any(|(id, ..)| *id == group.0) {
-                asked.push(group);
-            }
-        }
         for (id, api_version, credential) in asked {
             if let Err(problem) = self.ask_one(&id, &api_version, credential.as_deref()).await {
                 self.held.sign_in_problems.insert(id.key().to_owned(), problem);
             }
         }
-    }
-
-    /// The resource groups that the operator has objects for, as they are asked about: they may go before anything is recorded.
-    fn operated_groups(&self) -> Vec<(ResourceId, String, Option<String>)> {
-        const GROUPS: &str = "2020-06-01";
-        let metadata = &self.held.metadata;
-        let ours = self
-            .held
-            .operated
-            .values()
-            .filter(|one| one.live.is_controlled_by(metadata));
-        ours.filter_map(|one| {
-            let id = ResourceId::parse(&one.live.id()?).ok()?;
-            let annotations = one.live.metadata().annotations.as_ref();
-            let credential = annotations.and_then(|all| all.get(CREDENTIAL_FROM)).cloned();
-            id.is_resource_group()
-                .then(|| (id, GROUPS.to_owned(), credential))
-        })
-        .collect()
     }
 
     async fn ask_one(
@@ -156,93 +121,30 @@ impl<K: Holder> Observer<'_, K> {
     }
 
     /// Whose each resource is, and why its state is not known.
-    pub(super) async fn judge(&mut self) -> Result<(), Error> {
-        let rivals = self.rivals().await?;
+    pub(super) fn judge(&mut self) {
         let (caches, informers) = (self.sources.caches, &self.context.informers);
         let object = self.standing.object;
-        let adopts = adopts(object);
         for (id, state) in &self.engine.observations.states {
             let others = claims(caches, informers, object, id);
-            let beside = claims_of(&rivals, id);
-            let ownership = judge_beside(&claim(object, id), adopts, &others, &beside, &state.tags());
+            let ownership = judge(&claim(object, id), &others, &state.tags());
             if let Some(foreign) = ownership.foreign() {
                 self.held.foreign.insert(id.clone(), foreign.clone());
             }
             let unknown = Unknown::of(&self.engine.observations, id);
             self.held.unknown.insert(id.clone(), unknown);
         }
-        Ok(())
-    }
-
-    /// The objects of the classic API, where it matters whether one of them has a resource of this object.
-    async fn rivals(&self) -> Result<Arc<Vec<Rival>>, Error> {
-        // What would change once it is its own.
-        if self.standing.unheld {
-            return Ok(Arc::default());
-        }
-        let records = &self.held.records;
-        let is_first = |resource: &Resource| {
-            let Some(id) = resource.id.as_ref().filter(|_| resource.policy().writes()) else {
-                return false;
-            };
-            let operated = self.held.operated(resource);
-            let is_operators = operated.is_some_and(|one| !one.live.is_quiet());
-            records.record(id.key()).is_none() && !is_operators
-        };
-        let is_puzzling = |state: &ResourceState| {
-            let tags = state.tags();
-            mark_of(&tags).is_some_and(|mark| Some(mark) != records.mark())
-        };
-        let mut states = self.engine.observations.states.values();
-        let occasion = if self.held.is_deleting() || self.held.resources.iter().any(is_first) {
-            Occasion::First
-        } else if states.any(is_puzzling) {
-            Occasion::Puzzled
-        } else {
-            return Ok(Arc::default());
-        };
-        let asked = self
-            .sources
-            .rivals
-            .of(RivalKinds::Classic, occasion, self.context);
-        asked.await
-    }
-
-    /// The resource groups that may go: all of an object that is deleted, else what the spec no longer names.
-    fn leaving_groups(&self) -> Vec<ResourceId> {
-        let named = |id: &ResourceId| {
-            let mut resources = self.held.resources.iter();
-            resources.any(|resource| resource.id.as_ref() == Some(id))
-        };
-        let recorded = self
-            .held
-            .records
-            .ids()
-            .filter_map(|id| ResourceId::parse(id).ok());
-        let operated = self
-            .held
-            .operated
-            .values()
-            .filter(|one| one.live.is_controlled_by(&self.held.metadata))
-            .filter_map(|one| ResourceId::parse(&one.live.id()?).ok());
-        let groups: BTreeSet<String> = recorded
-            .chain(operated)
-            .filter(ResourceId::is_resource_group)
-            .filter(|id| self.held.is_deleting() || !named(id))
-            .map(|id| id.key().to_owned())
-            .collect();
-        let parsed = groups.iter().filter_map(|id| ResourceId::parse(id).ok());
-        parsed.collect()
     }
 
     /// Asks who else has an AKS cluster in a resource group that is to go.
     pub(super) async fn list_others(&mut self) -> Result<(), Error> {
         const CLUSTERS: &str = "2024-09-01";
         let groups: Vec<ResourceId> = self
-            .leaving_groups()
-            .into_iter()
-            .filter(|id| self.held.state(id).body().is_some())
-            .filter(|id| self.held.is_ours(id) || self.held.is_operated(id))
+            .held
+            .records
+            .ids()
+            .filter_map(|id| ResourceId::parse(id).ok())
+            .filter(|id| id.resource_type() == "Microsoft.Resources/resourceGroups")
+            .filter(|id| self.held.state(id).body().is_some() && self.held.is_ours(id))
             .collect();
         for group in groups {
             let Some(session) = self.engine.session(&group) else {

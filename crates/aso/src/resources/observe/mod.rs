@@ -17,7 +17,6 @@ use slipway_azure::{
     ResourceId,
     reconcile::{Error, Records, ResourceState, planning::Problem, state_of, step::read_age},
     resource::Reference,
-    rivals::Rivals,
     takeover::Takeover,
 };
 use slipway_capi::condition;
@@ -47,7 +46,6 @@ pub struct Sources<'a> {
     pub stored: &'a SecretFacts<StoredExport>,
     pub asked: &'a Asked,
     pub operators: &'a Operators,
-    pub rivals: &'a Rivals,
 }
 
 /// An object and what its status says.
@@ -59,8 +57,6 @@ pub struct Standing<'a, K> {
     pub lines: &'a [ResourceStatus],
     /// Secrets that are looked at beside those that resources export to.
     pub secrets: Vec<String>,
-    /// Whether it is asked what would change if nothing held the object back.
-    pub unheld: bool,
 }
 
 /// What is known when Cluster API's decisions are made.
@@ -208,12 +204,11 @@ impl<K: Holder> Observer<'_, K> {
         self.gather(&decided.items).await;
         self.manifests = manifests;
         self.describe(decided, mutation).await?;
-        self.judge().await?;
+        self.judge();
         self.held.states = self.engine.observations.states.clone();
         self.settle_engines();
-        self.list_others().await?;
         if self.held.is_deleting() {
-            return Ok(());
+            return self.list_others().await;
         }
         self.look_for_operator().await?;
         self.read_destinations().await?;

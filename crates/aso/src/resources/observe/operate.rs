@@ -181,9 +181,8 @@ impl<K: Holder> Observer<'_, K> {
     }
 
     pub(super) fn watch(&self, api: &kube::api::ApiResource, scope: &Scope) {
-        let api = self.sources.operators.watched(api);
         self.context
-            .watch::<PartialObjectMeta<DynamicObject>>(&api, scope.clone(), |object| {
+            .watch::<PartialObjectMeta<DynamicObject>>(api, scope.clone(), |object| {
                 let metadata = object.meta();
                 let holder = owner::controller_of(metadata).filter(|owner| owner.kind == K::kind(&()));
                 let key = holder.map(|owner| ObjectKey::new(metadata.namespace.as_deref(), &owner.name));
@@ -233,15 +232,6 @@ impl<K: Holder> Observer<'_, K> {
         resource.manifest = self.manifests.get(inline.index).cloned().unwrap_or_default();
         if resource.choice.is_operated() {
             // The operator hands out what it is asked for.
-            let exported = resource
-                .exports
-                .iter()
-                .map(|one| (one.to.store, one.to.name.clone()));
-            let expressed = resource
-                .expressions
-                .iter()
-                .map(|one| (one.store, one.name.clone()));
-            resource.handed = exported.chain(expressed).collect();
             resource.delivered = std::mem::take(&mut resource.exports);
             resource.expressions.clear();
         }
@@ -304,17 +294,13 @@ impl<K: Holder> Observer<'_, K> {
                 })
             }
         };
-        // Whoever writes it, it stays found until somebody says that it is ours.
-        if entry.is_some_and(|entry| entry.notes.contains_key(engine::FOUND) && !entry.made) {
-            notes.insert(engine::FOUND, "true");
-        }
         let Some(note) = note else { return notes };
         notes.insert(engine::NOTE, note);
-        // What we only found is not the operator's to delete either, nor is what it finds itself.
-        let comes_over = resource.choice.from == Some(AzureEngine::Native) && entry.is_some();
-        let is_there =
-            entry.is_none() && self.held.operated(resource).is_none() && self.held.state(id).body().is_some();
-        if (comes_over || is_there) && !self.held.is_ours(id) {
+        let was_found = entry.is_some_and(|entry| entry.notes.contains_key(engine::FOUND));
+        // What we only found is not the operator's to delete either.
+        let is_found =
+            resource.choice.from == Some(AzureEngine::Native) && entry.is_some() && !self.held.is_ours(id);
+        if was_found || is_found {
             notes.insert(engine::FOUND, "true");
         }
         notes
