@@ -14,6 +14,7 @@ mod aks_templates;
 mod aks_world;
 mod aso_clusters;
 mod aso_world;
+mod autoscaler_clusters;
 mod azure_upstream;
 mod clusterctl;
 mod clusterctl_repository;

@@ -2,7 +2,7 @@
 
 use slipway_insight::{Actor, Insight, Kind, Link, Numbers, Part, Reason};
 
-use crate::api::names::{AUTOSCALING_GROUP, GROUP, NODE_CLASS_GROUP};
+use crate::api::names::{GROUP, NODE_CLASS_GROUP};
 
 const CLASS: &[Link] = &[Link::Name {
     group: NODE_CLASS_GROUP,
@@ -17,10 +17,8 @@ const MACHINE: Link = Link::Labelled {
 };
 const POOL: &[&str] = &["NodePool"];
 const CLAIM: &[&str] = &["NodeClaim"];
-const OVERLAY: &[&str] = &["NodeOverlay"];
-const BUFFER: &[&str] = &["CapacityBuffer"];
-const REQUEST: &[&str] = &["ProvisioningRequest"];
 const NODE_CLASS: &[&str] = &["ClusterAPINodeClass"];
+const CLUSTER: &[&str] = &["Cluster"];
 
 const KINDS: &[Kind] = &[
     Kind::new(GROUP, "NodePool", Part::Autoscaling)
@@ -46,18 +44,6 @@ const KINDS: &[Kind] = &[
         .needs(&[MACHINE])
         .facts(&[("node", "/status/nodeName")])
         .standing_alone(),
-    Kind::new(GROUP, "NodeOverlay", Part::Autoscaling)
-        .facts(&[
-            ("price", "/spec/price"),
-            ("price adjustment", "/spec/priceAdjustment"),
-        ])
-        .standing_alone(),
-    Kind::new(AUTOSCALING_GROUP, "CapacityBuffer", Part::Autoscaling)
-        .facts(&[("pods", "/status/replicas")])
-        .standing_alone(),
-    Kind::new(AUTOSCALING_GROUP, "ProvisioningRequest", Part::Autoscaling)
-        .facts(&[("class", "/spec/provisioningClassName")])
-        .standing_alone(),
     Kind::new(NODE_CLASS_GROUP, "ClusterAPINodeClass", Part::Autoscaling)
         .facts(&[
             ("objects", "/status/scalableResources"),
@@ -68,107 +54,6 @@ const KINDS: &[Kind] = &[
 
 const REASONS: &[Reason] = &[
     Reason::follows("UnhealthyDependents", "its node class is not ready", CLASS).of(POOL),
-    Reason::stuck(
-        "RuntimeValidation",
-        "it cannot be used as it is written",
-        Actor::Author,
-        "correct what the message names",
-    )
-    .of(OVERLAY),
-    Reason::stuck(
-        "Conflict",
-        "another of its weight says the same of a machine",
-        Actor::Author,
-        "give one of the two another weight, or narrow the requirements of one",
-    )
-    .of(OVERLAY),
-    Reason::stuck("UnhealthyDependents", "it is not applied", Actor::Author, "correct what the message names").of(OVERLAY),
-    Reason::stuck(
-        "UnsupportedProvisioningStrategy",
-        "its provisioningStrategy is not served",
-        Actor::Author,
-        "leave `provisioningStrategy` out",
-    )
-    .of(BUFFER),
-    Reason::stuck(
-        "ResolutionFailed",
-        "it does not say what its pods are like",
-        Actor::Author,
-        "correct what the message names",
-    )
-    .of(BUFFER),
-    Reason::stuck(
-        "PodTemplateNotFound",
-        "its PodTemplate does not exist",
-        Actor::Author,
-        "create the PodTemplate in the same namespace, or correct `podTemplateRef`",
-    )
-    .of(BUFFER),
-    Reason::stuck(
-        "ScalableRefNotFound",
-        "the workload it refers to does not exist",
-        Actor::Author,
-        "create the workload in the same namespace, or correct `scalableRef`",
-    )
-    .of(BUFFER),
-    Reason::stuck(
-        "NotReadyForProvisioning",
-        "no room is kept, because it is not known for what",
-        Actor::Author,
-        "correct what the message names",
-    )
-    .of(BUFFER),
-    Reason::stuck(
-        "BufferEmpty",
-        "it asks for room for no pod",
-        Actor::Author,
-        "set `replicas`, `percentage` or `limits`",
-    )
-    .of(BUFFER),
-    Reason::working("RequiresNewCapacity", "there is not room for all of its pods yet")
-        .of(BUFFER)
-        .usually(600)
-        .advice("the message says how much is on its way, and why the rest cannot be had"),
-    Reason::stuck(
-        "UnsupportedClass",
-        "there is no such class",
-        Actor::Author,
-        "make a request of one of the classes that the message names",
-    )
-    .of(REQUEST),
-    Reason::stuck(
-        "FailedToCreatePods",
-        "its pods cannot be planned with",
-        Actor::Author,
-        "create or correct the PodTemplate that the message names",
-    )
-    .of(REQUEST),
-    Reason::stuck("TooManyPods", "it asks for too many pods", Actor::Author, "make several requests").of(REQUEST),
-    Reason::working("CapacityIsBeingProvisioned", "its nodes are on their way").of(REQUEST).usually(600),
-    Reason::waiting("CapacityIsNotFound", "there is no capacity for all of its pods")
-        .of(REQUEST)
-        .advice("the message says why; free some, or raise the limits of NodePools"),
-    Reason::stuck(
-        "Expired",
-        "it was not provisioned in its time",
-        Actor::Author,
-        "make another request, of fewer pods or with a larger ValidUntilSeconds",
-    )
-    .of(REQUEST),
-    Reason::stuck(
-        "CapacityReservationTimeExpired",
-        "its capacity is kept no longer",
-        Actor::Author,
-        "make another request, if its pods have not come yet",
-    )
-    .of(REQUEST),
-    Reason::stuck(
-        "CapacityIsLost",
-        "its capacity was lost before its time",
-        Actor::Author,
-        "make another request",
-    )
-    .of(REQUEST),
     Reason::stuck(
         "NodeClassNotFound",
         "its node class does not exist",
@@ -234,6 +119,37 @@ const REASONS: &[Reason] = &[
     )
     .of(NODE_CLASS),
     Reason::stuck("InvalidPriceList", "prices are missing", Actor::Author, "correct the price list").of(NODE_CLASS),
+    Reason::follows("ControlPlaneNotInitialized", "its control plane has not answered yet, so it is not scaled", &[]).of(CLUSTER),
+    Reason::stuck(
+        "KubeconfigNotFound",
+        "there is no Secret with its kubeconfig, so it is not scaled",
+        Actor::Operator,
+        "look for the Secret <cluster>-kubeconfig with the label cluster.x-k8s.io/cluster-name: its control plane writes it",
+    )
+    .of(CLUSTER),
+    Reason::stuck(
+        "InvalidKubeconfig",
+        "nobody can connect with its kubeconfig, so it is not scaled",
+        Actor::Operator,
+        "correct what the message names in the Secret <cluster>-kubeconfig",
+    )
+    .of(CLUSTER),
+    Reason::stuck(
+        "ApiServerUnreachable",
+        "its apiserver does not answer, so nothing is scaled for it meanwhile",
+        Actor::Site,
+        "look at its control plane, and at the network between it and the management cluster",
+    )
+    .of(CLUSTER),
+    Reason::stuck(
+        "DefinitionsMissing",
+        "it does not serve the kinds of the autoscaler",
+        Actor::Operator,
+        "install them in the workload cluster, or start the manager with --autoscaler-install-crds",
+    )
+    .of(CLUSTER),
+    Reason::working("Connecting", "the autoscaler connects to its apiserver").of(CLUSTER),
+    Reason::working("InstallingDefinitions", "the kinds of the autoscaler are being installed in it").of(CLUSTER),
     Reason::stuck(
         "AnotherAutoscaler",
         "another autoscaler holds its lease",

@@ -124,13 +124,6 @@ fn assigned(mut claim: NodeClaim, shape: &Shape) -> NodeClaim {
         annotation::SCALABLE_RESOURCE.to_owned(),
         shape.reference.to_string(),
     );
-    let overlaid = [
-        (shape.overlaid.price, annotation::PRICE_OVERLAY_APPLIED),
-        (shape.overlaid.capacity, annotation::CAPACITY_OVERLAY_APPLIED),
-    ];
-    for (_, name) in overlaid.into_iter().filter(|(is_applied, _)| *is_applied) {
-        claim.annotations_mut().insert(name.to_owned(), "true".to_owned());
-    }
     claim
 }
 

@@ -12,19 +12,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
 use slipway_packing::model::RepairPolicy;
-use slipway_runtime::{Informer, ObjectKey, controller::Trigger};
+use slipway_runtime::{Informer, Metrics};
 
 use crate::{
-    api::ConfigMapKey,
-    instances::Reference,
-    management::Management,
-    metrics::KarpenterMetrics,
-    options::Options,
-    provisioning_request::book::{Verdict, Verdicts},
-    repair,
-    room::{Room, Rooms},
-    safety::Breaker,
-    snapshot::Store,
+    api::ConfigMapKey, instances::Reference, management::Management, metrics::KarpenterMetrics,
+    options::Options, quality::Quality, repair, safety::Breaker, snapshot::Store,
 };
 
 /// How long an object that gave no machine is passed over, as Karpenter's providers have it.
@@ -60,16 +52,13 @@ pub struct Memory {
     /// Held by whoever makes claims, from the fresh read that it decides by until they are made: so limits hold.
     pub(crate) making: tokio::sync::Mutex<()>,
     pub(crate) metrics: KarpenterMetrics,
+    pub(crate) quality: Quality,
     /// Of NodePools and NodeClasses: what was last seen of what their claims go by.
     seen: Mutex<BTreeMap<String, String>>,
     pub(crate) prices: Mutex<Vec<(ConfigMapKey, Informer<ConfigMap>)>>,
-    /// What has become of the pods of buffers when it was last planned.
-    rooms: Mutex<Rooms>,
-    /// Asks for buffers of which that has changed.
-    pub(crate) planned_buffers: Trigger,
-    /// What was decided about ProvisioningRequests last.
-    verdicts: Mutex<Verdicts>,
-    pub(crate) planned_requests: Trigger,
+    registered: OnceLock<()>,
+    /// Of a workload cluster: what is counted for it is told as long as this is held.
+    _told: Option<Metrics>,
 }
 
 impl std::fmt::Debug for Memory {
@@ -79,6 +68,27 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
+    /// What the controllers of one workload cluster remember.
+    pub(crate) fn of_cluster(management: Management, metrics: Metrics) -> Self {
+        let memory = Memory {
+            management,
+            ..Memory::default()
+        };
+        memory.register(&metrics);
+        Memory {
+            _told: Some(metrics),
+            ..memory
+        }
+    }
+
+    /// Has what is counted told there; whoever asks first counts.
+    pub(crate) fn register(&self, metrics: &Metrics) {
+        if self.registered.set(()).is_ok() {
+            self.metrics.register(metrics);
+            self.quality.register(metrics);
+        }
+    }
+
     /// An object gave no machine: it is passed over for a while, and nothing that stands is given up for it for longer and longer.
     pub fn note_unavailable(&self, object: &Reference, why: &str, now: Timestamp) {
         let lasts = SignedDuration::try_from(UNAVAILABLE_FOR).unwrap_or_default();
@@ -109,43 +119,6 @@ impl Memory {
         let until = last.checked_add(lasts).unwrap_or(Timestamp::MAX);
         (until > now)
             .then(|| format!("it gave no machine {times} times; nothing is given up for it until {until:.0}"))
-    }
-
-    /// What has become of the pods of buffers, in a plan for all of them.
-    pub fn note_rooms(&self, found: &Rooms) {
-        let mut rooms = self.rooms.lock();
-        for (buffer, room) in found {
-            if rooms.get(buffer) != Some(room)
-                && let Some((namespace, name)) = buffer.split_once('/')
-            {
-                self.planned_buffers.fire(&ObjectKey::namespaced(namespace, name));
-            }
-        }
-        rooms.clone_from(found);
-    }
-
-    /// What was decided about all requests.
-    pub fn note_verdicts(&self, found: &Verdicts) {
-        let mut verdicts = self.verdicts.lock();
-        for (request, verdict) in found {
-            if verdicts.get(request) != Some(verdict)
-                && let Some((namespace, name)) = request.split_once('/')
-            {
-                self.planned_requests
-                    .fire(&ObjectKey::namespaced(namespace, name));
-            }
-        }
-        verdicts.clone_from(found);
-    }
-
-    pub fn verdict(&self, request: &ObjectKey, uid: &str) -> Option<Verdict> {
-        let verdicts = self.verdicts.lock();
-        let (of, verdict) = verdicts.get(&request.to_string())?;
-        (of == uid).then(|| verdict.clone())
-    }
-
-    pub fn room(&self, buffer: &ObjectKey) -> Option<Room> {
-        self.rooms.lock().get(&buffer.to_string()).cloned()
     }
 
     /// Why an object is passed over, if it is.

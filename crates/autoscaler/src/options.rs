@@ -3,24 +3,23 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
 use clap::{Arg, ArgAction, builder::ValueParser};
-use futures::FutureExt;
 use slipway_packing::model::{MinValuesPolicy, MinimumSavings, PackingPolicy, PreferencePolicy};
 use slipway_runtime::{
-    Context, Settings,
-    controller::Registration,
+    Settings,
     manager::{duration_flag, switch},
     provider::{Gate, Stage},
 };
 
-use crate::{batch, instances::Scope, repair, startup::StartupTaints};
+use crate::{batch, clusters, instances::Scope, repair, startup::StartupTaints};
 
-const CLUSTER_NAME: &str = "cluster-name";
-const CLUSTER_NAMESPACE: &str = "cluster-namespace";
+pub(crate) const CLUSTER_NAME: &str = "cluster-name";
+pub(crate) const CLUSTER_NAMESPACE: &str = "cluster-namespace";
+pub(crate) const CLUSTERS: &str = "autoscaler-clusters";
+const INSTALL: &str = "autoscaler-install-crds";
 const DRY_RUN: &str = "autoscaler-dry-run";
 const BATCH_IDLE: &str = "batch-idle-duration";
 const BATCH_MOST: &str = "batch-max-duration";
@@ -37,27 +36,12 @@ pub(crate) const MANAGEMENT_TOKEN: &str = "cluster-api-token";
 pub(crate) const MANAGEMENT_CA: &str = "cluster-api-certificate-authority-data";
 pub(crate) const MANAGEMENT_SKIP_VERIFY: &str = "cluster-api-skip-tls-verify";
 
-/// Karpenter's feature gates, as far as there is something to switch, and what Cluster Autoscaler has a flag for.
+/// Karpenter's feature gates, as far as there is something to switch.
 pub const GATES: &[Gate] = &[
-    gate(
-        "CapacityBuffer",
-        false,
-        "Autoscaler: CapacityBuffers keep room for pods to come",
-    ),
-    gate(
-        "NodeOverlay",
-        false,
-        "Autoscaler: NodeOverlays say what machines cost or have besides",
-    ),
     gate(
         "NodeRepair",
         false,
         "Autoscaler: unhealthy nodes are replaced, by the repair policies",
-    ),
-    gate(
-        "ProvisioningRequest",
-        false,
-        "Autoscaler: Cluster Autoscaler's ProvisioningRequests: capacity for all pods of a job, or for none",
     ),
     gate(
         "ReservedCapacity",
@@ -86,7 +70,7 @@ pub const GATES: &[Gate] = &[
     ),
 ];
 /// Those of Karpenter's that switch nothing here.
-pub const FOREIGN_GATES: &[&str] = &["PodDeletionCostManagement"];
+pub const FOREIGN_GATES: &[&str] = &["NodeOverlay", "CapacityBuffer", "PodDeletionCostManagement"];
 
 const fn gate(name: &'static str, is_on: bool, help: &'static str) -> Gate {
     Gate {
@@ -100,9 +84,6 @@ const fn gate(name: &'static str, is_on: bool, help: &'static str) -> Gate {
 /// Which of them are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gates {
-    pub provisioning_request: bool,
-    pub capacity_buffer: bool,
-    pub node_overlay: bool,
     pub node_repair: bool,
     pub reserved_capacity: bool,
     pub spot_to_spot: bool,
@@ -115,9 +96,6 @@ impl Gates {
     fn of(settings: &Settings) -> Self {
         let on = |name: &str| settings.gates.enabled(name);
         Gates {
-            provisioning_request: on("ProvisioningRequest"),
-            capacity_buffer: on("CapacityBuffer"),
-            node_overlay: on("NodeOverlay"),
             node_repair: on("NodeRepair"),
             reserved_capacity: on("ReservedCapacity"),
             spot_to_spot: on("SpotToSpotConsolidation"),
@@ -132,6 +110,10 @@ impl Gates {
 pub struct Options {
     /// Whose objects a NodeClass means that names no Cluster or namespace.
     pub scope: Scope,
+    /// Which Clusters are scaled from here, as a label selector; this cluster itself if absent.
+    pub clusters: Option<String>,
+    /// Install our kinds in those that lack them.
+    pub installs: bool,
     /// Decide, report, and write nothing.
     pub is_dry_run: bool,
     pub batch: batch::Limits,
@@ -205,9 +187,36 @@ pub fn flags() -> Vec<Arg> {
             "Autoscaler: keys of taints that others add to nodes which start, and take away: pods need not tolerate them",
         ),
     ];
+    flags.extend(clusters_flags());
     flags.extend(disruption_flags());
     flags.extend(management_flags());
     flags
+}
+
+/// Whose nodes are made here, if not this cluster's.
+fn clusters_flags() -> Vec<Arg> {
+    vec![
+        Arg::new(CLUSTERS)
+            .long(CLUSTERS)
+            .value_name("SELECTOR")
+            .value_parser(ValueParser::new(|text: &str| {
+                clusters::selector(text).map(|_| text.to_owned())
+            }))
+            .conflicts_with_all([
+                CLUSTER_NAME,
+                CLUSTER_NAMESPACE,
+                MANAGEMENT_KUBECONFIG,
+                MANAGEMENT_URL,
+            ])
+            .help(
+                "Autoscaler: scale the workload clusters of the Clusters with these labels, each by the NodePools in it, and not this \
+                 cluster",
+            ),
+        switch(
+            INSTALL,
+            "Autoscaler: install NodePool, NodeClaim and ClusterAPINodeClass in workload clusters that lack them",
+        ),
+    ]
 }
 
 /// What nodes are made and given up by.
@@ -316,25 +325,6 @@ fn management_flags() -> Vec<Arg> {
 }
 
 impl Options {
-    /// A controller that does nothing unless its gate is on.
-    pub(crate) fn only_with(registration: Registration, gate: fn(Gates) -> bool) -> Registration {
-        let run = registration.run;
-        Registration {
-            name: registration.name,
-            run: Arc::new(move |context: Context| {
-                if gate(Gates::of(&context.settings)) {
-                    run(context)
-                } else {
-                    async move {
-                        context.shutdown.cancelled().await;
-                        Ok(())
-                    }
-                    .boxed()
-                }
-            }),
-        }
-    }
-
     pub fn of(settings: &Settings) -> Self {
         let flags = &settings.flags;
         let given = |name: &str| flags.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
@@ -350,7 +340,10 @@ impl Options {
             scope: Scope {
                 cluster_name: given(CLUSTER_NAME),
                 namespace: given(CLUSTER_NAMESPACE),
+                is_fixed: given(CLUSTERS).is_some(),
             },
+            clusters: given(CLUSTERS),
+            installs: flags.is_true(INSTALL),
             is_dry_run: flags.is_true(DRY_RUN),
             batch: batch::Limits {
                 idle: duration(BATCH_IDLE, usual.idle),

@@ -6,18 +6,21 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::EnvVar;
 use slipway_runtime::{
     Names, Package, PackageKind, Provider, Rule,
+    controller::Registration,
     provider::{ConditionType, NamedPort},
+    workload::Connector,
 };
 
 use crate::{
     api::{
         crd,
-        names::{AUTOSCALING_GROUP, GROUP, NODE_CLASS_GROUP, condition},
+        names::{GROUP, NODE_CLASS_GROUP, condition},
     },
-    capacity_buffer, command, disruption, group, insight, management,
+    clusters, command, disruption, group, insight, management,
     memory::Memory,
     metrics::KarpenterMetrics,
-    node, node_claim, node_class, node_overlay, node_pool, options, provisioner, provisioning_request,
+    node, node_claim, node_class, node_pool, options, provisioner,
+    quality::{self, Quality},
     static_capacity,
 };
 
@@ -51,31 +54,8 @@ const RBAC: &[Rule] = &[
         &["create", "delete", "list", "watch", "patch"],
     ),
     Rule::new(NODE_CLASS_GROUP, &["clusterapinodeclasses"], &["list", "watch"]),
-    // Read where the gate NodeOverlay is on.
-    Rule::new(GROUP, &["nodeoverlays"], &["list", "watch"]),
-    Rule::new(
-        GROUP,
-        &["nodepools/status", "nodeclaims/status", "nodeoverlays/status"],
-        &["patch"],
-    ),
+    Rule::new(GROUP, &["nodepools/status", "nodeclaims/status"], &["patch"]),
     Rule::new(NODE_CLASS_GROUP, &["clusterapinodeclasses/status"], &["patch"]),
-    // Read where the gates CapacityBuffer and ProvisioningRequest are on, with what they refer to.
-    Rule::new(
-        AUTOSCALING_GROUP,
-        &["capacitybuffers", "provisioningrequests"],
-        &["list", "watch"],
-    ),
-    Rule::new(
-        AUTOSCALING_GROUP,
-        &["capacitybuffers/status", "provisioningrequests/status"],
-        &["patch"],
-    ),
-    Rule::new("", &["podtemplates"], &["list", "watch"]),
-    Rule::new(
-        "apps",
-        &["deployments", "replicasets", "statefulsets"],
-        &["list", "watch"],
-    ),
     // Machines are bound and marked, and the marked ones deleted; replicas go through the scale subresource alone.
     Rule::new("cluster.x-k8s.io", &["clusters"], Rule::READ),
     Rule::new(
@@ -127,8 +107,30 @@ const RBAC: &[Rule] = &[
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
+/// The controllers that scale one cluster.
+pub(crate) fn controllers(memory: &Arc<Memory>) -> Vec<Registration> {
+    let mut controllers = vec![
+        node_class::registration(memory),
+        node_pool::registration(memory),
+        node_claim::registration(memory),
+        node::registration(memory),
+        provisioner::registration(memory),
+        disruption::registration(memory),
+        static_capacity::registration(memory),
+        quality::registration(memory),
+    ];
+    controllers.extend(group::registrations(memory));
+    let across = |controller| management::across(controller, memory);
+    controllers.into_iter().map(across).collect()
+}
+
 /// Everything the autoscaler brings.
 pub fn provider() -> Provider {
+    provider_connecting_by(None)
+}
+
+/// The same, which connects to workload clusters by an injected connector.
+pub fn provider_connecting_by(connector: Option<Connector>) -> Provider {
     let memory: Arc<Memory> = Arc::default();
     let mut package = Package::new(PackageKind::HelmOnly, "autoscaler");
     package.name_prefix = Some("karpenter");
@@ -141,21 +143,10 @@ pub fn provider() -> Provider {
     }];
     package.crds = crd::crds();
     package.rbac = RBAC.to_vec();
-    package.controllers = vec![
-        node_class::registration(&memory),
-        node_pool::registration(&memory),
-        node_claim::registration(&memory),
-        node::registration(&memory),
-        node_overlay::registration(&memory),
-        capacity_buffer::registration(&memory),
-        provisioning_request::registration(&memory),
-        provisioner::registration(&memory),
-        disruption::registration(&memory),
-        static_capacity::registration(&memory),
-    ];
-    package.controllers.extend(group::registrations(&memory));
-    let across = |controller| management::across(controller, &memory);
-    package.controllers = package.controllers.into_iter().map(across).collect();
+    let of_this = controllers(&memory).into_iter().map(clusters::unless_chosen);
+    package.controllers = of_this.collect();
+    package.controllers.push(clusters::registration(connector));
+    package.objects = vec![clusters::role(NAMES.workload)];
     package.conditions = conditions();
     let mut provider = Provider::new("autoscaler");
     provider.insight = insight::insight();
@@ -164,7 +155,10 @@ pub fn provider() -> Provider {
     provider.gates = options::GATES.to_vec();
     provider.foreign_gates = options::FOREIGN_GATES;
     provider.subcommands = vec![command::subcommand()];
-    provider.metrics = |metrics| KarpenterMetrics::default().register(metrics);
+    provider.metrics = |metrics| {
+        KarpenterMetrics::default().register(metrics);
+        Quality::default().register(metrics);
+    };
     provider
 }
 
@@ -176,6 +170,10 @@ fn conditions() -> Vec<ConditionType> {
             .collect()
     };
     [
+        of(
+            "Cluster",
+            &[(clusters::CONDITION, "its workload cluster is scaled from here")],
+        ),
         of(
             "NodePool",
             &[
@@ -223,48 +221,6 @@ fn conditions() -> Vec<ConditionType> {
                     condition::CONSISTENT_STATE_FOUND,
                     "its Node has nine tenths or more of what its machine was said to have",
                 ),
-            ],
-        ),
-        of(
-            "NodeOverlay",
-            &[
-                (condition::READY, "it is applied"),
-                (
-                    condition::VALIDATION_SUCCEEDED,
-                    "it can be used, and no other of its weight says the same of a machine",
-                ),
-            ],
-        ),
-        of(
-            "CapacityBuffer",
-            &[
-                (
-                    condition::READY_FOR_PROVISIONING,
-                    "it is known what its pods are like, and how many there are",
-                ),
-                (
-                    condition::PROVISIONING,
-                    "there is room for all of its pods on nodes that are ready",
-                ),
-            ],
-        ),
-        of(
-            "ProvisioningRequest",
-            &[
-                (condition::ACCEPTED, "it can be provisioned for"),
-                (
-                    condition::PROVISIONED,
-                    "there was capacity for all of its pods, on nodes that were ready",
-                ),
-                (
-                    condition::BOOKING_EXPIRED,
-                    "it was provisioned, and its capacity is kept no longer",
-                ),
-                (
-                    condition::CAPACITY_REVOKED,
-                    "it was provisioned, and its capacity was lost before its time",
-                ),
-                (condition::FAILED, "it is not tried any more"),
             ],
         ),
         of(

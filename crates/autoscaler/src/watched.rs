@@ -1,10 +1,12 @@
 //! What planning reads: the cluster as packing sees it, kept up by watches, and what each NodePool can be given.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::future::join_all;
@@ -24,23 +26,21 @@ use slipway_packing::{
     quantity::Quantity,
     resources,
 };
-use slipway_runtime::{Context, Informer, ObjectKey, Scope};
+use slipway_runtime::{Context, Informer, ObjectKey, Scope, informer::Object};
+use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use crate::changed::Changed;
 use crate::{
     Error,
     api::{
-        ClusterAPINodeClass, NodeClaim, NodeOverlay, NodePool,
-        names::{annotation, label},
+        ClusterAPINodeClass, NodeClaim, NodePool,
+        names::{NODE_CLASS_GROUP, annotation, label},
     },
-    capacity_buffer::read::Buffers,
     cluster_api::{Reader, lease_scope, nodes_by_zone},
     disruption::running,
     instances::{Catalog, Demand, Shape, catalog, choose},
     memory::Memory,
-    node_overlay::read::{is_ours, judged},
     options::Options,
-    provisioning_request::read::{Booked, Requests},
     safety::{self, Rival},
     snapshot::{ConvertError, Store},
 };
@@ -52,10 +52,6 @@ pub struct Watched {
     pub(crate) pools: Informer<NodePool>,
     pub(crate) claims: Informer<NodeClaim>,
     pub(crate) classes: Informer<ClusterAPINodeClass>,
-    /// Where the gate is on.
-    pub(crate) overlays: Option<Informer<NodeOverlay>>,
-    pub(crate) buffers: Option<Buffers>,
-    pub(crate) requests: Option<Requests>,
     daemon_sets: Informer<DaemonSet>,
     namespaces: Informer<Namespace>,
     volume_claims: Informer<PersistentVolumeClaim>,
@@ -63,10 +59,10 @@ pub struct Watched {
     storage_classes: Informer<StorageClass>,
     csi_nodes: Informer<CSINode>,
     budgets: Informer<PodDisruptionBudget>,
-    pub(crate) deployments: Informer<MachineDeployment>,
+    deployments: Informer<MachineDeployment>,
     machines: Informer<Machine>,
-    pub(crate) machine_sets: Informer<MachineSet>,
-    pub(crate) machine_pools: Informer<MachinePool>,
+    machine_sets: Informer<MachineSet>,
+    machine_pools: Informer<MachinePool>,
     clusters: Informer<Cluster>,
     leases: [Informer<Lease>; safety::LEASES.len()],
     /// What was read past the watch.
@@ -79,16 +75,12 @@ impl Watched {
     pub fn start(context: &Context, memory: &Memory) -> Self {
         let scope = || Scope::of_namespace(&context.settings);
         let informers = &context.informers;
-        let gates = Options::of(&context.settings).gates;
         Watched {
             pods: informers.get(scope()),
             nodes: informers.get(scope()),
             pools: informers.get(scope()),
             claims: informers.get(scope()),
             classes: informers.get(scope()),
-            overlays: gates.node_overlay.then(|| informers.get(scope())),
-            buffers: gates.capacity_buffer.then(|| Buffers::start(context)),
-            requests: gates.provisioning_request.then(|| Requests::start(context)),
             daemon_sets: informers.get(scope()),
             namespaces: informers.get(scope()),
             volume_claims: informers.get(scope()),
@@ -115,9 +107,6 @@ impl Watched {
             self.pools.synced(),
             self.claims.synced(),
             self.classes.synced(),
-            join_all(self.overlays.iter().map(Informer::synced)),
-            join_all(self.buffers.iter().map(Buffers::synced)),
-            join_all(self.requests.iter().map(Requests::synced)),
             self.daemon_sets.synced(),
             self.namespaces.synced(),
             self.volume_claims.synced(),
@@ -199,29 +188,76 @@ impl Watched {
         seen(&self.machine_sets.list(), &mut hasher);
         seen(&self.machine_pools.list(), &mut hasher);
         seen(&self.classes.list(), &mut hasher);
-        seen(&self.overlays(), &mut hasher);
-        if let Some(buffers) = &self.buffers {
-            seen(&buffers.buffers.list(), &mut hasher);
-            seen(&buffers.templates.list(), &mut hasher);
-            seen(&buffers.deployments.list(), &mut hasher);
-            seen(&buffers.stateful_sets.list(), &mut hasher);
-            seen(&buffers.replica_sets.list(), &mut hasher);
-        }
-        if let Some(requests) = &self.requests {
-            for request in requests.requests.list() {
-                request.resource_version().hash(&mut hasher);
-            }
-            seen(&requests.templates.list(), &mut hasher);
-        }
         hasher.finish()
-    }
-
-    fn overlays(&self) -> Vec<Arc<NodeOverlay>> {
-        self.overlays.iter().flat_map(Informer::list).collect()
     }
 
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
         self.pods.get(&ObjectKey::namespaced(namespace, name))
+    }
+}
+
+/// Says when something has changed.
+pub struct Changed {
+    notify: Arc<Notify>,
+    /// Something changed that was not planned for.
+    is_new: Arc<AtomicBool>,
+    /// Ends the tasks that listen.
+    _stop: DropGuard,
+}
+
+impl Changed {
+    pub fn listen(watched: &Watched) -> Self {
+        let stop = CancellationToken::new();
+        let changed = Changed {
+            notify: Arc::default(),
+            is_new: Arc::default(),
+            _stop: stop.clone().drop_guard(),
+        };
+        changed.to(&watched.claims, &stop);
+        changed.to(&watched.nodes, &stop);
+        changed.to(&watched.pods, &stop);
+        changed.to(&watched.pools, &stop);
+        changed.to(&watched.classes, &stop);
+        changed.to(&watched.deployments, &stop);
+        changed.to(&watched.machine_sets, &stop);
+        changed.to(&watched.machine_pools, &stop);
+        changed
+    }
+
+    /// Waits for the next change.
+    pub async fn notified(&self) {
+        self.notify.notified().await;
+    }
+
+    pub fn notify(&self) -> Arc<Notify> {
+        Arc::clone(&self.notify)
+    }
+
+    /// Whether something has changed since it was last said to be seen.
+    pub fn is_new(&self) -> bool {
+        self.is_new.load(Ordering::SeqCst)
+    }
+
+    pub fn seen(&self) {
+        self.is_new.store(false, Ordering::SeqCst);
+    }
+
+    fn to<K: Object>(&self, informer: &Informer<K>, stop: &CancellationToken) {
+        let mut subscription = informer.subscribe();
+        let (notify, is_new, stop) = (Arc::clone(&self.notify), Arc::clone(&self.is_new), stop.clone());
+        tokio::spawn(async move {
+            loop {
+                let delta = tokio::select! {
+                    () = stop.cancelled() => return,
+                    delta = subscription.next() => delta,
+                };
+                if delta.is_none() {
+                    return;
+                }
+                is_new.store(true, Ordering::SeqCst);
+                notify.notify_one();
+            }
+        });
     }
 }
 
@@ -233,10 +269,6 @@ pub struct Observed {
     pub pods: Vec<model::Pod>,
     /// How many of them wait.
     pub waiting: usize,
-    /// Pods that are not there, for which room is kept.
-    pub room: Vec<model::Pod>,
-    /// What is booked by requests, and what they ask for.
-    pub booked: Booked,
     /// Which version of everything above this is: it counts up when something changes that planning could see.
     pub changes: (u64, u64),
     /// By NodePool.
@@ -247,17 +279,6 @@ pub struct Observed {
     /// How many more claims a NodePool may have on their way, where its machines keep failing; and why.
     pub breakers: BTreeMap<String, (usize, String)>,
     pub rival: Option<Rival>,
-}
-
-impl Observed {
-    /// Pods that are to have a place, whether they are there or not, with those that capacity is held for.
-    pub fn everybody(&self, held: &[model::Pod]) -> Cow<'_, [model::Pod]> {
-        if self.room.is_empty() && held.is_empty() {
-            Cow::Borrowed(&self.pods)
-        } else {
-            Cow::Owned([held, self.pods.as_slice(), self.room.as_slice()].concat())
-        }
-    }
 }
 
 /// The cluster as it is planned with for pods that wait.
@@ -292,7 +313,10 @@ async fn read(
 ) -> Observed {
     let now = context.clock.now();
     let pools = watched.pools.list();
-    let is_ours = |pool: &&Arc<NodePool>| is_ours(pool);
+    let is_ours = |pool: &&Arc<NodePool>| {
+        pool.spec.template.spec.node_class_ref.group == NODE_CLASS_GROUP
+            && pool.metadata.deletion_timestamp.is_none()
+    };
     let mut described: BTreeMap<String, Vec<Shape>> = BTreeMap::new();
     let mut shapes: BTreeMap<String, Vec<Shape>> = BTreeMap::new();
     let mut catalogs: BTreeMap<String, Catalog> = BTreeMap::new();
@@ -312,10 +336,7 @@ async fn read(
             }
             described.insert(class.clone(), found);
         }
-    }
-    let overlays = judged(&watched.overlays(), &pools, &described);
-    for pool in pools.iter().filter(is_ours) {
-        let mut of_class = described[&pool.spec.template.spec.node_class_ref.name].clone();
+        let of_class = described[class].clone();
         let template = &pool.spec.template;
         let keys: BTreeSet<String> = template
             .metadata
@@ -332,23 +353,18 @@ async fn read(
             .cloned()
             .collect();
         let name = pool.name_any();
-        overlays.lay_over(&name, &template.metadata.labels, &mut of_class);
         catalogs.insert(name.clone(), catalog(&of_class, &name, &keys, &taints));
         shapes.insert(name, of_class);
     }
-    let (mut snapshot, waiting, moving, changes) = {
+    let (mut snapshot, pods, waiting, changes) = {
         let mut store = watched.store.lock();
         watched.refresh(&mut store, &claims);
+        let mut pods = store.waiting();
+        let waiting = pods.len();
+        pods.extend(store.moving(&going));
         let changes = (store.changes(), watched.sources());
-        let (waiting, moving) = (store.waiting(), store.moving(&going));
-        (store.snapshot(&catalogs, now), waiting, moving, changes)
+        (store.snapshot(&catalogs, now), pods, waiting, changes)
     };
-    let (mut pods, booked) = match &watched.requests {
-        Some(requests) => requests.book(waiting, &snapshot.bound_pods, now),
-        None => (waiting, Booked::default()),
-    };
-    let waiting = pods.len();
-    pods.extend(moving);
     snapshot.deleting_nodes = going.into_iter().collect();
     snapshot.offerings = offerings(&claims, &catalogs);
     snapshot.kept_nodes = kept(&claims, &shapes);
@@ -377,8 +393,6 @@ async fn read(
         snapshot,
         pods,
         waiting,
-        booked,
-        room: watched.buffers.iter().flat_map(Buffers::pods).collect(),
         changes,
         shapes,
         breakers,

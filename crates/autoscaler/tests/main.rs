@@ -2,17 +2,15 @@
 //! controllers' life under faults.
 
 mod accounting;
-mod buffers;
+mod clusters;
 mod defects;
 mod disruption;
 mod drop_in;
 mod instances;
 mod life;
 mod lifecycle;
-mod overlays;
 mod plans;
 mod provisioner;
 mod real;
-mod requests;
 mod snapshot;
 mod world;

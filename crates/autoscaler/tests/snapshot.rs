@@ -35,7 +35,7 @@ pub fn pod(name: &str, cpu: &str, node: Option<&str>) -> Pod {
     }))
 }
 
-pub fn node(name: &str) -> Node {
+fn node(name: &str) -> Node {
     read(json!({
         "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {"karpenter.sh/initialized": "true",
             "karpenter.sh/registered": "true", "karpenter.sh/nodepool": "general", "kubernetes.io/hostname": name}},
@@ -45,7 +45,7 @@ pub fn node(name: &str) -> Node {
     }))
 }
 
-pub fn claim(name: &str, provider_id: Option<&str>) -> NodeClaim {
+fn claim(name: &str, provider_id: Option<&str>) -> NodeClaim {
     let amounts = json!({"cpu": "4", "memory": "16Gi", "pods": "110"});
     read(json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",

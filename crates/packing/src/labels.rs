@@ -12,11 +12,6 @@ pub const INITIALIZED: &str = "karpenter.sh/initialized";
 pub const REGISTERED: &str = "karpenter.sh/registered";
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 
-/// On a pod that is not there, for which room is kept: by what.
-pub const ROOM: &str = "karpenter.cluster.x-k8s.io/room-of";
-/// On a pod for which capacity is booked, whether it is there yet or not: by what.
-pub const BOOKED: &str = "karpenter.cluster.x-k8s.io/booked-by";
-
 pub const CAPACITY_SPOT: &str = "spot";
 pub const CAPACITY_ON_DEMAND: &str = "on-demand";
 pub const CAPACITY_RESERVED: &str = "reserved";

@@ -194,7 +194,7 @@ fn is_better(plan: &Plan, other: &Plan) -> bool {
 /// Prices that differ by less are the same, added up in another order.
 pub(crate) const ROUNDING: f64 = 1e-9;
 
-/// Sorts pods into classes and into the order in which they are tried: by their turn, and then the largest first.
+/// Sorts pods into classes and into the order in which they are tried: the largest first.
 pub(crate) fn prepare<'a>(
     world: &mut World<'a>,
     pods: &[&'a Pod],
@@ -239,10 +239,8 @@ pub(crate) fn prepare<'a>(
             &world.classes[right.class].requests,
         );
         let (one_pod, other_pod) = (&pods[left.pod].metadata, &pods[right.pod].metadata);
-        let turn = |item: &Item| pods[item.pod].turn();
-        turn(left)
-            .cmp(&turn(right))
-            .then_with(|| amount(other, cpu).cmp(&amount(one, cpu)))
+        amount(other, cpu)
+            .cmp(&amount(one, cpu))
             .then_with(|| amount(other, memory).cmp(&amount(one, memory)))
             .then_with(|| one_pod.creation_timestamp.cmp(&other_pod.creation_timestamp))
             .then_with(|| one_pod.uid.cmp(&other_pod.uid))

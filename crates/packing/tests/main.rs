@@ -28,7 +28,6 @@ mod properties;
 mod provisioning_cases;
 mod report;
 mod requirement_table;
-mod room;
 mod static_pools;
 mod suites;
 mod workload_format;

@@ -67,8 +67,6 @@ impl Kind {
                     | "services"
                     | "deployments"
                     | "daemonsets"
-                    | "replicasets"
-                    | "statefulsets"
                     | "poddisruptionbudgets"
                     | "persistentvolumeclaims"
                     | "customresourcedefinitions"
@@ -159,7 +157,7 @@ fn built_in_schema(plural: &str) -> Value {
         "nodes" => json!({"x-kubernetes-preserve-unknown-fields": true, "properties": {
             "spec": {"x-kubernetes-preserve-unknown-fields": true, "properties": {"providerID": {}, "unschedulable": {}}},
             "status": {"x-kubernetes-preserve-unknown-fields": true, "properties": {"conditions": conditions}}}}),
-        "pods" | "deployments" | "daemonsets" | "replicasets" | "statefulsets" => {
+        "pods" | "deployments" | "daemonsets" => {
             json!({"x-kubernetes-preserve-unknown-fields": true, "properties": {
             "status": {"x-kubernetes-preserve-unknown-fields": true, "properties": {"conditions": conditions}}}})
         }
@@ -188,10 +186,7 @@ fn table() -> Vec<Kind> {
         ("", "v1", "PersistentVolume", "persistentvolumes", false),
         ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
         ("apps", "v1", "Deployment", "deployments", true),
-        ("", "v1", "PodTemplate", "podtemplates", true),
         ("apps", "v1", "DaemonSet", "daemonsets", true),
-        ("apps", "v1", "ReplicaSet", "replicasets", true),
-        ("apps", "v1", "StatefulSet", "statefulsets", true),
         ("coordination.k8s.io", "v1", "Lease", "leases", true),
         ("events.k8s.io", "v1", "Event", "events", true),
         (

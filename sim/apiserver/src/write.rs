@@ -324,7 +324,8 @@ impl State {
         let Some(before) = candidate.before.take() else {
             object["metadata"]["uid"] = json!(self.store.next_uid());
             object["metadata"]["creationTimestamp"] = json!(now);
-            if candidate.kind.custom || COUNTED.contains(&candidate.kind.plural.as_str()) {
+            if candidate.kind.custom || matches!(candidate.kind.plural.as_str(), "deployments" | "daemonsets")
+            {
                 object["metadata"]["generation"] = json!(1);
             }
             if !candidate.applied {
@@ -572,15 +573,6 @@ fn check_finalizers(kind: &Kind, before: &Value, object: &Value) -> Answer<()> {
         &[error],
     ))
 }
-
-/// Built-in kinds whose generations are counted.
-const COUNTED: [&str; 5] = [
-    "deployments",
-    "daemonsets",
-    "podtemplates",
-    "replicasets",
-    "statefulsets",
-];
 
 fn bump_generation(kind: &Kind, before: &Value, object: &mut Value) {
     let Some(generation) = before["metadata"]["generation"].as_i64() else {

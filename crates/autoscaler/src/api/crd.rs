@@ -4,32 +4,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
-use super::{CapacityBuffer, ClusterAPINodeClass, NodeClaim, NodeOverlay, NodePool, ProvisioningRequest};
+use super::{ClusterAPINodeClass, NodeClaim, NodePool};
 
 /// Every CustomResourceDefinition of the autoscaler.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    [
-        NodePool::crd(),
-        NodeClaim::crd(),
-        ClusterAPINodeClass::crd(),
-        NodeOverlay::crd(),
-        CapacityBuffer::crd(),
-    ]
-    .into_iter()
-    .map(finish)
-    .chain([with_beta(finish(ProvisioningRequest::crd()))])
-    .collect()
-}
-
-/// Clients of Cluster Autoscaler's still write the first version, which is the same but for its name.
-fn with_beta(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    let mut beta = crd.spec.versions[0].clone();
-    beta.name = "v1beta1".to_owned();
-    beta.storage = false;
-    beta.deprecated = Some(true);
-    beta.deprecation_warning = Some("autoscaling.k8s.io/v1beta1 API is deprecated".to_owned());
-    crd.spec.versions.push(beta);
-    crd
+    [NodePool::crd(), NodeClaim::crd(), ClusterAPINodeClass::crd()]
+        .into_iter()
+        .map(finish)
+        .collect()
 }
 
 /// Takes `nullable` away, and defaults that stand for "absent": an explicit null is dropped before defaulting, as the

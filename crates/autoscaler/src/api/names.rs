@@ -5,8 +5,6 @@
 pub const GROUP: &str = "karpenter.sh";
 /// The group of ClusterAPINodeClass.
 pub const NODE_CLASS_GROUP: &str = "karpenter.cluster.x-k8s.io";
-/// The group of CapacityBuffer and ProvisioningRequest.
-pub const AUTOSCALING_GROUP: &str = "autoscaling.x-k8s.io";
 /// On NodeClaims and Nodes.
 pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
 
@@ -46,14 +44,7 @@ pub mod annotation {
     pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
     pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
     pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
-    /// On a Pod: the ProvisioningRequest of its namespace whose capacity it takes; and as it was called first.
-    pub const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
-    pub const CONSUMES_FIRST: &str = "cluster-autoscaler.kubernetes.io/consume-provisioning-request";
     pub const DO_NOT_DISRUPT: &str = slipway_packing::labels::DO_NOT_DISRUPT;
-    /// On a NodeClaim: a NodeOverlay said what its machine costs.
-    pub const PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
-    /// On a NodeClaim: a NodeOverlay said what its machine has.
-    pub const CAPACITY_OVERLAY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
     pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
 }
 
@@ -76,12 +67,5 @@ pub mod condition {
     pub const DISRUPTION_REASON: &str = "DisruptionReason";
     pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
     pub const NODE_CLASS_READY: &str = "NodeClassReady";
-    pub const ACCEPTED: &str = "Accepted";
-    pub const PROVISIONED: &str = "Provisioned";
-    pub const FAILED: &str = "Failed";
-    pub const BOOKING_EXPIRED: &str = "BookingExpired";
-    pub const CAPACITY_REVOKED: &str = "CapacityRevoked";
-    pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
-    pub const PROVISIONING: &str = "Provisioning";
     pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
 }

@@ -10,10 +10,7 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use kube::Client;
 use slipway_packing::model::Pod;
 use slipway_runtime::{
-    Context, Events, Metrics, Settings, certificates,
-    provider::Subcommand,
-    settings::{Flags, Gates},
-    workload::Access,
+    Context, Events, Metrics, Settings, certificates, provider::Subcommand, settings::Flags, workload::Access,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +22,6 @@ use crate::{
     watched::{Observed, Watched, observe},
 };
 
-const GATES: &str = "feature-gates";
 /// Every watch has its first list by then, or something is missing.
 const FIRST_LISTS: Duration = Duration::from_mins(1);
 
@@ -64,16 +60,7 @@ pub fn subcommand() -> Subcommand {
                     "YAML with Pods, or with what makes them: Deployments, StatefulSets, ReplicaSets, Jobs",
                 ),
         );
-    let gates = Arg::new(GATES)
-        .long(GATES)
-        .value_name("NAME=BOOL,…")
-        .help("The manager's feature gates, as far as they are the autoscaler's");
-    let with_cluster = |command: Command| {
-        command
-            .arg(kubeconfig.clone())
-            .arg(gates.clone())
-            .args(options::flags())
-    };
+    let with_cluster = |command: Command| command.arg(kubeconfig.clone()).args(options::flags());
     Subcommand {
         command: Command::new("autoscaler")
             .about("Ask the autoscaler what it would do; nothing is written")
@@ -130,14 +117,10 @@ async fn explain_pod(matches: &ArgMatches) -> Result<String, String> {
     if let Some(node) = found.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) {
         return Ok(format!("{key} has a node: {node}\n"));
     }
-    let is_it = |pod: &Pod| pod.metadata.namespace == namespace && pod.metadata.name == name;
-    let booked = &observed.booked;
-    let waits = observed.pods.iter().any(is_it)
-        || booked.idle.iter().any(|(pod, _)| is_it(pod))
-        || booked
-            .bookings
-            .iter()
-            .any(|booking| booking.pods.iter().any(is_it));
+    let waits = observed
+        .pods
+        .iter()
+        .any(|pod| pod.metadata.namespace == namespace && pod.metadata.name == name);
     if !waits {
         let pod = serde_json::to_value(found.as_ref()).and_then(serde_json::from_value::<Pod>);
         observed
@@ -181,12 +164,8 @@ async fn read(matches: &ArgMatches) -> Result<(Observed, Watched), String> {
         None => Client::try_default().await,
     };
     let client = client.map_err(|error| format!("cannot connect to the cluster: {error}"))?;
-    let named = matches.get_one::<String>(GATES).map_or("", String::as_str);
-    let (gates, _) = Gates::parse_among(named, options::GATES, options::FOREIGN_GATES)
-        .map_err(|error| format!("--{GATES}: {error}"))?;
     let settings = Settings {
         flags: Flags::read(matches, &options::flags()),
-        gates,
         ..Settings::default()
     };
     let mut context = Context::new(client, settings, Metrics::new(), CancellationToken::new());

@@ -10,15 +10,13 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use slipway_packing::{
     disrupt::{Command, Decision, Method, Outcome, Reason, disrupt_among},
-    model::{Pod, Snapshot},
+    model::Snapshot,
     schedule,
 };
 
 use crate::{
     making::{Creation, Maker},
     options::Gates,
-    provisioning_request::book::hold,
-    room::is_there,
     watched::Observed,
 };
 
@@ -235,28 +233,12 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(observed: &'a Observed) -> Self {
         let mut snapshot = observed.snapshot.clone();
-        // Pods that will find a place on a node keep it, and those that are not there the room that stands.
-        let held = hold(observed).pods;
-        let everybody = observed.everybody(&held);
-        if !everybody.is_empty() {
-            let room: BTreeMap<String, &Pod> = observed
-                .room
-                .iter()
-                .chain(held.iter().filter(|pod| !is_there(pod)))
-                .map(|pod| (pod.metadata.reference(), pod))
-                .collect();
-            for node in schedule(&snapshot, &everybody).existing {
-                let kept = node.pods.iter().filter_map(|pod| room.get(pod).copied().cloned());
-                let before = snapshot.kept_pods.len();
-                snapshot.kept_pods.extend(kept);
-                let count = snapshot.kept_pods.len() - before;
-                if count > 0 {
-                    snapshot.buffered_nodes.push(node.node.clone());
-                }
-                if count < node.pods.len() {
-                    snapshot.nominated_nodes.push(node.node);
-                }
-            }
+        // Pods that will find a place on a node keep it.
+        if !observed.pods.is_empty() {
+            let placed = schedule(&snapshot, &observed.pods).existing;
+            snapshot
+                .nominated_nodes
+                .extend(placed.into_iter().map(|node| node.node));
         }
         Search {
             observed,

@@ -11,13 +11,12 @@ use slipway_packing::{
 
 use super::{
     annotations::{self, AutoscalingOptions, Finding, FindingReason, Reader, is_label},
-    overlay::Overlaid,
     price::{Price, PriceList},
     source::{Reference, Source},
 };
 use crate::startup::StartupTaints;
 
-pub(super) const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// What a kubelet takes if nobody says otherwise.
 const DEFAULT_MAX_PODS: i64 = 110;
 /// The domains of the labels that Cluster API passes on from Machines to Nodes; their subdomains too but for the first.
@@ -85,7 +84,6 @@ pub struct Shape {
     pub options: AutoscalingOptions,
     /// Why no machine can be had of it now.
     pub unavailable: Option<String>,
-    pub overlaid: Overlaid,
 }
 
 impl Shape {
@@ -179,7 +177,6 @@ pub fn describe(source: &Source, settings: &Settings) -> (Option<Shape>, Vec<Fin
         replicas: source.replicas,
         options,
         unavailable: unavailable(source, max_size),
-        overlaid: Overlaid::default(),
     };
     (can_be_used.then_some(shape), reader.findings)
 }

@@ -6,7 +6,6 @@ mod catalog;
 mod choose;
 mod describe;
 mod filter;
-mod overlay;
 mod price;
 mod source;
 
@@ -15,6 +14,5 @@ pub use catalog::{Catalog, Offered, catalog};
 pub use choose::{Choice, Demand, NoChoice, choose};
 pub use describe::{Devices, Settings, Shape, describe};
 pub use filter::{Refused, Scope, admits, sizes};
-pub use overlay::{Overlaid, Overlays, PoolShapes, Rejected};
 pub use price::{Price, PriceList, PriceListError};
 pub use source::{Infrastructure, LiveNode, Reference, Source, SourceKind};

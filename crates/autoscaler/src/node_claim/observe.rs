@@ -1,7 +1,7 @@
 //! Every read of a NodeClaim: the object it is assigned to or the one to choose, its Machine, its Node, and, once it is deleted,
 //! the pods and volumes of that Node.
 
-use std::{collections::BTreeMap, slice, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -40,7 +40,6 @@ use crate::{
     instances::{Choice, Demand, Reference, Shape, SourceKind, choose, describe, sizes},
     lifecycle::{Limits, NodeFacts},
     memory::Memory,
-    node_overlay::read::lay_over,
     options::Options,
     read,
     safety::Rival,
@@ -299,8 +298,7 @@ async fn assignment(
     if claim.metadata.deletion_timestamp.is_some() {
         return Ok(Assignment::Unread);
     }
-    let mut described = reader.describe(class, options, context.clock.now()).await;
-    lay_over(claim, &mut described.shapes, reader, options, context).await;
+    let described = reader.describe(class, options, context.clock.now()).await;
     if let Some((machine, object)) = reader.handed_over(claim)
         && let Some(shape) = described
             .shapes
@@ -349,13 +347,10 @@ async fn to(
         Some(class) => reader.settings(class, options).await.0,
         None => crate::instances::Settings::default(),
     };
-    let mut shape = match claim.metadata.deletion_timestamp {
+    let shape = match claim.metadata.deletion_timestamp {
         None => describe(&source, &settings).0.map(Box::new),
         Some(_) => None,
     };
-    if let Some(shape) = &mut shape {
-        lay_over(claim, slice::from_mut(shape.as_mut()), reader, options, context).await;
-    }
     let mut group = Group::new(object.clone(), source.replicas);
     (group.min_size, group.max_size) = sizes(&source, &options.group);
     group.is_paused = source.is_paused;

@@ -109,18 +109,17 @@ impl Provisioner<'_> {
 
     /// Plans for everybody who waits, and makes the claims.
     async fn round(&mut self) {
-        let (again, is_short) = match self.provision().await {
-            Ok(is_short) => (AGAIN, is_short),
+        let again = match self.provision().await {
+            Ok(()) => AGAIN,
             Err(error) => {
                 tracing::error!(%error, "Pods were not provided for, and will be");
-                (RETRY, true)
+                RETRY
             }
         };
-        self.queue.wake_after(again, is_short);
+        self.queue.wake_after(again);
     }
 
-    /// Says whether there is less than is to be kept or was asked for.
-    async fn provision(&self) -> Result<bool, Error> {
+    async fn provision(&self) -> Result<(), Error> {
         let Self {
             watched,
             memory,
@@ -143,16 +142,14 @@ impl Provisioner<'_> {
             let observed = observe(watched, &reader, memory, &options, context).await;
             plan = plan::decide(observed, now).await;
             self.keep(&plan, now);
-            act::act(&plan, watched, memory, context).await?;
-            return Ok(plan.is_short());
+            return act::act(&plan, watched, memory, context).await;
         }
         self.keep(&plan, now);
         if options.is_dry_run {
             tracing::info!(%plan, "Dry run: nothing is written");
-        } else {
-            act::act(&plan, watched, memory, context).await?;
+            return Ok(());
         }
-        Ok(plan.is_short())
+        act::act(&plan, watched, memory, context).await
     }
 
     fn keep(&self, plan: &plan::Plan, now: jiff::Timestamp) {
@@ -164,9 +161,5 @@ impl Provisioner<'_> {
             object: ObjectKey::cluster_scoped("provisioner"),
         };
         self.context.plans.keep(key, now, &text);
-        if plan.waits.is_none() {
-            self.memory.note_rooms(&plan.rooms);
-            self.memory.note_verdicts(&plan.verdicts);
-        }
     }
 }

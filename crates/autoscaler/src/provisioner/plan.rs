@@ -1,23 +1,16 @@
 //! From a snapshot and pods that wait to the claims to make: pure but for the thread that the planning runs on. Each claim is
 //! assigned to the object that its machine will come from, so that nothing has to be chosen later.
 
-use std::{collections::BTreeSet, fmt};
+use std::fmt;
 
 use jiff::Timestamp;
 use slipway_packing::{
-    labels,
-    model::{Plan as Packed, Pod, PodRefusal, RefusalReason},
+    model::{Plan as Packed, PodRefusal, RefusalReason},
     schedule,
 };
 
 pub use crate::making::Creation;
-use crate::{
-    capacity_buffer::resolve::buffer_of,
-    making::Maker,
-    provisioning_request::book::{Held, Verdict, Verdicts, hold},
-    room::{Counter, Rooms, is_there},
-    watched::Observed,
-};
+use crate::{making::Maker, watched::Observed};
 
 /// What one round comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,10 +21,6 @@ pub struct Plan {
     /// Pods that will find a place on nodes that are there or on their way: node or claim, and pods.
     pub placed: Vec<(String, Vec<String>)>,
     pub refused: Vec<PodRefusal>,
-    /// What becomes of the pods of buffers.
-    pub rooms: Rooms,
-    /// What is decided about requests.
-    pub verdicts: Verdicts,
 }
 
 impl Plan {
@@ -43,12 +32,6 @@ impl Plan {
     pub fn price(&self) -> f64 {
         self.creations.iter().map(|creation| creation.price).sum()
     }
-
-    /// Whether there is less than is to be kept or was asked for.
-    pub fn is_short(&self) -> bool {
-        let is_missing = |(_, verdict): &(String, Verdict)| matches!(verdict, Verdict::Missing(_));
-        self.rooms.values().any(|room| room.refused > 0) || self.verdicts.values().any(is_missing)
-    }
 }
 
 impl fmt::Display for Plan {
@@ -57,7 +40,7 @@ impl fmt::Display for Plan {
             return writeln!(formatter, "wait: {why}");
         }
         let is_empty = self.creations.is_empty() && self.placed.is_empty() && self.refused.is_empty();
-        if is_empty && self.rooms.is_empty() && self.verdicts.is_empty() {
+        if is_empty {
             writeln!(formatter, "nothing to do")?;
         }
         for creation in &self.creations {
@@ -76,12 +59,6 @@ impl fmt::Display for Plan {
         }
         for refusal in &self.refused {
             writeln!(formatter, "nothing for {}: {}", refusal.pod, refusal.message)?;
-        }
-        for (buffer, room) in &self.rooms {
-            writeln!(formatter, "CapacityBuffer {buffer}: {room}")?;
-        }
-        for (request, (_, verdict)) in &self.verdicts {
-            writeln!(formatter, "ProvisioningRequest {request}: {verdict}")?;
         }
         Ok(())
     }
@@ -113,48 +90,15 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
             ..Plan::default()
         };
     }
-    let booked = &observed.booked;
-    let everybody = [
-        observed.pods.len(),
-        observed.room.len(),
-        booked.bookings.len(),
-        booked.idle.len(),
-    ];
-    if everybody.iter().all(|count| *count == 0) {
+    if observed.pods.is_empty() {
         return Plan::default();
     }
-    let held = hold(observed);
-    let packed = schedule(&observed.snapshot, &observed.everybody(&held.pods));
-    let mut plan = assign(observed, &held, packed);
-    let idle = booked.idle.iter();
-    plan.refused
-        .extend(idle.map(|(pod, why)| refusal(&pod.metadata.reference(), why)));
-    plan.verdicts = held.verdicts;
-    plan
-}
-
-fn refusal(pod: &str, why: &str) -> PodRefusal {
-    PodRefusal {
-        pod: pod.to_owned(),
-        uid: String::new(),
-        reason: RefusalReason::Unschedulable,
-        message: why.to_owned(),
-        candidates: Vec::new(),
-    }
-}
-
-/// The request that a pod which is not there is for.
-fn request_of(pod: &Pod) -> Option<&str> {
-    let booked = pod.metadata.annotations.get(labels::BOOKED);
-    booked.filter(|_| !is_there(pod)).map(String::as_str)
+    let packed = schedule(&observed.snapshot, &observed.pods);
+    assign(observed, packed)
 }
 
 /// Chooses the object of each claim. Each choice takes room that the next no longer has.
-fn assign(observed: &Observed, held: &Held, mut packed: Packed) -> Plan {
-    let mut rooms = Counter::new(&observed.room, buffer_of);
-    let mut requests = Counter::new(&held.pods, request_of);
-    rooms.take_out(&mut packed);
-    requests.take_out(&mut packed);
+fn assign(observed: &Observed, packed: Packed) -> Plan {
     let mut result = Plan {
         placed: packed
             .existing
@@ -165,28 +109,17 @@ fn assign(observed: &Observed, held: &Held, mut packed: Packed) -> Plan {
         ..Plan::default()
     };
     let mut maker = Maker::new(observed);
-    // Requests that get nothing made: those that only ask whether there is something, and those of which a part cannot be made.
-    let mut without: BTreeSet<&str> = held.only_checked.iter().map(String::as_str).collect();
     for new in packed.new_claims {
         match maker.make(&new) {
-            Ok(creation) => {
-                rooms.make(&new);
-                result.creations.extend(creation);
-            }
-            Err(why) => {
-                without.extend(new.pods.iter().filter_map(|pod| requests.owner(pod)));
-                let there = new
-                    .pods
-                    .iter()
-                    .filter(|pod| !rooms.refuse(pod, &why) && requests.owner(pod).is_none());
-                result.refused.extend(there.map(|pod| refusal(pod, &why)));
-            }
+            Ok(creation) => result.creations.extend(creation),
+            Err(why) => result.refused.extend(new.pods.iter().map(|pod| PodRefusal {
+                pod: pod.clone(),
+                uid: String::new(),
+                reason: RefusalReason::Unschedulable,
+                message: why.clone(),
+                candidates: Vec::new(),
+            })),
         }
     }
-    let is_without = |pod: &String| requests.owner(pod).is_some_and(|of| without.contains(of));
-    result
-        .creations
-        .retain(|creation| !creation.pods.iter().all(is_without));
-    result.rooms = rooms.rooms;
     result
 }

@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
-use slipway_capi::condition;
 use slipway_runtime::{
     Informer,
     informer::{Delta, Object},
@@ -14,11 +13,7 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    api::{
-        CapacityBuffer, ClusterAPINodeClass, NodeClaim, NodeOverlay, NodePool, ProvisioningRequest,
-        names::{annotation, condition::INITIALIZED},
-    },
-    provisioning_request::book::has_ended,
+    api::{ClusterAPINodeClass, NodeClaim, NodePool, names::annotation},
     watched::Watched,
 };
 
@@ -29,28 +24,9 @@ struct Waiting {
     pods: BTreeSet<String>,
     /// Those that came since they were last asked for.
     came: BTreeSet<String>,
-    /// Buffers, and requests that are not over, by uid: as long as there are any, what takes room or gives it back is planned for too.
-    keepers: BTreeSet<String>,
     /// Something happened that the others may have waited for.
     is_due: bool,
     due_at: Option<Instant>,
-}
-
-impl Waiting {
-    /// Something took room or gave it back, if so: it opens a batch, because more may follow. Says whether somebody has to look.
-    fn room_changed(&mut self, has_changed: bool) -> bool {
-        let is_kept = has_changed && !self.keepers.is_empty();
-        if is_kept {
-            self.came.insert("room".to_owned());
-        }
-        is_kept
-    }
-}
-
-fn is_initialized(claim: &Arc<NodeClaim>) -> bool {
-    let conditions = claim.status.as_ref().map(|status| &status.conditions[..]);
-    let found = conditions.and_then(|conditions| condition::find(conditions, INITIALIZED));
-    found.is_some_and(|condition| condition.status == "True")
 }
 
 /// Whether kube-scheduler has given up on a pod.
@@ -101,8 +77,7 @@ impl Queue {
                 _ => {
                     waiting.came.remove(&uid);
                     waiting.pods.remove(&uid);
-                    let node = |pod: &Option<Arc<Pod>>| pod.as_ref()?.spec.as_ref()?.node_name.clone();
-                    waiting.room_changed(node(&delta.old) != node(&delta.new))
+                    false
                 }
             }
         });
@@ -111,63 +86,8 @@ impl Queue {
             let was_leaving = delta.old.as_ref().is_some_and(leaves);
             let is_leaving = delta.new.as_ref().is_none_or(leaves);
             waiting.is_due |= is_leaving && (!was_leaving || delta.new.is_none());
-            let is_ready = |claim: &Option<Arc<NodeClaim>>| claim.as_ref().is_some_and(is_initialized);
-            waiting.room_changed(is_ready(&delta.old) != is_ready(&delta.new)) || waiting.is_due
+            waiting.is_due
         });
-        listen.to(&watched.nodes, |delta, waiting| {
-            let seen = |node: &Option<Arc<Node>>| {
-                let node = node.as_ref()?;
-                let allocatable = node.status.as_ref().and_then(|status| status.allocatable.clone());
-                Some((node.metadata.labels.clone(), node.spec.clone(), allocatable))
-            };
-            let has_changed = !waiting.keepers.is_empty() && seen(&delta.old) != seen(&delta.new);
-            waiting.room_changed(has_changed)
-        });
-        if let Some(buffers) = &watched.buffers {
-            listen.to(&buffers.buffers, |delta, waiting| {
-                let uid = delta
-                    .objects()
-                    .next()
-                    .and_then(|buffer| buffer.uid())
-                    .unwrap_or_default();
-                let generation = |buffer: &Option<Arc<CapacityBuffer>>| {
-                    buffer.as_ref().map(|buffer| buffer.metadata.generation)
-                };
-                waiting.is_due |= generation(&delta.old) != generation(&delta.new);
-                if delta.new.is_some() {
-                    waiting.keepers.insert(uid);
-                } else {
-                    waiting.keepers.remove(&uid);
-                }
-                waiting.is_due
-            });
-            listen.to_generations(&buffers.templates);
-            listen.to_generations(&buffers.deployments);
-            listen.to_generations(&buffers.stateful_sets);
-            listen.to_generations(&buffers.replica_sets);
-        }
-        if let Some(requests) = &watched.requests {
-            listen.to(&requests.requests, |delta, waiting| {
-                let uid = delta
-                    .objects()
-                    .next()
-                    .and_then(|request| request.uid())
-                    .unwrap_or_default();
-                let conditions = |request: &Option<Arc<ProvisioningRequest>>| {
-                    let status = request.as_ref().map(|request| request.status.clone());
-                    status.map(|status| status.unwrap_or_default().conditions)
-                };
-                waiting.is_due |= conditions(&delta.old) != conditions(&delta.new);
-                let is_over = delta.new.as_ref().is_none_or(|request| has_ended(request));
-                if is_over {
-                    waiting.keepers.remove(&uid);
-                } else {
-                    waiting.keepers.insert(uid);
-                }
-                waiting.is_due
-            });
-            listen.to_generations(&requests.templates);
-        }
         listen.to(&watched.pools, |delta, waiting| {
             let generation = |pool: &Option<Arc<NodePool>>| {
                 pool.as_ref().map(|pool| {
@@ -185,15 +105,6 @@ impl Queue {
             waiting.is_due |= generation(&delta.old) != generation(&delta.new);
             waiting.is_due
         });
-        if let Some(overlays) = &watched.overlays {
-            listen.to(overlays, |delta, waiting| {
-                let generation = |overlay: &Option<Arc<NodeOverlay>>| {
-                    overlay.as_ref().map(|overlay| overlay.metadata.generation)
-                };
-                waiting.is_due |= generation(&delta.old) != generation(&delta.new);
-                waiting.is_due
-            });
-        }
         queue
     }
 
@@ -219,17 +130,11 @@ impl Queue {
         Some(at.saturating_duration_since(Instant::now()))
     }
 
-    /// Whoever still waits is planned for again after this, and room that is missing.
-    pub fn wake_after(&self, after: Duration, is_short: bool) {
+    /// Whoever still waits is planned for again after this.
+    pub fn wake_after(&self, after: Duration) {
         let mut waiting = self.waiting.lock();
-        let somebody_waits = is_short || !waiting.pods.is_empty();
-        waiting.due_at = somebody_waits.then(|| Instant::now() + after);
+        waiting.due_at = (!waiting.pods.is_empty()).then(|| Instant::now() + after);
     }
-}
-
-/// What pods of a buffer are like is what they were, as long as this is the same.
-fn generation<K: Resource>(object: &Option<Arc<K>>) -> Option<Option<i64>> {
-    object.as_ref().map(|object| object.meta().generation)
 }
 
 struct Listener {
@@ -239,23 +144,6 @@ struct Listener {
 }
 
 impl Listener {
-    /// Objects that buffers may refer to.
-    fn to_generations<K>(&self, informer: &Informer<K>)
-    where
-        K: Object + Resource<DynamicType = ()>,
-    {
-        self.to(informer, |delta, waiting| {
-            // Not every apiserver counts the generations of PodTemplates.
-            let has_changed = match (&delta.old, &delta.new) {
-                (Some(old), Some(new)) if new.meta().generation.is_none() => {
-                    old.meta().resource_version != new.meta().resource_version
-                }
-                _ => generation(&delta.old) != generation(&delta.new),
-            };
-            waiting.room_changed(has_changed)
-        });
-    }
-
     /// Notes what a change means for who waits; it says whether somebody has to look.
     fn to<K>(&self, informer: &Informer<K>, note: fn(&Delta<K>, &mut Waiting) -> bool)
     where

@@ -199,13 +199,7 @@ fn gated(registration: Registration) -> Registration {
         name: registration.name,
         run: Arc::new(move |mut context| {
             let mut settings = Settings::clone(&context.settings);
-            for gate in [
-                "CapacityBuffer",
-                "NodeOverlay",
-                "NodeRepair",
-                "ProvisioningRequest",
-                "StaticCapacity",
-            ] {
+            for gate in ["NodeRepair", "StaticCapacity"] {
                 settings.gates = settings.gates.with(gate, true);
             }
             context.settings = Arc::new(settings);

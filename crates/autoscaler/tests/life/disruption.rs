@@ -34,7 +34,7 @@ fn one_pod_on_each_of_three<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'
 }
 
 /// Two full nodes, whose pods have a budget.
-pub fn a_shop_on_two_nodes<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
+fn a_shop_on_two_nodes<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a, ()> {
     async move {
         life.found(5, "5").await;
         life.budget("shop", 4, 3).await;
@@ -44,14 +44,14 @@ pub fn a_shop_on_two_nodes<'a>(life: &'a Life, world: &'a World) -> BoxFuture<'a
 }
 
 /// The user gives up the pods that a budget has kept.
-pub async fn close_the_shop(life: &Life) {
+async fn close_the_shop(life: &Life) {
     let closed = json!({"metadata": {"annotations": {KEPT: "0"}}, "spec": {"minAvailable": 0}});
     life.merge("PodDisruptionBudget", "shop", closed).await;
     life.delete_all("Pod").await;
 }
 
 /// Everything rests: nothing is marked, nothing leaves, and there are as many nodes as claims.
-pub fn rests(objects: &[Value]) -> bool {
+fn rests(objects: &[Value]) -> bool {
     let marks = [
         "karpenter.cluster.x-k8s.io/disrupted-for",
         "karpenter.cluster.x-k8s.io/replaces",
@@ -65,7 +65,7 @@ pub fn rests(objects: &[Value]) -> bool {
         && count(objects, "Node") == claims
 }
 
-pub async fn until_rests(world: &World, what: &str, pods: usize, claims: usize) {
+async fn until_rests(world: &World, what: &str, pods: usize, claims: usize) {
     world
         .until(what, |objects| {
             rests(objects) && run(objects, pods) && count(objects, "NodeClaim") == claims

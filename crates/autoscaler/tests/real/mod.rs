@@ -4,12 +4,9 @@
 
 mod alone;
 mod asked;
-mod buffers;
 mod disruption;
 mod fence;
 mod fleet;
-mod overlays;
-mod requests;
 mod sources;
 mod together;
 mod world;
@@ -33,9 +30,6 @@ async fn stories_with_real_cluster_api() -> Result<()> {
         sources::machine_sets(&world),
         disruption::consolidation_saves_money(&world),
         disruption::drift_replaces_within_budgets(&world),
-        overlays::overlays_say_what_machines_have_and_cost(&world),
-        buffers::a_buffer_is_taken_and_made_again(&world),
-        requests::a_job_gets_all_of_its_nodes_or_none(&world),
     );
     side_by_side.0.context("from zero and to zero")?;
     side_by_side.1.context("one without a provider id")?;
@@ -48,9 +42,6 @@ async fn stories_with_real_cluster_api() -> Result<()> {
     side_by_side.8.context("machine sets")?;
     side_by_side.9.context("consolidation saves money")?;
     side_by_side.10.context("drift replaces within budgets")?;
-    side_by_side
-        .11
-        .context("overlays say what machines have and cost")?;
     alone::cluster_api_is_away(&world)
         .await
         .context("Cluster API is away")?;

@@ -30,8 +30,6 @@ pub const USER: &str = "slipway-autoscaler";
 /// Nothing here takes as long, unless it never comes.
 const HANG_GUARD: Duration = Duration::from_mins(5);
 pub const VERSION: &str = "v1.36.3";
-/// Without objects of their kinds they change nothing.
-const GATES: &[&str] = &["CapacityBuffer", "NodeOverlay", "ProvisioningRequest"];
 
 /// What the package may do and these stories do not make it do.
 const UNUSED: &[Unused] = &[
@@ -144,7 +142,7 @@ pub async fn apply(client: &Client, namespace: &str, manifests: &[Value]) -> Res
                 .context("a name")
         };
         let (version, kind, name) = (text("/apiVersion")?, text("/kind")?, text("/metadata/name")?);
-        let is_global = version == CLASS || version.starts_with("karpenter.sh/");
+        let is_global = version == CLASS || version == KARPENTER;
         objects(client, (!is_global).then_some(namespace), version, kind)
             .patch(name, &PatchParams::apply("a-user"), &Patch::Apply(manifest))
             .await
@@ -250,14 +248,10 @@ impl World {
     /// Cluster API's objects are reached by another client, also where they are in the same cluster.
     pub fn settings(&self) -> Settings {
         let kubeconfig = self.kubeconfig();
-        let mut settings = Settings {
+        Settings {
             flags: Flags::default().with("cluster-api-kubeconfig", kubeconfig.to_string_lossy()),
             ..Settings::default()
-        };
-        for gate in GATES {
-            settings.gates = settings.gates.with(gate, true);
         }
-        settings
     }
 
     /// The autoscaler that was there from the beginning ends.

@@ -58,21 +58,11 @@ pub fn disrupt_among(
     if has_no_work {
         return Outcome::default();
     }
-    let class = match method {
-        Method::Repair => Class::Repair,
-        Method::StaticDrift | Method::Drift => Class::Eventual,
-        _ => Class::Graceful,
-    };
-    let mut pending: Vec<&Pod> = pending.iter().collect();
-    let mut leaving: Vec<&Pod> = leaving_pods(snapshot);
-    // Saving money is no reason to give up room that was made for pods to come; nodes that must go, go all the same.
-    match class {
-        Class::Graceful => leaving.extend(&snapshot.kept_pods),
-        Class::Eventual | Class::Repair => pending.extend(&snapshot.kept_pods),
-    }
+    let leaving: Vec<&Pod> = leaving_pods(snapshot);
     let moving: AHashSet<&str> = leaving
         .iter()
-        .chain(&pending)
+        .copied()
+        .chain(pending)
         .map(|pod| pod.metadata.uid.as_str())
         .collect();
     let movable: Vec<&Pod> = snapshot
@@ -80,7 +70,7 @@ pub fn disrupt_among(
         .iter()
         .filter(|pod| pod.is_reschedulable() && !moving.contains(pod.metadata.uid.as_str()))
         .collect();
-    let mut pods: Vec<&Pod> = pending.iter().chain(&leaving).copied().collect();
+    let mut pods: Vec<&Pod> = pending.iter().chain(leaving.iter().copied()).collect();
     pods.extend(&movable);
     let defaults = default_spread::constraints(snapshot, &pods);
     let mut world = World::build(snapshot, &moving);
@@ -114,6 +104,11 @@ pub fn disrupt_among(
         .collect();
     let order = |_: &World<'_>, items: &mut Vec<Item>| items.sort_by_key(|item| rank[item.pod]);
 
+    let class = match method {
+        Method::Repair => Class::Repair,
+        Method::StaticDrift | Method::Drift => Class::Eventual,
+        _ => Class::Graceful,
+    };
     let (mut found, blocked) = candidates::candidates(&world, &item_of, class);
     let allowed = candidates::budgets(&world, method.reason());
     let totals = candidates::totals(&world, &found);

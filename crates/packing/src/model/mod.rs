@@ -24,7 +24,7 @@ pub use plan::{CandidateKind, CandidateRefusal, NewClaim, NodeAssignment, Plan, 
 pub use pod::{
     Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod,
     PodAffinity, PodAffinityTerm, PodResourceClaim, PodSpec, PodStatus, PreferredSchedulingTerm,
-    ResourceRequirements, Taint, Toleration, TopologySpreadConstraint, Turn, Volume, WeightedPodAffinityTerm,
+    ResourceRequirements, Taint, Toleration, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
 };
 pub use pool::{
     Budget, Disruption, NodeClassRef, NodePool, NodePoolSpec, NodePoolStatus, NodePoolTemplate,

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::map::exact;
 use super::{LabelSelector, ObjectMeta, ResourceList, StringMap};
-use crate::labels;
 use crate::requirement::RequirementSpec;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -263,26 +262,7 @@ pub struct ClaimReference {
 #[serde(rename_all = "camelCase", default)]
 pub struct EphemeralVolume {}
 
-/// Who chooses first: what is booked is nobody else's, and room for pods to come is what those that are there leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Turn {
-    Booked,
-    Usual,
-    Room,
-}
-
 impl Pod {
-    pub fn turn(&self) -> Turn {
-        let annotations = &self.metadata.annotations;
-        if annotations.contains_key(labels::BOOKED) {
-            Turn::Booked
-        } else if annotations.contains_key(labels::ROOM) {
-            Turn::Room
-        } else {
-            Turn::Usual
-        }
-    }
-
     pub fn is_terminal(&self) -> bool {
         matches!(self.status.phase.as_str(), "Failed" | "Succeeded")
     }

@@ -93,9 +93,6 @@ pub struct Snapshot {
     /// Names of nodes on which room is kept for pods to come: they are not empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffered_nodes: Vec<String>,
-    /// Pods that are not there, for which room stands: who saves money finds it elsewhere first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kept_pods: Vec<Pod>,
     /// Why a node is not emptied to save money, by its name; drift and repair do not ask.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_nodes: BTreeMap<String, String>,
