@@ -3,9 +3,7 @@
 //! from outside: processor time and memory by the kernel, requests by the audit log, progress by the driver's own watches.
 //! Progress goes to standard error; standard output is one JSON object.
 
-mod consolidation;
 mod conversion;
-mod many;
 mod report;
 mod sides;
 mod watch;
@@ -34,12 +32,6 @@ pub struct Arguments {
     /// How long a side is watched once all pods run.
     #[arg(long, default_value_t = 30)]
     rest_seconds: u64,
-    /// Then every second pod goes and nodes may be given up, until nothing has changed for so long; left out if zero.
-    #[arg(long, default_value_t = 90)]
-    settle_seconds: u64,
-    /// So many workload clusters are scaled from one management cluster by our manager, all of them simulated; left out if zero.
-    #[arg(long, default_value_t = 0)]
-    clusters: usize,
     /// A side that gets no further for so long is measured as it is then.
     #[arg(long, default_value_t = 300)]
     timeout_seconds: u64,
@@ -70,12 +62,6 @@ fn main() -> Result<()> {
         .enable_all()
         .build()
         .context("starting the executor")?;
-    if arguments.clusters > 0 {
-        let program = arguments.slipway.as_deref().context("name --slipway")?;
-        let many = runtime.block_on(many::measure(program, &arguments))?;
-        println!("{}", json!({"many": many}));
-        return Ok(());
-    }
     let snapshot = match arguments.snapshot_nodes {
         0 => Value::Null,
         nodes => conversion::measure(nodes)?,
@@ -192,13 +178,6 @@ async fn measure(
         cpu_seconds: autoscaler.cpu_seconds()? - cpu_before,
         asked: self::asked(cluster, &mut mark)?,
     };
-    let price = watch.price();
-    let settle = Duration::from_secs(arguments.settle_seconds);
-    let consolidated = if settle.is_zero() || reached.running < pods {
-        None
-    } else {
-        Some(consolidation::measure(cluster, autoscaler, &watch, pods, settle).await?)
-    };
     Ok(Sample {
         pods,
         reached,
@@ -208,9 +187,8 @@ async fn measure(
         running,
         asked,
         memory,
-        price,
+        price: watch.price(),
         rest,
-        consolidated,
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use slipway_kit::manager::measure::Memory;
 
-use super::{consolidation::Consolidated, watch::Reached};
+use super::watch::Reached;
 
 /// A moment since the first pod was made, and what the autoscaler had used of the processors by then.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,48 +50,9 @@ pub struct Sample {
     /// Of all nodes, an hour.
     pub price: f64,
     pub rest: Rest,
-    pub consolidated: Option<Consolidated>,
 }
 
-impl Consolidated {
-    fn json(&self) -> Value {
-        json!({
-            "pods": self.pods,
-            "running": self.reached.running,
-            "nodes_before": self.nodes[0],
-            "nodes": self.nodes[1],
-            "price_before": rounded(self.price[0]),
-            "price": rounded(self.price[1]),
-            "evictions": self.evictions,
-            "claims_made": self.made,
-            "last_change": self.last.json(),
-            "requests": self.asked.requests,
-            "writes": self.asked.writes,
-            "requests_by_kind": self.asked.by_kind,
-        })
-    }
-
-    fn words(&self) -> String {
-        format!(
-            "half of the pods gone: from {} nodes at {:.2} to {} at {:.2} after {:.1} s, {} of {} pods run, {} evictions, {} claims made, \
-             {:.1} s of processor time, {} requests ({} writes)",
-            self.nodes[0],
-            self.price[0],
-            self.nodes[1],
-            self.price[1],
-            self.last.seconds,
-            self.reached.running,
-            self.pods,
-            self.evictions,
-            self.made,
-            self.last.cpu_seconds,
-            self.asked.requests,
-            self.asked.writes,
-        )
-    }
-}
-
-pub fn rounded(value: f64) -> f64 {
+fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
@@ -122,7 +83,6 @@ impl Sample {
                 "requests": self.rest.asked.requests,
                 "writes": self.rest.asked.writes,
             },
-            "consolidation": self.consolidated.as_ref().map(Consolidated::json),
         })
     }
 
@@ -132,13 +92,9 @@ impl Sample {
         } else {
             format!("it came as far as {}", self.reached)
         };
-        let consolidated = self
-            .consolidated
-            .as_ref()
-            .map_or_else(String::new, |one| format!("; {}", one.words()));
         format!(
             "{outcome}: {} claims after {:.1} s (the first after {:.1} s), nodes ready after {:.1} s, pods running after {:.1} s; {:.2} \
-             per hour; {:.1} s of processor time until claims were decided and {:.1} s in all, {:.0} MB, {} requests ({} writes){consolidated}",
+             per hour; {:.1} s of processor time until claims were decided and {:.1} s in all, {:.0} MB, {} requests ({} writes)",
             self.reached.claims,
             self.decided.seconds,
             self.first_claim.seconds,

@@ -1,10 +1,6 @@
 //! How far a side has come, by watches of the driver's own.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -45,8 +41,6 @@ pub struct Watch {
     claims: Tracked,
     nodes: Tracked,
     pods: Tracked,
-    /// Every claim there was.
-    claims_ever: Arc<Mutex<BTreeSet<String>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -55,12 +49,7 @@ impl Watch {
         let mut tasks = JoinSet::new();
         let (claims, nodes, pods) = (Tracked::default(), Tracked::default(), Tracked::default());
         let all_claims: Api<DynamicObject> = workload::api(client, "karpenter.sh/v1", "NodeClaim");
-        let claims_ever: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-        let ever = Arc::clone(&claims_ever);
-        tasks.spawn(follow(all_claims, Arc::clone(&claims), move |claim| {
-            ever.lock().insert(claim.name_any());
-            Some(String::new())
-        }));
+        tasks.spawn(follow(all_claims, Arc::clone(&claims), |_| Some(String::new())));
         tasks.spawn(follow(
             Api::all(client.clone()),
             Arc::clone(&nodes),
@@ -75,20 +64,8 @@ impl Watch {
             claims,
             nodes,
             pods,
-            claims_ever,
             _tasks: tasks,
         }
-    }
-
-    /// How many claims there ever were.
-    pub fn claims_ever(&self) -> usize {
-        self.claims_ever.lock().len()
-    }
-
-    /// The numbers of the pods that are there.
-    pub fn pod_numbers(&self) -> BTreeSet<usize> {
-        let pods = self.pods.lock();
-        pods.keys().filter_map(|name| workload::number(name)).collect()
     }
 
     pub fn reached(&self) -> Reached {

@@ -67,7 +67,7 @@ pub async fn apply(client: &Client, manifests: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// A NodePool that is never disrupted at first: only what is made is measured then.
+/// A NodePool that is never disrupted: only what is made is measured.
 pub fn node_pool(class_group: &str, class_kind: &str) -> Value {
     json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": POOL}, "spec": {
         "disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]},
@@ -75,33 +75,11 @@ pub fn node_pool(class_group: &str, class_kind: &str) -> Value {
             "nodeClassRef": {"group": class_group, "kind": class_kind, "name": POOL}}}}})
 }
 
-pub fn name(number: usize) -> String {
-    format!("web-{number}")
-}
-
-/// The number of a pod.
-pub fn number(name: &str) -> Option<usize> {
-    name.strip_prefix("web-")?.parse().ok()
-}
-
-/// The first number from `least` on whose pod is as large as this one.
-pub fn of_same_size(number: usize, least: usize) -> usize {
-    let is_same = |other: &usize| other % PODS.len() == number % PODS.len();
-    (least..least + PODS.len()).find(is_same).unwrap_or(least)
-}
-
-/// Makes one pod.
-pub async fn create_one(client: &Client, number: usize) -> Result<()> {
-    let api: Api<Pod> = Api::default_namespaced(client.clone());
-    let made = api.create(&PostParams::default(), &pod(number)?).await;
-    made.map(|_| ()).context("making a pod again")
-}
-
 fn pod(number: usize) -> Result<Pod> {
     let (cpu, memory) = PODS[number % PODS.len()];
     let requests = json!({"cpu": cpu, "memory": memory});
     Ok(serde_json::from_value(
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name(number)},
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("web-{number}")},
         "spec": {"containers": [{"name": "main", "image": "web", "resources": {"requests": requests}}]}}),
     )?)
 }

@@ -502,8 +502,11 @@ impl<'a> Reader<'a> {
 
 /// The Cluster that Machines of a template belong to.
 pub fn cluster_name(class: Option<&ClusterAPINodeClass>, options: &Options) -> String {
-    let spec = class.map(|class| &class.spec);
-    options.scope.cluster_of(spec).unwrap_or_default().to_owned()
+    let named = class.and_then(|class| class.spec.cluster_name.as_ref());
+    named
+        .or(options.scope.cluster_name.as_ref())
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Leases of this name, in every namespace.

@@ -18,7 +18,6 @@ const MACHINE: Link = Link::Labelled {
 const POOL: &[&str] = &["NodePool"];
 const CLAIM: &[&str] = &["NodeClaim"];
 const NODE_CLASS: &[&str] = &["ClusterAPINodeClass"];
-const CLUSTER: &[&str] = &["Cluster"];
 
 const KINDS: &[Kind] = &[
     Kind::new(GROUP, "NodePool", Part::Autoscaling)
@@ -119,37 +118,6 @@ const REASONS: &[Reason] = &[
     )
     .of(NODE_CLASS),
     Reason::stuck("InvalidPriceList", "prices are missing", Actor::Author, "correct the price list").of(NODE_CLASS),
-    Reason::follows("ControlPlaneNotInitialized", "its control plane has not answered yet, so it is not scaled", &[]).of(CLUSTER),
-    Reason::stuck(
-        "KubeconfigNotFound",
-        "there is no Secret with its kubeconfig, so it is not scaled",
-        Actor::Operator,
-        "look for the Secret <cluster>-kubeconfig with the label cluster.x-k8s.io/cluster-name: its control plane writes it",
-    )
-    .of(CLUSTER),
-    Reason::stuck(
-        "InvalidKubeconfig",
-        "nobody can connect with its kubeconfig, so it is not scaled",
-        Actor::Operator,
-        "correct what the message names in the Secret <cluster>-kubeconfig",
-    )
-    .of(CLUSTER),
-    Reason::stuck(
-        "ApiServerUnreachable",
-        "its apiserver does not answer, so nothing is scaled for it meanwhile",
-        Actor::Site,
-        "look at its control plane, and at the network between it and the management cluster",
-    )
-    .of(CLUSTER),
-    Reason::stuck(
-        "DefinitionsMissing",
-        "it does not serve the kinds of the autoscaler",
-        Actor::Operator,
-        "install them in the workload cluster, or start the manager with --autoscaler-install-crds",
-    )
-    .of(CLUSTER),
-    Reason::working("Connecting", "the autoscaler connects to its apiserver").of(CLUSTER),
-    Reason::working("InstallingDefinitions", "the kinds of the autoscaler are being installed in it").of(CLUSTER),
     Reason::stuck(
         "AnotherAutoscaler",
         "another autoscaler holds its lease",

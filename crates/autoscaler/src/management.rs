@@ -41,8 +41,6 @@ pub enum ConnectError {
 /// The connection to a management cluster elsewhere, made once for all controllers.
 #[derive(Default)]
 pub(crate) struct Management {
-    /// The manager's own cluster, where the controllers work in another.
-    given: Option<(kube::Client, Events)>,
     elsewhere: OnceCell<Option<Elsewhere>>,
 }
 
@@ -100,23 +98,9 @@ pub async fn access(settings: &Settings) -> Result<Option<Access>, ConnectError>
 }
 
 impl Management {
-    /// Cluster API's objects are reached by this client, and events on them recorded there.
-    pub fn given(there: kube::Client, events: Events) -> Self {
-        Management {
-            given: Some((there, events)),
-            elsewhere: OnceCell::new(),
-        }
-    }
-
     /// The context that controllers work with.
     pub async fn context(&self, context: Context) -> Result<Context, ConnectError> {
         let connect = || async {
-            if let Some((there, events)) = &self.given {
-                return Ok(Some(Elsewhere {
-                    context: context.over(split(context.client.clone(), there.clone(), is_cluster_api)),
-                    events: events.clone(),
-                }));
-            }
             let Some(access) = access(&context.settings).await? else {
                 return Ok(None);
             };
@@ -157,7 +141,7 @@ pub(crate) fn across(registration: Registration, memory: &Arc<Memory>) -> Regist
         run: Arc::new(move |context: Context| {
             let (memory, run) = (Arc::clone(&memory), Arc::clone(&run));
             async move {
-                memory.register(&context.metrics);
+                memory.metrics.register(&context.metrics);
                 let context = memory.management.context(context).await?;
                 run(context).await
             }

@@ -12,11 +12,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
 use slipway_packing::model::RepairPolicy;
-use slipway_runtime::{Informer, Metrics};
+use slipway_runtime::Informer;
 
 use crate::{
     api::ConfigMapKey, instances::Reference, management::Management, metrics::KarpenterMetrics,
-    options::Options, quality::Quality, repair, safety::Breaker, snapshot::Store,
+    options::Options, repair, safety::Breaker, snapshot::Store,
 };
 
 /// How long an object that gave no machine is passed over, as Karpenter's providers have it.
@@ -52,13 +52,9 @@ pub struct Memory {
     /// Held by whoever makes claims, from the fresh read that it decides by until they are made: so limits hold.
     pub(crate) making: tokio::sync::Mutex<()>,
     pub(crate) metrics: KarpenterMetrics,
-    pub(crate) quality: Quality,
     /// Of NodePools and NodeClasses: what was last seen of what their claims go by.
     seen: Mutex<BTreeMap<String, String>>,
     pub(crate) prices: Mutex<Vec<(ConfigMapKey, Informer<ConfigMap>)>>,
-    registered: OnceLock<()>,
-    /// Of a workload cluster: what is counted for it is told as long as this is held.
-    _told: Option<Metrics>,
 }
 
 impl std::fmt::Debug for Memory {
@@ -68,27 +64,6 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// What the controllers of one workload cluster remember.
-    pub(crate) fn of_cluster(management: Management, metrics: Metrics) -> Self {
-        let memory = Memory {
-            management,
-            ..Memory::default()
-        };
-        memory.register(&metrics);
-        Memory {
-            _told: Some(metrics),
-            ..memory
-        }
-    }
-
-    /// Has what is counted told there; whoever asks first counts.
-    pub(crate) fn register(&self, metrics: &Metrics) {
-        if self.registered.set(()).is_ok() {
-            self.metrics.register(metrics);
-            self.quality.register(metrics);
-        }
-    }
-
     /// An object gave no machine: it is passed over for a while, and nothing that stands is given up for it for longer and longer.
     pub fn note_unavailable(&self, object: &Reference, why: &str, now: Timestamp) {
         let lasts = SignedDuration::try_from(UNAVAILABLE_FOR).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What is counted, under Karpenter's names and labels, so that its dashboards and alerts work.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock, atomic::AtomicU64};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -125,6 +125,7 @@ pub struct KarpenterMetrics {
     unschedulable: Family<Controller, Gauge>,
     node_count: Gauge,
     synced: Gauge,
+    registered: Arc<OnceLock<()>>,
 }
 
 impl Default for KarpenterMetrics {
@@ -158,6 +159,7 @@ impl Default for KarpenterMetrics {
             unschedulable: Family::default(),
             node_count: Gauge::default(),
             synced: Gauge::default(),
+            registered: Arc::default(),
         }
     }
 }
@@ -172,6 +174,9 @@ fn text(claim: &NodeClaim, key: &str) -> String {
 
 impl KarpenterMetrics {
     pub fn register(&self, metrics: &Metrics) {
+        if self.registered.set(()).is_err() {
+            return;
+        }
         self.register_claims(metrics);
         self.register_nodes(metrics);
         self.register_scheduling(metrics);
@@ -464,7 +469,7 @@ impl KarpenterMetrics {
 }
 
 /// As Karpenter's labels have it.
-pub(crate) fn reason(reason: Reasoned) -> &'static str {
+fn reason(reason: Reasoned) -> &'static str {
     match reason {
         Reasoned::Underutilized => "underutilized",
         Reasoned::Empty => "empty",
@@ -518,6 +523,7 @@ mod tests {
     #[test]
     fn names_and_labels_are_karpenters() {
         let (counted, metrics) = (KarpenterMetrics::default(), Metrics::new());
+        counted.register(&metrics);
         counted.register(&metrics);
         let mut claim = NodeClaim::default();
         for (key, value) in [

@@ -14,12 +14,10 @@ use slipway_runtime::{
     provider::{Gate, Stage},
 };
 
-use crate::{batch, clusters, instances::Scope, repair, startup::StartupTaints};
+use crate::{batch, instances::Scope, repair, startup::StartupTaints};
 
-pub(crate) const CLUSTER_NAME: &str = "cluster-name";
-pub(crate) const CLUSTER_NAMESPACE: &str = "cluster-namespace";
-pub(crate) const CLUSTERS: &str = "autoscaler-clusters";
-const INSTALL: &str = "autoscaler-install-crds";
+const CLUSTER_NAME: &str = "cluster-name";
+const CLUSTER_NAMESPACE: &str = "cluster-namespace";
 const DRY_RUN: &str = "autoscaler-dry-run";
 const BATCH_IDLE: &str = "batch-idle-duration";
 const BATCH_MOST: &str = "batch-max-duration";
@@ -110,10 +108,6 @@ impl Gates {
 pub struct Options {
     /// Whose objects a NodeClass means that names no Cluster or namespace.
     pub scope: Scope,
-    /// Which Clusters are scaled from here, as a label selector; this cluster itself if absent.
-    pub clusters: Option<String>,
-    /// Install our kinds in those that lack them.
-    pub installs: bool,
     /// Decide, report, and write nothing.
     pub is_dry_run: bool,
     pub batch: batch::Limits,
@@ -187,36 +181,9 @@ pub fn flags() -> Vec<Arg> {
             "Autoscaler: keys of taints that others add to nodes which start, and take away: pods need not tolerate them",
         ),
     ];
-    flags.extend(clusters_flags());
     flags.extend(disruption_flags());
     flags.extend(management_flags());
     flags
-}
-
-/// Whose nodes are made here, if not this cluster's.
-fn clusters_flags() -> Vec<Arg> {
-    vec![
-        Arg::new(CLUSTERS)
-            .long(CLUSTERS)
-            .value_name("SELECTOR")
-            .value_parser(ValueParser::new(|text: &str| {
-                clusters::selector(text).map(|_| text.to_owned())
-            }))
-            .conflicts_with_all([
-                CLUSTER_NAME,
-                CLUSTER_NAMESPACE,
-                MANAGEMENT_KUBECONFIG,
-                MANAGEMENT_URL,
-            ])
-            .help(
-                "Autoscaler: scale the workload clusters of the Clusters with these labels, each by the NodePools in it, and not this \
-                 cluster",
-            ),
-        switch(
-            INSTALL,
-            "Autoscaler: install NodePool, NodeClaim and ClusterAPINodeClass in workload clusters that lack them",
-        ),
-    ]
 }
 
 /// What nodes are made and given up by.
@@ -340,10 +307,7 @@ impl Options {
             scope: Scope {
                 cluster_name: given(CLUSTER_NAME),
                 namespace: given(CLUSTER_NAMESPACE),
-                is_fixed: given(CLUSTERS).is_some(),
             },
-            clusters: given(CLUSTERS),
-            installs: flags.is_true(INSTALL),
             is_dry_run: flags.is_true(DRY_RUN),
             batch: batch::Limits {
                 idle: duration(BATCH_IDLE, usual.idle),

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::EnvVar;
 use slipway_runtime::{
     Names, Package, PackageKind, Provider, Rule,
-    controller::Registration,
     provider::{ConditionType, NamedPort},
-    workload::Connector,
 };
 
 use crate::{
@@ -16,12 +14,10 @@ use crate::{
         crd,
         names::{GROUP, NODE_CLASS_GROUP, condition},
     },
-    clusters, command, disruption, group, insight, management,
+    command, disruption, group, insight, management,
     memory::Memory,
     metrics::KarpenterMetrics,
-    node, node_claim, node_class, node_pool, options, provisioner,
-    quality::{self, Quality},
-    static_capacity,
+    node, node_claim, node_class, node_pool, options, provisioner, static_capacity,
 };
 
 const MADE: &[&str] = &["create", "delete", "get", "list", "watch"];
@@ -107,30 +103,8 @@ const RBAC: &[Rule] = &[
     Rule::new("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
-/// The controllers that scale one cluster.
-pub(crate) fn controllers(memory: &Arc<Memory>) -> Vec<Registration> {
-    let mut controllers = vec![
-        node_class::registration(memory),
-        node_pool::registration(memory),
-        node_claim::registration(memory),
-        node::registration(memory),
-        provisioner::registration(memory),
-        disruption::registration(memory),
-        static_capacity::registration(memory),
-        quality::registration(memory),
-    ];
-    controllers.extend(group::registrations(memory));
-    let across = |controller| management::across(controller, memory);
-    controllers.into_iter().map(across).collect()
-}
-
 /// Everything the autoscaler brings.
 pub fn provider() -> Provider {
-    provider_connecting_by(None)
-}
-
-/// The same, which connects to workload clusters by an injected connector.
-pub fn provider_connecting_by(connector: Option<Connector>) -> Provider {
     let memory: Arc<Memory> = Arc::default();
     let mut package = Package::new(PackageKind::HelmOnly, "autoscaler");
     package.name_prefix = Some("karpenter");
@@ -143,10 +117,18 @@ pub fn provider_connecting_by(connector: Option<Connector>) -> Provider {
     }];
     package.crds = crd::crds();
     package.rbac = RBAC.to_vec();
-    let of_this = controllers(&memory).into_iter().map(clusters::unless_chosen);
-    package.controllers = of_this.collect();
-    package.controllers.push(clusters::registration(connector));
-    package.objects = vec![clusters::role(NAMES.workload)];
+    package.controllers = vec![
+        node_class::registration(&memory),
+        node_pool::registration(&memory),
+        node_claim::registration(&memory),
+        node::registration(&memory),
+        provisioner::registration(&memory),
+        disruption::registration(&memory),
+        static_capacity::registration(&memory),
+    ];
+    package.controllers.extend(group::registrations(&memory));
+    let across = |controller| management::across(controller, &memory);
+    package.controllers = package.controllers.into_iter().map(across).collect();
     package.conditions = conditions();
     let mut provider = Provider::new("autoscaler");
     provider.insight = insight::insight();
@@ -155,10 +137,7 @@ pub fn provider_connecting_by(connector: Option<Connector>) -> Provider {
     provider.gates = options::GATES.to_vec();
     provider.foreign_gates = options::FOREIGN_GATES;
     provider.subcommands = vec![command::subcommand()];
-    provider.metrics = |metrics| {
-        KarpenterMetrics::default().register(metrics);
-        Quality::default().register(metrics);
-    };
+    provider.metrics = |metrics| KarpenterMetrics::default().register(metrics);
     provider
 }
 
@@ -170,10 +149,6 @@ fn conditions() -> Vec<ConditionType> {
             .collect()
     };
     [
-        of(
-            "Cluster",
-            &[(clusters::CONDITION, "its workload cluster is scaled from here")],
-        ),
         of(
             "NodePool",
             &[

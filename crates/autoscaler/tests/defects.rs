@@ -332,7 +332,7 @@ fn d11_other_clusters_machines_are_left_alone() {
         foreign.cluster_name = "two".to_owned();
         let scope = Scope {
             cluster_name: Some("one".to_owned()),
-            ..Scope::default()
+            namespace: None,
         };
         let is_taken = match autoscaler {
             Ours => admits(

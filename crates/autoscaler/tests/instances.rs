@@ -576,37 +576,12 @@ fn which_objects_a_class_takes() {
     let scope = Scope {
         cluster_name: Some("one".to_owned()),
         namespace: Some("fleet".to_owned()),
-        is_fixed: false,
     };
     let open = class(&[], None);
     assert_eq!(
         admits(&open, &scope, "cluster.x-k8s.io", &of_cluster_autoscaler),
         Ok(())
     );
-    // What is written in a workload cluster means that one's Cluster alone.
-    let fixed = Scope {
-        is_fixed: true,
-        ..scope.clone()
-    };
-    let mut own = class(&[], None);
-    own.cluster_name = Some("one".to_owned());
-    own.namespace = Some("fleet".to_owned());
-    assert_eq!(
-        admits(&own, &fixed, "cluster.x-k8s.io", &of_cluster_autoscaler),
-        Ok(())
-    );
-    own.namespace = Some("other".to_owned());
-    assert_eq!(
-        admits(&own, &fixed, "cluster.x-k8s.io", &of_cluster_autoscaler),
-        Err(Refused::OutOfScope("namespace other".to_owned()))
-    );
-    own.cluster_name = Some("two".to_owned());
-    assert_eq!(
-        admits(&own, &fixed, "cluster.x-k8s.io", &of_cluster_autoscaler),
-        Err(Refused::OutOfScope("Cluster two".to_owned()))
-    );
-    assert_eq!(fixed.cluster_of(Some(&own)), Some("one"));
-    assert_eq!(scope.cluster_of(Some(&own)), Some("two"));
     of_cluster_autoscaler.cluster_name = "two".to_owned();
     assert_eq!(
         admits(&open, &scope, "cluster.x-k8s.io", &of_cluster_autoscaler),

@@ -2,7 +2,6 @@
 //! controllers' life under faults.
 
 mod accounting;
-mod clusters;
 mod defects;
 mod disruption;
 mod drop_in;

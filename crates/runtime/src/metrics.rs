@@ -1,14 +1,7 @@
 //! Metrics under the names that controller-runtime, client-go and Cluster API use, so that their dashboards work.
 //! This module owns the registry; whoever counts something asks it for the counter.
 
-mod together;
-
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashMap},
-    fmt,
-    sync::{Arc, Weak},
-};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use prometheus_client::{
@@ -23,7 +16,7 @@ use prometheus_client::{
     registry::{Metric, Registry},
 };
 
-use crate::{ObjectKey, queue::Priority};
+use crate::queue::Priority;
 
 /// What [`Metrics::encode`] writes, for the `Content-Type` header.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -105,8 +98,6 @@ pub type Histograms<Labels> = Family<Labels, Histogram, Buckets>;
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
-    /// What is told of workload clusters, by their names.
-    clusters: Arc<Mutex<BTreeMap<String, Weak<Mutex<Registry>>>>>,
     refreshers: Arc<Mutex<Vec<Refresher>>>,
     descriptions: Arc<Mutex<Vec<Description>>>,
     queues: Arc<Mutex<Queues>>,
@@ -173,7 +164,6 @@ impl Metrics {
         let queue_histogram = Buckets(|| Histogram::new(exponential_buckets(1e-8, 10.0, 12)));
         let metrics = Self {
             registry: Arc::new(Mutex::new(Registry::default())),
-            clusters: Arc::default(),
             refreshers: Arc::default(),
             descriptions: Arc::default(),
             queues: Arc::default(),
@@ -360,21 +350,6 @@ impl Metrics {
         );
     }
 
-    /// The same for what runs in a workload cluster: what is registered here is told with the label `cluster`, and no longer once
-    /// nobody holds this. What the runtime counts is told together with the manager's own.
-    pub fn of_cluster(&self, cluster: &ObjectKey) -> Self {
-        let name = cluster.to_string();
-        let label = (Cow::from("cluster"), Cow::from(name.clone()));
-        let registry = Arc::new(Mutex::new(Registry::with_labels(std::iter::once(label))));
-        self.clusters.lock().insert(name, Arc::downgrade(&registry));
-        Self {
-            registry,
-            clusters: Arc::default(),
-            descriptions: Arc::default(),
-            ..self.clone()
-        }
-    }
-
     /// Adds a metric of a provider. A counter's name is given without its `_total`.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
         let kind = match metric.metric_type() {
@@ -471,20 +446,9 @@ impl Metrics {
     pub fn encode(&self) -> String {
         self.refresh();
         self.read_queues();
-        let clusters: Vec<_> = {
-            let mut clusters = self.clusters.lock();
-            clusters.retain(|_, registry| registry.strong_count() > 0);
-            clusters.values().filter_map(Weak::upgrade).collect()
-        };
-        let texts: Vec<String> = std::iter::once(&self.registry)
-            .chain(&clusters)
-            .map(|registry| {
-                let mut text = String::new();
-                text::encode(&mut text, &registry.lock()).expect("writing to a string cannot fail");
-                text
-            })
-            .collect();
-        together::together(texts)
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry.lock()).expect("writing to a string cannot fail");
+        text
     }
 }
 

@@ -79,50 +79,12 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub struct Plans {
     state: Arc<Mutex<State>>,
-    prefix: Option<Arc<Prefix>>,
-}
-
-/// Where the plans of one workload cluster are kept. They go with the last that keeps any here.
-#[derive(Debug)]
-struct Prefix {
-    text: String,
-    state: Arc<Mutex<State>>,
-}
-
-impl Drop for Prefix {
-    fn drop(&mut self) {
-        let mut state = self.state.lock();
-        let is_here = |key: &&PlanKey| key.group.starts_with(&self.text);
-        let here: Vec<PlanKey> = state.plans.keys().filter(is_here).cloned().collect();
-        for key in &here {
-            state.remove(key);
-        }
-    }
 }
 
 impl Plans {
-    /// The same for what runs in a workload cluster: its plans stand below `<namespace>/<cluster>`, and go when nobody keeps any
-    /// more.
-    pub fn of_cluster(&self, cluster: &ObjectKey) -> Self {
-        Self {
-            state: Arc::clone(&self.state),
-            prefix: Some(Arc::new(Prefix {
-                text: format!("{cluster}/"),
-                state: Arc::clone(&self.state),
-            })),
-        }
-    }
-
-    fn placed(&self, mut key: PlanKey) -> PlanKey {
-        if let Some(prefix) = &self.prefix {
-            key.group.insert_str(0, &prefix.text);
-        }
-        key
-    }
-
     /// Keeps the plan of an object in place of its last one.
     pub fn keep(&self, key: PlanKey, at: Timestamp, text: &str) {
-        let (key, text) = (self.placed(key), shortened(text));
+        let text = shortened(text);
         let mut state = self.state.lock();
         state.remove(&key);
         let number = state.next;
@@ -137,7 +99,7 @@ impl Plans {
 
     /// The object is gone.
     pub fn forget(&self, key: &PlanKey) {
-        self.state.lock().remove(&self.placed(key.clone()));
+        self.state.lock().remove(key);
     }
 
     /// The plan at `<group>/<kind>/<namespace>/<name>`, with when it was made.
@@ -217,29 +179,6 @@ mod tests {
         plans.forget(&key("nobody"));
         assert_eq!(plans.show("toy.dev/Fleet/default/north"), None);
         assert_eq!(plans.list(""), "toy.dev/Fleet/default/south\n");
-    }
-
-    #[test]
-    fn plans_of_a_workload_cluster_stand_below_its_name_and_go_with_it() {
-        let plans = Plans::default();
-        keep(&plans, "north", "here");
-        let cluster = plans.of_cluster(&ObjectKey::namespaced("fleet", "edge-1"));
-        let other = plans.of_cluster(&ObjectKey::namespaced("fleet", "edge-12"));
-        keep(&cluster, "north", "there");
-        keep(&cluster, "south", "there");
-        keep(&other, "north", "elsewhere");
-        let shown = plans.show("fleet/edge-1/toy.dev/Fleet/default/north").unwrap();
-        assert!(shown.ends_with("there"), "{shown}");
-        cluster.forget(&key("south"));
-        assert_eq!(plans.len(), 3);
-        let clone = cluster.clone();
-        drop(cluster);
-        assert_eq!(plans.len(), 3, "somebody still keeps plans there");
-        drop(clone);
-        assert_eq!(
-            plans.list(""),
-            "fleet/edge-12/toy.dev/Fleet/default/north\ntoy.dev/Fleet/default/north\n"
-        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! [`core`] is a fake Cluster API core on the apiserver simulator, [`azure`] the simulated Azure in this process, [`sweep`]
 //! runs a scenario under every fault at every call, and [`journey`] makes scenarios of what a user does in a simulated
-//! world. [`workload`] is a workload cluster in this process, [`scaled`] a management cluster with many that are scaled, [`manager`] runs a manager as a process, [`held`] counts what one in this process holds,
+//! world. [`workload`] is a workload cluster in this process, [`manager`] runs a manager as a process, [`held`] counts what one in this process holds,
 //! [`definitions`] compares custom resources with upstream's, and [`extension`] is a runtime extension that updates in place.
 //! The kit knows no provider: what is behind a provider's objects is handed to it.
 
@@ -17,6 +17,5 @@ pub mod journey;
 pub mod manager;
 pub mod mistakes;
 pub mod objects;
-pub mod scaled;
 pub mod sweep;
 pub mod workload;

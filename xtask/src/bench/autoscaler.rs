@@ -19,12 +19,6 @@ pub struct Arguments {
     /// How long a side is watched once all pods run.
     #[arg(long, default_value_t = 30)]
     rest_seconds: u64,
-    /// Then every second pod goes and nodes may be given up, until nothing has changed for so long; left out if zero.
-    #[arg(long, default_value_t = 90)]
-    settle_seconds: u64,
-    /// Instead, so many simulated workload clusters are scaled by our manager from one management cluster.
-    #[arg(long, default_value_t = 0)]
-    clusters: usize,
     /// A side that gets no further for so long is measured as it is then.
     #[arg(long, default_value_t = 300)]
     timeout_seconds: u64,
@@ -48,14 +42,11 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         .args(["--pods", &pods.join(",")])
         .args(["--rest-seconds", &arguments.rest_seconds.to_string()])
         .args(["--timeout-seconds", &arguments.timeout_seconds.to_string()])
-        .args(["--snapshot-nodes", &arguments.snapshot_nodes.to_string()])
-        .args(["--settle-seconds", &arguments.settle_seconds.to_string()])
-        .args(["--clusters", &arguments.clusters.to_string()]);
+        .args(["--snapshot-nodes", &arguments.snapshot_nodes.to_string()]);
     if !arguments.only_peer {
         command.arg("--slipway").arg(builder.build("slipway", "slipway")?);
     }
-    // Nobody else scales many clusters from one.
-    if arguments.against == PEER && arguments.clusters == 0 {
+    if arguments.against == PEER {
         command
             .arg("--karpenter")
             .arg(upstream::build_package(PEER, "sigs.k8s.io/karpenter/kwok")?)

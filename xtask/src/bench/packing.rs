@@ -1,7 +1,6 @@
 //! The same workload files into `slipway-packing` and into Karpenter's scheduler, which is rebuilt for each iteration, and
 //! both results through the independent checker.
 
-mod day;
 mod hard_stop;
 mod optimum;
 mod options;
@@ -47,15 +46,6 @@ pub struct Arguments {
     /// Measure the policy `cost` instead, on Karpenter's list of real instance types.
     #[arg(long)]
     optimum: bool,
-    /// Play a day of arrivals and departures instead, with this many deployments an hour.
-    #[arg(long, value_name = "ARRIVALS", num_args = 0..=1, default_missing_value = "10")]
-    day: Option<String>,
-    /// How many hours of it, after six in which the cluster fills.
-    #[arg(long, default_value_t = 24)]
-    hours: usize,
-    /// What the day's arrivals are drawn by.
-    #[arg(long, default_value_t = 42)]
-    seed: u64,
     /// Karpenter.
     #[arg(long, value_parser = ["karpenter", "nothing"], default_value = "karpenter")]
     against: String,
@@ -75,18 +65,6 @@ pub fn run(arguments: &Arguments, as_json: bool) -> Result<()> {
         "karpenter" => Some(upstream::build("karpenter")?),
         _ => None,
     };
-    if let Some(arrivals) = &arguments.day {
-        let played = day::Played {
-            arrivals,
-            hours: arguments.hours,
-            seed: arguments.seed,
-        };
-        let rows = day::measure(&ours, theirs.as_deref(), &played)?;
-        if as_json {
-            println!("{}", json!({ "day": rows }));
-        }
-        return Ok(());
-    }
     let solvers = Solvers {
         ours,
         theirs,

@@ -13,6 +13,7 @@ mod operated;
 mod operated_sweep;
 mod operator;
 mod ownership;
+mod recorded;
 mod surroundings;
 mod sweep;
 mod tenancy;

@@ -254,10 +254,7 @@ impl Disruption<'_> {
             let begun = self.actor().begin(start, &observed.snapshot).await?;
             let nodes = start.command.nodes.join(", ");
             let reason = start.command.reason.name();
-            if !matches!(begun, Begun::Dropped(_)) {
-                has_begun = true;
-                memory.quality.began(&start.command, &observed.snapshot);
-            }
+            has_begun |= !matches!(begun, Begun::Dropped(_));
             match begun {
                 Begun::Dropped(why) => {
                     memory.metrics.validation_failed(start.command.method);

@@ -13,36 +13,6 @@ use crate::api::{ClusterAPINodeClassSpec, names::label};
 pub struct Scope {
     pub cluster_name: Option<String>,
     pub namespace: Option<String>,
-    /// A NodeClass may mean no other: it is written in a workload cluster, and its authors are not those of other Clusters.
-    pub is_fixed: bool,
-}
-
-impl Scope {
-    /// The Cluster that a NodeClass means.
-    pub fn cluster_of<'a>(&'a self, class: Option<&'a ClusterAPINodeClassSpec>) -> Option<&'a str> {
-        let named = class.and_then(|class| class.cluster_name.as_deref());
-        let own = self.cluster_name.as_deref();
-        if self.is_fixed { own } else { named.or(own) }
-    }
-
-    /// What a NodeClass names that it may not mean.
-    fn exceeded_by(&self, class: &ClusterAPINodeClassSpec) -> Option<String> {
-        if !self.is_fixed {
-            return None;
-        }
-        let other = |named: &Option<String>, own: &Option<String>| {
-            named
-                .as_ref()
-                .filter(|named| Some(*named) != own.as_ref())
-                .cloned()
-        };
-        other(&class.cluster_name, &self.cluster_name)
-            .map(|name| format!("Cluster {name}"))
-            .or_else(|| {
-                let namespace = other(&class.namespace, &self.namespace);
-                namespace.map(|name| format!("namespace {name}"))
-            })
-    }
 }
 
 /// Why an object is not taken.
@@ -54,8 +24,6 @@ pub enum Refused {
     OtherNamespace(String),
     #[error("it belongs to Cluster {0}")]
     OtherCluster(String),
-    #[error("the NodeClass names {0}, and machines are had of this workload cluster's own Cluster alone")]
-    OutOfScope(String),
     #[error("a MachineDeployment owns it, and decides its replicas")]
     Owned,
     #[error("it is being deleted")]
@@ -84,15 +52,12 @@ pub fn admits(
     if reference.kind != kind {
         return Err(Refused::OtherKind(reference.kind.name().to_owned()));
     }
-    if let Some(exceeded) = scope.exceeded_by(class) {
-        return Err(Refused::OutOfScope(exceeded));
-    }
     let namespace = class.namespace.as_ref().or(scope.namespace.as_ref());
     if namespace.is_some_and(|namespace| *namespace != reference.namespace) {
         return Err(Refused::OtherNamespace(reference.namespace.clone()));
     }
-    let cluster = scope.cluster_of(Some(class));
-    if cluster.is_some_and(|cluster| cluster != source.cluster_name) {
+    let cluster = class.cluster_name.as_ref().or(scope.cluster_name.as_ref());
+    if cluster.is_some_and(|cluster| *cluster != source.cluster_name) {
         return Err(Refused::OtherCluster(source.cluster_name.clone()));
     }
     if source.is_owned {

@@ -94,7 +94,7 @@ fn one(solvers: &Solvers, file: &Path, mix: &str, pods: usize, what: &Measured<'
 }
 
 /// The list of types, from the release of Karpenter that the parts name.
-pub fn catalogue() -> Result<PathBuf> {
+fn catalogue() -> Result<PathBuf> {
     let go = |arguments: &[&str]| -> Result<String> {
         let output = Command::new("go")
             .current_dir(upstream::root().join("parts/karpenter"))
