@@ -111,6 +111,7 @@ pub async fn see() -> Vec<Mistake> {
             area: AREA,
             what: change.what.to_owned(),
             sees: reason(&error),
+            why: None,
             undo: change.undo.to_owned(),
         });
     }
@@ -123,6 +124,7 @@ pub async fn see() -> Vec<Mistake> {
         area: AREA,
         what: "the only system pool deleted".to_owned(),
         sees: reason(&error),
+        why: None,
         undo: "nothing changed; add another System pool first, or delete the Cluster".to_owned(),
     });
     world.until_ready().await;

@@ -9,28 +9,34 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_azure_sim::{Application, Settings, Speed};
+use slipway_insight::{Actor, Id};
 use slipway_kit::{
     azure::{CLIENT, ask},
+    core::kinds::INFRASTRUCTURE,
     mistakes::Mistake,
     objects::{self, condition, create},
 };
 
-use crate::aks_world::{INFRASTRUCTURE_VERSION, NAMESPACE, PLANE, POOL, World, identity, manifests, pool};
+use crate::{
+    aks_world::{INFRASTRUCTURE_VERSION, NAMESPACE, PLANE, POOL, World, identity, manifests, pool},
+    why::{self, stuck},
+};
 
 const AREA: &str = "AKS: what is accepted and cannot work";
 const CLUSTER: &str = "/resourceGroups/fleet/providers/Microsoft.ContainerService/managedClusters/fleet";
 
-fn mistake(what: &str, sees: &str, undo: &str) -> Mistake {
+fn mistake(what: &str, sees: &str, why: &str, undo: &str) -> Mistake {
     Mistake {
         area: AREA,
         what: what.to_owned(),
         sees: without_ids(sees),
+        why: Some(without_ids(why)),
         undo: undo.to_owned(),
     }
 }
 
 /// Ids that differ from run to run are left out.
-fn without_ids(text: &str) -> String {
+pub fn without_ids(text: &str) -> String {
     let id =
         regex::Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").expect("a pattern");
     let mark = regex::Regex::new(r"\b[0-9a-f]{32}\b").expect("a pattern");
@@ -54,11 +60,13 @@ async fn signing_in() -> Vec<Mistake> {
     world.apply_secret("right").await;
     world.apply(&manifests(&json!({}), &json!({}))).await;
     let sees = world.seen(PLANE, "fleet", "Ready").await;
+    let why = world.why(&stuck("AzureClusterIdentity/fleet", "create it"));
     world.apply(&[identity()]).await;
     world.until_ready().await;
     seen.push(mistake(
         "an AzureClusterIdentity that does not exist",
         &sees,
+        &why,
         "create it; the cluster goes on by itself",
     ));
 
@@ -69,12 +77,20 @@ async fn signing_in() -> Vec<Mistake> {
     world.apply(&[foreign]).await;
     world.apply(&manifests(&json!({}), &json!({}))).await;
     let sees = world.seen(PLANE, "fleet", "Ready").await;
+    let why = world.why(
+        &stuck(
+            "AzureManagedControlPlane/fleet",
+            "AzureClusterIdentity default/fleet",
+        )
+        .by(Actor::Operator),
+    );
     let all = json!({"spec": {"allowedNamespaces": {"list": [NAMESPACE]}}});
     world.must_merge("AzureClusterIdentity", "fleet", all).await;
     world.until_ready().await;
     seen.push(mistake(
         "an identity that this namespace may not use",
         &sees,
+        &why,
         "add the namespace to the identity's `allowedNamespaces`",
     ));
 
@@ -82,11 +98,16 @@ async fn signing_in() -> Vec<Mistake> {
     world.apply(&[identity()]).await;
     world.apply(&manifests(&json!({}), &json!({}))).await;
     let sees = world.seen(PLANE, "fleet", "Ready").await;
+    let why = world.why(&stuck(
+        "AzureManagedControlPlane/fleet",
+        "Secret default/fleet-secret",
+    ));
     world.apply_secret("right").await;
     world.until_ready().await;
     seen.push(mistake(
         "an identity whose Secret does not exist",
         &sees,
+        &why,
         "create the Secret; the cluster goes on by itself",
     ));
 
@@ -101,11 +122,13 @@ async fn signing_in() -> Vec<Mistake> {
     world.apply(&[identity()]).await;
     world.apply(&manifests(&json!({}), &json!({}))).await;
     let sees = world.seen(PLANE, "fleet", "Ready").await;
+    let why = world.why(&stuck("AzureManagedControlPlane/fleet", "Secret"));
     world.apply_secret("right").await;
     world.until_ready().await;
     seen.push(mistake(
         "a client secret that is wrong or has run out",
         &sees,
+        &why,
         "write the right one into the Secret; nothing has to be restarted",
     ));
 
@@ -113,11 +136,13 @@ async fn signing_in() -> Vec<Mistake> {
     world.apply_secret("right").await;
     world.apply(&manifests(&json!({}), &json!({}))).await;
     let sees = world.seen(PLANE, "fleet", "Ready").await;
+    let why = world.why(&stuck("AzureClusterIdentity/fleet", "create it"));
     world.delete("Cluster", "fleet").await.expect("it can be deleted");
     world.until_gone().await;
     seen.push(mistake(
         "a cluster that never signed in, and is not needed",
         &sees,
+        &why,
         "delete the Cluster: nothing was made in Azure, so it goes at once",
     ));
     seen
@@ -130,7 +155,7 @@ async fn refused(
     system_pool: Value,
     settings: Option<Settings>,
     (kind, name): (&str, &str),
-    right: Value,
+    (right, names): (Value, Option<&'static str>),
     undo: &str,
 ) -> Mistake {
     let world = settings.map_or_else(World::new, World::with);
@@ -138,9 +163,13 @@ async fn refused(
     world.apply(&[identity()]).await;
     world.apply(&manifests(&plane, &system_pool)).await;
     let sees = world.seen(PLANE, "fleet", "Ready").await;
+    let why = names.map(|names| world.why(&stuck("AzureManagedControlPlane/fleet", names)));
     world.must_merge(kind, name, json!({"spec": right})).await;
     world.until_ready().await;
-    mistake(what, &sees, undo)
+    Mistake {
+        why: why.as_deref().map(without_ids),
+        ..mistake(what, &sees, "", undo)
+    }
 }
 
 async fn refused_by_azure() -> Vec<Mistake> {
@@ -157,7 +186,7 @@ async fn refused_by_azure() -> Vec<Mistake> {
             none(),
             None,
             fleet,
-            json!({"version": "v1.33.3"}),
+            (json!({"version": "v1.33.3"}), Some("1.99.0")),
             "write one that it offers; until AKS has taken one, any can be written",
         )
         .await,
@@ -167,7 +196,7 @@ async fn refused_by_azure() -> Vec<Mistake> {
             none(),
             None,
             fleet,
-            json!({"location": "westus3"}),
+            (json!({"location": "westus3"}), Some("westus33")),
             "write one that does: nothing exists yet, so it may change",
         )
         .await,
@@ -177,7 +206,7 @@ async fn refused_by_azure() -> Vec<Mistake> {
             json!({"sku": "Standard_Nope"}),
             None,
             (POOL, "system"),
-            json!({"sku": "Standard_D2s_v3"}),
+            (json!({"sku": "Standard_D2s_v3"}), Some("AgentPoolProfile:system")),
             "write one that does: the pool does not exist yet, so it may change",
         )
         .await,
@@ -187,7 +216,7 @@ async fn refused_by_azure() -> Vec<Mistake> {
             json!({"sku": "Standard_B1s"}),
             None,
             (POOL, "system"),
-            json!({"sku": "Standard_D2s_v3"}),
+            (json!({"sku": "Standard_D2s_v3"}), Some("Nodepool name: system")),
             "choose one with two cores and four GB",
         )
         .await,
@@ -197,7 +226,7 @@ async fn refused_by_azure() -> Vec<Mistake> {
             json!({"availabilityZones": ["4"]}),
             None,
             (POOL, "system"),
-            json!({"availabilityZones": ["1"]}),
+            (json!({"availabilityZones": ["1"]}), Some("resource 'system'")),
             "choose one of those listed: the pool does not exist yet, so it may change",
         )
         .await,
@@ -208,7 +237,7 @@ async fn refused_by_azure() -> Vec<Mistake> {
             none(),
             None,
             fleet,
-            json!({"identity": null}),
+            (json!({"identity": null}), None),
             "create it in Azure, or leave the field out",
         )
         .await,
@@ -222,6 +251,7 @@ async fn refused_by_azure() -> Vec<Mistake> {
             all[3]["spec"]["replicas"] = json!(5);
             world.apply(&all).await;
             let sees = world.seen(PLANE, "fleet", "Ready").await;
+            let why = world.why(&stuck("AzureManagedControlPlane/fleet", "quota").by(Actor::Cloud));
             world
                 .must_merge("MachinePool", "system", json!({"spec": {"replicas": 1}}))
                 .await;
@@ -229,6 +259,7 @@ async fn refused_by_azure() -> Vec<Mistake> {
             mistake(
                 "more nodes than the quota allows",
                 &sees,
+                &why,
                 "ask for fewer, or raise the quota; both go on by themselves",
             )
         },
@@ -244,6 +275,7 @@ async fn later() -> Vec<Mistake> {
         .must_merge(PLANE, "fleet", json!({"spec": {"version": "v1.35.0"}}))
         .await;
     let sees = world.seen(PLANE, "fleet", "Ready").await;
+    let why = world.why(&stuck("AzureManagedControlPlane/fleet", "1.35.0"));
     world
         .must_merge(PLANE, "fleet", json!({"spec": {"version": "v1.33.3"}}))
         .await;
@@ -251,6 +283,7 @@ async fn later() -> Vec<Mistake> {
     seen.push(mistake(
         "an upgrade that skips a minor version",
         &sees,
+        &why,
         "write the version that it runs, or one of those listed",
     ));
 
@@ -259,6 +292,7 @@ async fn later() -> Vec<Mistake> {
         .apply(&pool("work", "User", 1, &json!({"sku": "Standard_Nope"})))
         .await;
     let sees = world.seen(POOL, "work", "Ready").await;
+    let why = world.why(&stuck("AzureManagedMachinePool/work", "AgentPoolProfile:work"));
     world
         .must_merge(POOL, "work", json!({"spec": {"sku": "Standard_D2s_v3"}}))
         .await;
@@ -271,6 +305,7 @@ async fn later() -> Vec<Mistake> {
     seen.push(mistake(
         "a new pool of a size that does not exist",
         &sees,
+        &why,
         "write one that does: the pool does not exist yet, so it may change",
     ));
 
@@ -290,6 +325,7 @@ async fn later() -> Vec<Mistake> {
     let pool_now = world.object(POOL, "system").unwrap_or_default();
     assert_eq!(pool_now["status"]["replicas"], 1, "{pool_now:#}");
     let said = paused(&pool_now);
+    let why = world.why(&stuck("Cluster/fleet", "spec.paused"));
     world
         .must_merge("Cluster", "fleet", json!({"spec": {"paused": false}}))
         .await;
@@ -305,6 +341,7 @@ async fn later() -> Vec<Mistake> {
             said["reason"].as_str().unwrap_or_default(),
             said["message"].as_str().unwrap_or_default()
         ),
+        &why,
         "unpause it: `spec.paused: false`; the change follows",
     ));
     seen
@@ -328,12 +365,14 @@ async fn others() -> Vec<Mistake> {
     world.simulator.azure().settings.require_token = false;
     ask(&world.simulator, Method::DELETE, CLUSTER, None);
     let sees = world.seen(PLANE, "fleet", "Ready").await;
+    let why = world.why(&stuck("AzureManagedControlPlane/fleet", "slipway.dev/recreate").by(Actor::Operator));
     let again = json!({"metadata": {"annotations": {"slipway.dev/recreate": "true"}}});
     world.must_merge(PLANE, "fleet", again).await;
     world.until_ready().await;
     seen.push(mistake(
         "the AKS cluster deleted in the portal",
         &sees,
+        &why,
         "annotate the control plane `slipway.dev/recreate: \"true\"` for a new, empty one, or delete the Cluster",
     ));
     seen.push(rival().await);
@@ -381,6 +420,12 @@ async fn rival() -> Mistake {
         .until("refused", |world| said(world)["reason"] == "OwnedByAnother")
         .await;
     let said = said(&world);
+    let second = Id::new(INFRASTRUCTURE, PLANE, OTHER, "fleet");
+    let expected = stuck(
+        "AzureManagedControlPlane/fleet",
+        "AzureManagedControlPlane default/fleet",
+    );
+    let why = why::of(&world.server, world.clock, &second, &expected);
     let planes = objects::api(&world.server, OTHER, INFRASTRUCTURE_VERSION, PLANE);
     planes
         .delete("fleet", &DeleteParams::default())
@@ -399,6 +444,7 @@ async fn rival() -> Mistake {
             "`ManagedClusterRunning` False, `OwnedByAnother`: {}",
             said["message"].as_str().unwrap_or_default()
         ),
+        &why,
         "delete the second, which deletes nothing in Azure; or give it another resource group",
     )
 }

@@ -24,6 +24,8 @@ use slipway_kit::{
 };
 use slipway_runtime::Clock;
 
+use crate::why::{self, Expected};
+
 pub const INFRASTRUCTURE_VERSION: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 pub const PLANE: &str = "AzureManagedControlPlane";
 pub const POOL: &str = "AzureManagedMachinePool";
@@ -209,6 +211,11 @@ impl World {
             "{kind} {name} never settles with {type_} False: {:?}",
             self.object(kind, name)
         );
+    }
+
+    /// What `slipway why` says of the Cluster.
+    pub fn why(&self, expected: &Expected) -> String {
+        why::of_cluster(&self.server, self.clock, "fleet", expected)
     }
 
     pub async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool) {

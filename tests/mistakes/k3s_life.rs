@@ -13,6 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use slipway_apiserver_sim::{Apiserver, Kinds};
+use slipway_insight::Actor;
 use slipway_k3s::{
     bootstrap,
     control_plane::{self, ControlPlanes},
@@ -28,7 +29,10 @@ use slipway_kit::{
 use slipway_runtime::{Clock, controller::Context};
 use tokio::task::JoinSet;
 
-use crate::refused::merged;
+use crate::{
+    refused::merged,
+    why::{self, Expected, stuck},
+};
 
 const AREA: &str = "K3s: what is accepted and cannot work";
 const NAMESPACE: &str = "default";
@@ -63,6 +67,7 @@ fn plane() -> Value {
 
 struct World {
     server: Apiserver,
+    clock: Clock,
     core: tokio::task::JoinHandle<()>,
     _controllers: JoinSet<anyhow::Result<()>>,
 }
@@ -101,6 +106,7 @@ impl World {
         Self {
             core: tokio::spawn(FakeCore::new(server.clone(), clock).run()),
             server,
+            clock,
             _controllers: controllers,
         }
     }
@@ -121,6 +127,11 @@ impl World {
             .patch("edge", &PatchParams::default(), &Patch::Merge(&patch))
             .await
             .unwrap_or_else(|error| panic!("{patch}: {error}"));
+    }
+
+    /// What `slipway why` says of the Cluster.
+    fn why(&self, expected: &Expected) -> String {
+        why::of_cluster(&self.server, self.clock, "edge", expected)
     }
 
     fn secrets(&self) -> Api<Secret> {
@@ -208,12 +219,13 @@ impl Drop for World {
 }
 
 /// Names that are made up are left out.
-fn mistake(what: &str, sees: &str, undo: &str) -> Mistake {
+fn mistake(what: &str, sees: &str, why: &str, undo: &str) -> Mistake {
     let made_up = regex::Regex::new("edge-[bcdfghjklmnpqrstvwxz2456789]{5}").expect("a pattern");
     Mistake {
         area: AREA,
         what: what.to_owned(),
         sees: made_up.replace_all(sees, "edge-…").into_owned(),
+        why: Some(made_up.replace_all(why, "edge-…").into_owned()),
         undo: undo.to_owned(),
     }
 }
@@ -232,11 +244,13 @@ async fn templates() -> Vec<Mistake> {
     let world = World::new().await;
     world.apply(&cluster(), &plane()).await;
     let sees = world.seen(PLANE, "Ready").await;
+    let why = world.why(&stuck("HostMachineTemplate/hosts", "create it"));
     create(&world.server, &template()).await;
     world.until_booting().await;
     seen.push(mistake(
         "a machine template that does not exist",
         &sees,
+        &why,
         "create it; the control plane looks for it once a minute",
     ));
 
@@ -249,11 +263,13 @@ async fn templates() -> Vec<Mistake> {
     let unknown = merged(&plane(), &reference("HostTemplate"));
     world.apply(&cluster(), &unknown).await;
     let sees = world.seen(PLANE, "Ready").await;
+    let why = world.why(&stuck("KThreesControlPlane/edge", "HostTemplate").by(Actor::Operator));
     world.change(&plane(), reference("HostMachineTemplate")).await;
     world.until_booting().await;
     seen.push(mistake(
         "a kind of machine template that nobody serves",
         &sees,
+        &why,
         "correct the kind, or install the provider that has it",
     ));
     seen
@@ -269,11 +285,13 @@ async fn files() -> Vec<Mistake> {
     create(&world.server, &template()).await;
     world.apply(&cluster(), &merged(&plane(), &file)).await;
     let sees = world.seen(CONFIG, "DataSecretAvailable").await;
+    let why = world.why(&stuck("KThreesConfig/", "Secret registries"));
     world.apply_secret("registries", "yaml", "mirrors: {}").await;
     world.until_booting().await;
     seen.push(mistake(
         "a file whose Secret does not exist",
         &sees,
+        &why,
         "create the Secret; the server goes on by itself",
     ));
 
@@ -282,11 +300,13 @@ async fn files() -> Vec<Mistake> {
     world.apply_secret("registries", "yml", "mirrors: {}").await;
     world.apply(&cluster(), &merged(&plane(), &file)).await;
     let sees = world.seen(CONFIG, "DataSecretAvailable").await;
+    let why = world.why(&stuck("KThreesConfig/", "no key"));
     world.apply_secret("registries", "yaml", "mirrors: {}").await;
     world.until_booting().await;
     seen.push(mistake(
         "a file whose Secret has another key",
         &sees,
+        &why,
         "write it under the key that the file names",
     ));
     seen
@@ -307,12 +327,14 @@ async fn surroundings() -> Vec<Mistake> {
         found.find(|one| one["type"] == "ScalingUp").cloned()
     };
     let sees = world.seen_as(PLANE, "True", "ScalingUp", v1beta2).await;
+    let why = world.why(&stuck("KThreesControlPlane/edge", "spec.controlPlaneEndpoint"));
     let endpoint = json!({"spec": {"controlPlaneEndpoint": {"host": "10.9.9.9", "port": 6443}}});
     world.change(&cluster(), endpoint).await;
     world.until_booting().await;
     seen.push(mistake(
         "a Cluster without an endpoint, on infrastructure that has none",
         &sees,
+        &why,
         "write `spec.controlPlaneEndpoint` of the Cluster",
     ));
 
@@ -321,6 +343,7 @@ async fn surroundings() -> Vec<Mistake> {
     world.apply_secret("edge-ca", "ca.crt", "not a certificate").await;
     world.apply(&cluster(), &plane()).await;
     let sees = world.seen(PLANE, "Ready").await;
+    let why = world.why(&stuck("KThreesControlPlane/edge", "edge-ca"));
     world
         .secrets()
         .delete("edge-ca", &DeleteParams::default())
@@ -330,6 +353,7 @@ async fn surroundings() -> Vec<Mistake> {
     seen.push(mistake(
         "a CA of one's own without its certificate or key",
         &sees,
+        &why,
         "put both into the Secret (`tls.crt`, `tls.key`), or delete it: one is made",
     ));
     seen

@@ -104,6 +104,7 @@ pub fn see() -> Vec<Mistake> {
                 area: AREA,
                 what: format!("{}: `slipway {}`", wrong.what, wrong.arguments.join(" ")),
                 sees: first_words(&said),
+                why: None,
                 undo: wrong.undo.to_owned(),
             }
         })

@@ -31,6 +31,7 @@ impl Refused {
             area,
             what: self.what.to_owned(),
             sees: reason(&error),
+            why: None,
             undo: self.undo.to_owned(),
         })
     }

@@ -12,7 +12,7 @@ import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { chromium } from "playwright-core";
 
-const { all, few, namespace, canary, pictures } = JSON.parse(process.env.PAGE);
+const { all, few, many, visitor, namespace, canary, pictures } = JSON.parse(process.env.PAGE);
 const AXE = fs.readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const HANG = 60_000;
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -150,6 +150,14 @@ await page.getByRole("heading", { name: "Timeline" }).waitFor();
 await page.getByText("NoRoom").first().waitFor();
 await picture(page, "page-cluster");
 
+step("what the manager would do, asked when somebody wants to know; and why not, where nobody answers");
+await go(page, `#/cluster/${namespace}/shop?o=${encodeURIComponent(`controlplane.cluster.x-k8s.io~KThreesControlPlane~${namespace}~shop`)}`);
+const plan = page.getByRole("region", { name: "Plan" });
+await plan.getByRole("button", { name: "What would the manager do now?" }).click();
+await plan.getByRole("status").waitFor();
+assert.match(await plan.getByRole("status").textContent(), /slipway-asker|manager|forbidden|not found/i);
+await accessible(page, "a plan");
+
 step("a change is followed to its end, and said");
 await please("begin the rollout");
 const row = page.getByRole("treeitem", { name: /^MachineDeployment work/ });
@@ -181,6 +189,23 @@ for (const [hash, heading] of [["#/upgrades", "Upgrades"], ["#/autoscaling", "Au
   await accessible(page, heading);
 }
 await page.getByText("NoRoom").first().waitFor();
+
+step("an upgrade by its stage, its nodes by their step, those whose wave has not come first");
+await go(page, "#/upgrades");
+const stage = page.getByRole("region", { name: "Upgrades of clusters" }).locator("[aria-current=step]");
+assert.equal(await stage.textContent(), "workers");
+const lanes = page.getByRole("region", { name: "Upgrades of nodes by step" });
+assert.match(await lanes.getByRole("listitem").filter({ hasText: "Waiting" }).first().textContent(), /^Waiting2calm-5.*wave rest comes after wave first/);
+assert.match(await lanes.textContent(), /Draining1calm-41 pod stays: shop\/cart, by its budget/);
+await picture(page, "page-upgrades");
+
+step("what nodes cost, asked when somebody wants to know; and why not, where nobody answers");
+await go(page, "#/autoscaling");
+const cost = page.getByRole("region", { name: "Cost" });
+await cost.getByRole("button", { name: "Ask the autoscaler" }).click();
+await cost.getByRole("status").waitFor();
+assert.match(await cost.getByRole("status").textContent(), /slipway-asker|manager|forbidden|not found/i);
+await accessible(page, "what nodes cost");
 await go(page, `#/cluster/${namespace}/nobody`);
 await page.getByText("It is not there").waitFor();
 await go(page, "#/nowhere");
@@ -215,6 +240,23 @@ await go(other, `#/cluster/${namespace}/shop`);
 await other.getByRole("treeitem", { name: /^Cluster shop/ }).waitFor();
 await accessible(other, "few rights");
 assert.deepEqual(other.wrong, []);
+
+step("in a cluster everybody signs in with a token of their own");
+const inside = await open(many, { ignoreHTTPSErrors: true });
+await inside.getByRole("heading", { level: 1, name: "Sign in" }).waitFor();
+await accessible(inside, "signing in");
+await picture(inside, "page-sign-in");
+await inside.getByLabel("Token").fill("nonsense");
+await inside.keyboard.press("Enter");
+await inside.getByRole("alert").filter({ hasText: "does not know the token" }).waitFor();
+await inside.getByLabel("Token").fill(visitor);
+await inside.getByRole("button", { name: "Sign in" }).click();
+await inside.getByRole("link", { name: "shop", exact: true }).waitFor();
+await inside.getByText("live", { exact: true }).waitFor();
+assert.ok(!(await inside.content()).includes(visitor), "the token is on the page");
+await inside.reload();
+await inside.getByRole("link", { name: "shop", exact: true }).waitFor();
+assert.deepEqual(inside.wrong, []);
 
 step("no token, no answer; another name, no page");
 const stranger = await open(all.replace(/#.*/, ""));

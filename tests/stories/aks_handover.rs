@@ -50,23 +50,9 @@ const POOLS: [&str; 2] = ["system", "user"];
 
 pub struct Handover {
     pub world: UpstreamWorld,
-    /// Where the clusters are.
-    namespace: &'static str,
     repository: Repository,
     folder: PathBuf,
 }
-
-/// The program that goes on, and whether it may be asked by commands, which is not over plain HTTP.
-pub struct Successor {
-    pub binary: &'static str,
-    pub answers: bool,
-}
-
-/// AKS alone.
-const AKS: Successor = Successor {
-    binary: BINARY,
-    answers: false,
-};
 
 /// What is in Azure and in the cluster, in so much detail that something made again would show.
 #[derive(Debug, PartialEq)]
@@ -84,11 +70,6 @@ impl Standing {
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
-
-    /// The same resources and nodes, whatever is being done to them.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.azure.keys().eq(other.azure.keys()) && self.nodes == other.nodes
-    }
 }
 
 /// What clusterctl handles of a manager whose process runs already.
@@ -101,25 +82,19 @@ fn stand_in(name: &str) -> Value {
 
 impl Handover {
     pub async fn start(folder: &Path) -> Result<Self> {
-        Self::of_namespace("takeover", NAME, folder).await
-    }
-
-    /// The same for clusters in another namespace.
-    pub async fn of_namespace(world: &str, namespace: &'static str, folder: &Path) -> Result<Self> {
         let world =
-            UpstreamWorld::start(world, |builder| builder.kwok().audit_everything_of(ACCOUNT)).await?;
+            UpstreamWorld::start("takeover", |builder| builder.kwok().audit_everything_of(ACCOUNT)).await?;
         add_fake_host(&world.management).await?;
         let repository = Repository::for_cluster(&world.management, &folder.join("theirs")).await?;
         Ok(Self {
             world,
-            namespace,
             repository,
             folder: folder.to_owned(),
         })
     }
 
     pub fn of(&self, version: &str, kind: &str) -> Api<DynamicObject> {
-        self.world.objects(self.namespace, version, kind)
+        self.world.objects(NAME, version, kind)
     }
 
     /// Runs a command of the guide.
@@ -228,14 +203,8 @@ impl Handover {
 
     /// `slipway manifests --repository` and `clusterctl init`, and the manager that this installs.
     pub async fn install_ours(&self) -> Result<Manager> {
-        let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        self.install_successor(&AKS, metrics).await
-    }
-
-    /// The same with another program, whose diagnostics are at an address.
-    pub async fn install_successor(&self, successor: &Successor, diagnostics: SocketAddr) -> Result<Manager> {
         let ours = self.folder.join("ours");
-        let output = std::process::Command::new(successor.binary)
+        let output = std::process::Command::new(BINARY)
             .args(["manifests", "--repository"])
             .arg(&ours)
             .output()?;
@@ -257,14 +226,14 @@ impl Handover {
         let providers = config["providers"].as_array_mut().context("providers")?;
         providers.extend(core);
         config["cert-manager"] = theirs["cert-manager"].clone();
-        config["CAPZ_DIAGNOSTICS_ADDRESS"] = json!(diagnostics.to_string());
-        config["CAPZ_INSECURE_DIAGNOSTICS"] = json!((!successor.answers).to_string());
+        let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        config["CAPZ_DIAGNOSTICS_ADDRESS"] = json!(metrics.to_string());
+        config["CAPZ_INSECURE_DIAGNOSTICS"] = json!("true");
         std::fs::write(&path, config.to_string())?;
         let path = path.display().to_string();
         self.clusterctl(&["init", "--config", &path, "--infrastructure", "azure"])
             .await?;
-        let (management, azure) = (&self.world.management, &self.world.azure);
-        aks_manager::start_installed_program(successor.binary, management, azure, diagnostics).await
+        aks_manager::start_installed(&self.world.management, &self.world.azure, metrics).await
     }
 
     /// What the operator keeps for the cluster's resources, in the version it is stored in.
@@ -282,7 +251,7 @@ impl Handover {
             };
             let kind = GroupVersionKind::gvk(group, &version.name, &names.kind);
             let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);
-            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), self.namespace, &resource);
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAME, &resource);
             for object in api.list(&ListParams::default()).await? {
                 kept.push((api.clone(), object));
             }
@@ -321,7 +290,7 @@ impl Handover {
 
     /// Names of the Secrets of the cluster's namespace with this part.
     pub async fn secrets(&self, part: &str) -> Result<BTreeSet<String>> {
-        let secrets: Api<Secret> = Api::namespaced(self.world.management.client(), self.namespace);
+        let secrets: Api<Secret> = Api::namespaced(self.world.management.client(), NAME);
         let found = secrets.list(&ListParams::default()).await?;
         let names = found.iter().map(ResourceExt::name_any);
         Ok(names.filter(|name| name.contains(part)).collect())

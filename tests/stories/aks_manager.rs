@@ -54,24 +54,6 @@ pub async fn start_program(
     azure: &Server,
     arguments: &[&str],
 ) -> Result<Manager> {
-    let setup = installed_by_hand(program, cluster, azure).await?;
-    setup.with(arguments.iter().copied()).start("manager").await
-}
-
-/// The same for a program of more providers than those of Azure, which commands may ask.
-pub async fn start_answering(
-    program: &Program,
-    cluster: &Cluster,
-    azure: &Server,
-    diagnostics: SocketAddr,
-) -> Result<Manager> {
-    let setup = installed_by_hand(program, cluster, azure).await?;
-    let setup = setup.with([format!("--providers={PROVIDER}")]);
-    setup.answering(diagnostics).start("manager").await
-}
-
-/// What a program needs in the cluster, and how it is started.
-async fn installed_by_hand(program: &Program, cluster: &Cluster, azure: &Server) -> Result<Setup> {
     let folder = cluster.description().directory.join("aks-manager");
     roles::install(cluster, &(program.packages)(), USER).await?;
     let setup = Setup::new(cluster, Path::new(program.binary), &folder, USER, None)?;
@@ -91,26 +73,20 @@ async fn installed_by_hand(program: &Program, cluster: &Cluster, azure: &Server)
     let token = setup.folder.join("token");
     // What a service account's projected token would be.
     std::fs::write(&token, "a.projected.token")?;
-    let setup = reaching(azure, setup)?.with(["-v=4"]);
-    Ok(setup.environment("AZURE_FEDERATED_TOKEN_FILE", &token.display().to_string()))
+    reaching(azure, setup)?
+        .with(["-v=4"])
+        .with(arguments.iter().copied())
+        .environment("AZURE_FEDERATED_TOKEN_FILE", &token.display().to_string())
+        .start("manager")
+        .await
 }
 
 /// Starts the manager that clusterctl installed: as its Deployment says, under the roles that came with it.
 pub async fn start_installed(cluster: &Cluster, azure: &Server, metrics: SocketAddr) -> Result<Manager> {
-    start_installed_program(BINARY, cluster, azure, metrics).await
-}
-
-/// The same with another program.
-pub async fn start_installed_program(
-    binary: &str,
-    cluster: &Cluster,
-    azure: &Server,
-    metrics: SocketAddr,
-) -> Result<Manager> {
     let folder = cluster.description().directory.join("installed-manager");
     std::fs::create_dir_all(&folder)?;
     let installed = installed::prepare(cluster, NAMESPACE, &folder, free_port()?).await?;
-    let setup = Setup::installed(cluster, Path::new(binary), &folder, installed, metrics)?;
+    let setup = Setup::installed(cluster, Path::new(BINARY), &folder, installed, metrics)?;
     reaching(azure, setup)?.start("manager").await
 }
 

@@ -66,7 +66,7 @@ const RBAC: &[Rule] = &[
         &["secrets"],
         &["get", "list", "watch", "create", "patch", "delete"],
     ),
-    Rule::new("", &["configmaps"], &["get", "create", "patch", "delete"]),
+    Rule::new("", &["configmaps"], &["get", "create", "patch"]),
     // A namespace signs in with a ServiceAccount of its own. What was federated with Azure Service Operator signs in as it did.
     Rule::new("", &["serviceaccounts/token"], &["create"]).named(&[NAMESPACE_ACCOUNT, OPERATOR_ACCOUNT]),
     // Where Azure Service Operator runs, and what it writes, is told by its kinds, its lease and its objects.

@@ -6,6 +6,7 @@ pub mod api;
 pub mod batch;
 pub mod cluster_api;
 pub mod command;
+pub mod cost;
 pub mod disruption;
 pub mod environment;
 mod error;

@@ -72,6 +72,7 @@ pub const REASONS: &[Reason] = &[
         "create the AzureClusterIdentity; a Cluster that made nothing in Azure can be deleted without it, another says what \
          remains and is let go with `slipway.dev/orphan: \"true\"`",
     )
+    .elsewhere(&[])
     .command("kubectl get azureclusteridentities --all-namespaces"),
     Reason::stuck(
         "NamespaceNotAllowedByIdentity",
@@ -223,6 +224,12 @@ pub const REASONS: &[Reason] = &[
         "write a version that AKS offers",
     )
     .command("az aks get-versions --location <location> --output table"),
+    Reason::stuck(
+        "FailedIdentityOperation",
+        "Azure cannot use an identity that the cluster is to have",
+        Actor::Author,
+        "create the identity that the message names, or correct its id",
+    ),
     Reason::waiting("ServerBusy", "Azure is busy"),
     Reason::waiting("InternalServerError", "Azure failed; it is tried again"),
     // Workload clusters.

@@ -35,6 +35,15 @@ const MIRRORS: &[(&str, Link)] = &[
     ("InfrastructureReady", Link::Reference("/spec/infrastructureRef")),
 ];
 
+/// Of the control plane and of the workers together.
+const OF_BOTH: Numbers = Numbers {
+    desired: "/status/*/desiredReplicas",
+    current: "/status/*/replicas",
+    ready: "/status/*/readyReplicas",
+    available: "/status/*/availableReplicas",
+    up_to_date: "/status/*/upToDateReplicas",
+};
+
 const CLUSTER: Kind = Kind::new(GROUP, "Cluster", Part::Cluster)
     .children(&[
         Link::Reference("/spec/infrastructureRef"),
@@ -74,6 +83,7 @@ const CLUSTER: Kind = Kind::new(GROUP, "Cluster", Part::Cluster)
         ),
     ])
     .summaries(&["TopologyReconciled"])
+    .counting("machines", OF_BOTH)
     .facts(&[
         ("phase", "/status/phase"),
         ("class", "/spec/topology/classRef/name"),

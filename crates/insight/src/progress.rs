@@ -82,7 +82,14 @@ pub struct Counts {
 impl Counts {
     pub(crate) fn of(object: &Value, kind: &Kind) -> Option<Self> {
         let numbers = kind.numbers;
-        let read = |pointer| path::number(object, pointer);
+        // A Cluster has its numbers twice: of the control plane, and of the workers.
+        let read = |pointer| {
+            let found = path::all(object, pointer);
+            found
+                .into_iter()
+                .filter_map(Value::as_i64)
+                .reduce(|all, one| all + one)
+        };
         let counts = Self {
             desired: read(numbers.desired),
             current: read(numbers.current),
@@ -255,7 +262,10 @@ fn by_pace(left: i64, since: Timestamp, finished: &[Finished], now: Timestamp) -
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::{Numbers, Part};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a time")
@@ -276,6 +286,27 @@ mod tests {
         let eta = by_pace(1, at(1000), &came(&[1100]), at(5000));
         assert_eq!(eta.at, None);
         assert_eq!(eta.why, "it is slower than before, when each took 100 s");
+    }
+
+    #[test]
+    fn numbers_that_an_object_has_in_several_places_are_one() {
+        let numbers = Numbers {
+            desired: "/status/*/desiredReplicas",
+            ready: "/status/*/readyReplicas",
+            ..Numbers::CLUSTER_API
+        };
+        let kind = Kind::new("cluster.x-k8s.io", "Cluster", Part::Cluster).counting("machines", numbers);
+        let object = json!({"status": {
+            "controlPlane": {"desiredReplicas": 3, "readyReplicas": 3},
+            "workers": {"desiredReplicas": 5, "readyReplicas": 4},
+            "phase": "Provisioned",
+        }});
+        let counts = Counts::of(&object, &kind).expect("it has some");
+        assert_eq!(
+            (counts.desired, counts.ready, counts.available),
+            (Some(8), Some(7), None)
+        );
+        assert_eq!(Counts::of(&json!({"status": {"phase": "Pending"}}), &kind), None);
     }
 
     #[test]

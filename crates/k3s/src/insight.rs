@@ -6,6 +6,10 @@ const MACHINES: Link = Link::Owned {
     group: "cluster.x-k8s.io",
     kind: "Machine",
 };
+const OLDER_TEMPLATE: Link = Link::Reference("/spec/machineTemplate/infrastructureRef");
+const NEWER_TEMPLATE: Link = Link::Reference("/spec/machineTemplate/spec/infrastructureRef");
+const TEMPLATE: &[Link] = &[OLDER_TEMPLATE, NEWER_TEMPLATE];
+const BELOW: &[Link] = &[MACHINES, OLDER_TEMPLATE, NEWER_TEMPLATE];
 const CONTROL_PLANE: &[&str] = &["KThreesControlPlane"];
 const CONFIG: &[&str] = &["KThreesConfig"];
 const MACHINE: &[&str] = &["Machine"];
@@ -16,11 +20,7 @@ const KINDS: &[Kind] = &[
         "KThreesControlPlane",
         Part::ControlPlane,
     )
-    .children(&[
-        MACHINES,
-        Link::Reference("/spec/machineTemplate/infrastructureRef"),
-        Link::Reference("/spec/machineTemplate/spec/infrastructureRef"),
-    ]),
+    .children(BELOW),
     Kind::new("bootstrap.cluster.x-k8s.io", "KThreesConfig", Part::Detail),
 ];
 
@@ -128,6 +128,7 @@ const REASONS: &[Reason] = &[
         "create the template, or correct the reference",
     )
     .says("does not exist; see spec.machineTemplate")
+    .elsewhere(TEMPLATE)
     .of(CONTROL_PLANE),
     Reason::stuck(
         "",

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::{Bundle, PROVIDER_LABEL, Release, deployment, yaml};
+use super::{Bundle, PROVIDER_LABEL, Release, deployment, page, yaml};
 
 const FOLDER: &str = "helm/slipway";
 
@@ -54,6 +54,7 @@ pub fn files(bundles: &[Bundle], release: &Release) -> BTreeMap<PathBuf, String>
         );
         add(&format!("templates/{}.yaml", bundle.identity), text);
     }
+    add("templates/page.yaml", Template::default().page(bundles, release));
     let values = json!({
         "affinity": {},
         "image": {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"},
@@ -65,6 +66,15 @@ pub fn files(bundles: &[Bundle], release: &Release) -> BTreeMap<PathBuf, String>
         },
         "nodeSelector": {},
         "packages": packages,
+        "page": {
+            "enabled": false,
+            "extraArgs": [],
+            "extraVolumeMounts": [],
+            "extraVolumes": [],
+            "podAnnotations": {},
+            "podLabels": {},
+            "replicas": 1,
+        },
         "podDisruptionBudget": {"enabled": false},
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
         "tolerations": tolerations(bundles, release),
@@ -84,9 +94,20 @@ const VALUES: &str = "\
 #   Each has a namespace and a Deployment of its own, with further arguments,
 #   environment, volumes, labels and annotations of its Pods, and annotations of its service account
 #   (azure.workload.identity/client-id for the workload-identity webhook).
+# page: the page of the fleet, in the namespace of the release, behind the tokens of those who look at it; it has no right of
+#   its own. Bind the ClusterRole slipway-view to those who may look. With --tls-cert-dir among its arguments, and a volume
+#   for that folder, it has a certificate of yours.
 # podDisruptionBudget: keep one manager of each package when nodes are drained; with more than one replica.
 # variables: what clusterctl reads from its configuration under the same names; *_LOG_LEVEL is the verbosity.
 ";
+
+/// Of a container, with the values that add to them.
+const FIELDS: [(&str, &str); 3] = [
+    ("args", "extraArgs"),
+    ("env", "extraEnv"),
+    ("volumeMounts", "extraVolumeMounts"),
+];
+const PAGE_FIELDS: [(&str, &str); 2] = [("args", "extraArgs"), ("volumeMounts", "extraVolumeMounts")];
 
 /// Turns objects into template text: what a template puts in stands as a mark in the values until they are YAML.
 #[derive(Default)]
@@ -175,15 +196,37 @@ impl Template {
         }
     }
 
+    /// The page, if it is asked for.
+    fn page(&mut self, bundles: &[Bundle], release: &Release) -> String {
+        let mut text = "{{- if .Values.page.enabled }}\n".to_owned();
+        let namespace = self.mark(Action::Text(".Release.Namespace".to_owned()));
+        let mut objects = vec![page::role(bundles)];
+        objects.extend(page::objects(release, namespace.as_str().unwrap_or_default()));
+        for mut object in objects {
+            if object["kind"] == "Deployment" {
+                self.pods(&mut object, |value| format!(".Values.page.{value}"), &PAGE_FIELDS);
+            }
+            text.push_str("---\n");
+            text.push_str(&self.fill(&yaml::document(&object)));
+        }
+        text.push_str("{{- end }}\n");
+        text
+    }
+
     fn deployment(&mut self, object: &mut Value, bundle: &Bundle) {
-        object["spec"]["replicas"] = self.mark(Action::Value(of_package(bundle, "replicas")));
+        self.pods(object, |value| of_package(bundle, value), &FIELDS);
+    }
+
+    /// What a user sets of the Pods of a Deployment.
+    fn pods(&mut self, object: &mut Value, of: impl Fn(&str) -> String, fields: &[(&str, &str)]) {
+        object["spec"]["replicas"] = self.mark(Action::Value(of("replicas")));
         let metadata = &mut object["spec"]["template"]["metadata"];
-        metadata["annotations"] = self.mark(Action::Block(of_package(bundle, "podAnnotations")));
-        self.further_entry(&mut metadata["labels"], of_package(bundle, "podLabels"));
+        metadata["annotations"] = self.mark(Action::Block(of("podAnnotations")));
+        self.further_entry(&mut metadata["labels"], of("podLabels"));
         let pod = &mut object["spec"]["template"]["spec"];
         pod["affinity"] = self.mark(Action::Block(".Values.affinity".to_owned()));
         pod["tolerations"] = self.mark(Action::Block(".Values.tolerations".to_owned()));
-        self.further_item(&mut pod["volumes"], of_package(bundle, "extraVolumes"));
+        self.further_item(&mut pod["volumes"], of("extraVolumes"));
         pod["nodeSelector"] = self.mark(Action::Block(".Values.nodeSelector".to_owned()));
         pod["imagePullSecrets"] = self.mark(Action::Block(".Values.imagePullSecrets".to_owned()));
         for container in pod["containers"].as_array_mut().into_iter().flatten() {
@@ -192,12 +235,8 @@ impl Template {
             ));
             container["imagePullPolicy"] = self.mark(Action::Value(".Values.image.pullPolicy".to_owned()));
             container["resources"] = self.mark(Action::Block(".Values.resources".to_owned()));
-            for (field, value) in [
-                ("args", "extraArgs"),
-                ("env", "extraEnv"),
-                ("volumeMounts", "extraVolumeMounts"),
-            ] {
-                self.further_item(&mut container[field], of_package(bundle, value));
+            for (field, value) in fields {
+                self.further_item(&mut container[*field], of(value));
             }
         }
     }

@@ -146,6 +146,9 @@ impl Drift {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             path.starts_with("components")
                 || path.starts_with("helm")
+                || path.starts_with("monitoring")
+                || path.starts_with("argocd")
+                || path.starts_with("k9s")
                 || (path.starts_with("clusterctl")
                     && (name == "metadata.yaml" || name.ends_with("-components.yaml")))
         })

@@ -5,7 +5,11 @@
 mod chart;
 mod deployment;
 mod files;
+mod health;
+mod k9s;
 mod local;
+mod monitoring;
+mod page;
 mod reference;
 mod roles;
 mod webhooks;
@@ -19,7 +23,10 @@ use slipway_runtime::{Names, Package, PackageKind, RoleGrant, Rule, admission::A
 
 pub use self::{
     files::{Drift, files, repository},
+    health::{health, rules as health_rules},
+    k9s::k9s,
     local::local_objects,
+    monitoring::monitoring,
     reference::reference,
 };
 
@@ -55,6 +62,8 @@ pub enum RenderError {
         one: String,
         other: String,
     },
+    #[error("{what} asks for the metric {metric}, which nobody registers")]
+    Metric { what: String, metric: String },
     #[error("{what} cannot be written as JSON: {reason}")]
     Unwritable { what: String, reason: String },
 }

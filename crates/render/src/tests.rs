@@ -223,6 +223,7 @@ fn two_providers_join_in_one_package() {
             &PathBuf::from("clusterctl/infrastructure-toy/v0.1.0/metadata.yaml"),
             &PathBuf::from("helm/slipway/Chart.yaml"),
             &PathBuf::from("helm/slipway/templates/infrastructure-toy.yaml"),
+            &PathBuf::from("helm/slipway/templates/page.yaml"),
             &PathBuf::from("helm/slipway/values.yaml"),
         ]
     );
@@ -304,7 +305,7 @@ fn drift_is_found_and_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let rendered = files([&package("example.dev")], &release()).unwrap();
     let drift = Drift::find(&rendered, folder.path()).unwrap();
-    assert_eq!(drift.missing.len(), 5);
+    assert_eq!(drift.missing.len(), 6);
     drift.repair(&rendered, folder.path()).unwrap();
     assert!(Drift::find(&rendered, folder.path()).unwrap().is_empty());
 

@@ -87,7 +87,7 @@ pub fn run(providers: Vec<Provider>, arguments: impl IntoIterator<Item = OsStrin
         }
         Some(("ui", matches)) => {
             let catalogue = provider::catalogue(&providers);
-            see::run(ui::run(catalogue, matches))
+            see::run(ui::run(catalogue, &providers, matches))
         }
         Some(("version", matches)) => {
             print_version(&providers, matches);

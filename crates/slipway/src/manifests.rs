@@ -8,7 +8,9 @@ use std::{
 };
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
-use slipway_render::{Bundle, Drift, Release, files, local_objects, reference, repository, yaml};
+use slipway_render::{
+    Bundle, Drift, Release, files, health, k9s, local_objects, monitoring, reference, repository, yaml,
+};
 use slipway_runtime::{
     Package, Provider,
     certificates::{CertificateFiles, ensure_self_signed},
@@ -167,9 +169,13 @@ pub fn run(providers: &[Provider], matches: &ArgMatches) -> Result<(), String> {
         );
         return Ok(());
     }
-    let rendered = files(packages, &release).map_err(|error| error.to_string())?;
+    let mut rendered = files(packages, &release).map_err(|error| error.to_string())?;
     if rendered.is_empty() {
         eprintln!("note: no provider is registered, so there is nothing to render");
+    } else {
+        rendered.extend(monitoring(providers).map_err(|error| error.to_string())?);
+        rendered.extend(health(providers));
+        rendered.extend(k9s(providers));
     }
     let directory = matches.get_one::<PathBuf>("out").cloned().unwrap_or_default();
     let check = matches.get_flag("check");

@@ -1,5 +1,8 @@
 //! Bad input through the real binary: one clear message, a code that is not zero, no panic and no hang.
 
+#[path = "command_line/tools.rs"]
+mod tools;
+
 use std::{
     io::Read,
     net::TcpListener,

@@ -11,6 +11,8 @@ pub struct Mistake {
     pub what: String,
     /// The text that was seen: an answer of the apiserver, a condition, an event, a program's message.
     pub sees: String,
+    /// The first cause by `slipway why`, of what was accepted and cannot work.
+    pub why: Option<String>,
     pub undo: String,
 }
 
@@ -28,16 +30,30 @@ pub fn page(introduction: &str, mistakes: &[Mistake]) -> String {
     let mut page = format!("{introduction}\n");
     let mut area = "";
     for mistake in mistakes {
+        let has_why = mistakes
+            .iter()
+            .any(|other| other.area == mistake.area && other.why.is_some());
         if mistake.area != area {
             area = mistake.area;
+            let (heading, line) = if has_why {
+                ("| `slipway why` on the Cluster ", "|---")
+            } else {
+                ("", "")
+            };
             let _ = write!(
                 page,
-                "\n## {area}\n\n| mistake | what you see | the way back |\n|---|---|---|\n"
+                "\n## {area}\n\n| mistake | what you see {heading}| the way back |\n|---|---{line}|---|\n"
             );
         }
+        let why = mistake.why.as_deref().unwrap_or("–");
+        let why = if has_why {
+            format!("| {} ", cell(why))
+        } else {
+            String::new()
+        };
         let _ = writeln!(
             page,
-            "| {} | {} | {} |",
+            "| {} | {} {why}| {} |",
             cell(&mistake.what),
             cell(&mistake.sees),
             cell(&mistake.undo)
@@ -66,6 +82,7 @@ mod tests {
             area,
             what: what.to_owned(),
             sees: "a | b\nc <d> [e](f)".to_owned(),
+            why: None,
             undo: "mend it".to_owned(),
         };
         let page = page(
@@ -86,12 +103,27 @@ mod tests {
     }
 
     #[test]
+    fn what_was_accepted_has_a_column_for_its_first_cause() {
+        let mistake = Mistake {
+            area: "One",
+            what: "x".to_owned(),
+            sees: "y".to_owned(),
+            why: Some("`Pool/a`: Full".to_owned()),
+            undo: "z".to_owned(),
+        };
+        let expected = "# Mistakes\n\n## One\n\n| mistake | what you see | `slipway why` on the Cluster | the way back |\n\
+            |---|---|---|---|\n| x | y | `Pool/a`: Full | z |\n";
+        assert_eq!(page("# Mistakes", &[mistake]), expected);
+    }
+
+    #[test]
     #[should_panic(expected = "does not say: undo")]
     fn a_row_without_a_way_back_is_refused() {
         let row = Mistake {
             area: "One",
             what: "x".to_owned(),
             sees: "y".to_owned(),
+            why: None,
             undo: " ".to_owned(),
         };
         row.check();

@@ -1,12 +1,9 @@
 //! The actions for the operator's objects: each is one idempotent call, or a few that may be cut short anywhere.
 
-use k8s_openapi::{
-    api::core::v1::{ConfigMap, Secret},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+    api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::json;
 pub use slipway_azure::takeover::POLICY;
@@ -17,44 +14,13 @@ use slipway_azure::{
 use slipway_runtime::Context;
 
 use super::{NOTE, Operated, Operators, manifest::Application, object::OperatedObject, observe::Look};
-use crate::{api::ResourceName, inline::Store};
+use crate::api::ResourceName;
 
 /// Under which the operator's objects are applied. It is the name that they may carry already.
 const FIELD_MANAGER: &str = "capz-manager";
 
-/// Takes away what we wrote, which the operator writes anew.
-async fn make_way(application: &Application, context: &Context) -> Result<(), Error> {
-    for handed in &application.makes_way {
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: handed.uid.clone(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let (client, namespace, name) = (context.client.clone(), &application.namespace, &handed.name);
-        let done = match handed.store {
-            Store::Secret => Api::<Secret>::namespaced(client, namespace)
-                .delete(name, &parameters)
-                .await
-                .map(|_| ()),
-            Store::ConfigMap => Api::<ConfigMap>::namespaced(client, namespace)
-                .delete(name, &parameters)
-                .await
-                .map(|_| ()),
-        };
-        match done {
-            // It is gone, or is another now.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            other => other.map_err(Error::api(format!("handing {name} to Azure Service Operator")))?,
-        }
-    }
-    Ok(())
-}
-
 /// Gives the operator its object. A quiet one may write again only after it has what is asked for now.
 pub async fn give(application: &Application, context: &Context) -> Result<DynamicObject, Error> {
-    make_way(application, context).await?;
     let api: Api<DynamicObject> =
         Api::namespaced_with(context.client.clone(), &application.namespace, &application.api);
     let name = &application.name;

@@ -13,10 +13,7 @@ use slipway_azure::{
 use slipway_capi::names::label;
 
 use super::object::OperatedObject;
-use crate::{
-    inline::{Inline, Store},
-    resources::hex,
-};
+use crate::{inline::Inline, resources::hex};
 
 /// On an object of the operator: a hash of what it was last given, so that a field that was taken out is noticed.
 const GIVEN: &str = "slipway.dev/given";
@@ -47,16 +44,6 @@ pub struct Application {
     pub body: Value,
     /// It was told here to leave Azure alone, and may write again: its policy from then on.
     pub resumes: Option<Option<String>>,
-    /// What we wrote and it is to write from now on: it refuses to write what is not its own.
-    pub makes_way: Vec<Handed>,
-}
-
-/// A Secret or ConfigMap that changes hands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handed {
-    pub store: Store,
-    pub name: String,
-    pub uid: Option<String>,
 }
 
 /// A field that differs: path, before and after.
@@ -185,16 +172,6 @@ fn named_by_id<'a>(value: &mut Value, id_of: &impl Fn(&Reference) -> Option<&'a 
 
 fn hash(value: &Value) -> String {
     hex(&Sha256::digest(value.to_string())[..12])
-}
-
-/// Whether what an object was last given is this. It tells in any version that the object is read in.
-pub fn is_given(live: &OperatedObject, desired: &Value) -> bool {
-    let given = live
-        .metadata()
-        .annotations
-        .as_ref()
-        .and_then(|all| all.get(GIVEN));
-    given.map(String::as_str) == desired["metadata"]["annotations"][GIVEN].as_str()
 }
 
 /// What of an object differs from what it is to be. `None`: nothing, and nothing that was given before is to be taken out.

@@ -73,23 +73,18 @@ impl Look<'_> {
         Ok((standing, found))
     }
 
-    /// How the operator stands to a kind, and where its objects are: in the version that is asked for while it runs.
+    /// How the operator stands to a kind, and where its objects are.
     pub async fn kind(&self, name: &ResourceName) -> Result<(Standing, Option<ApiResource>), Error> {
         let (operators, context) = (self.operators, self.context);
         let found = operators.definition(&name.group, &name.kind, context).await?;
         let Some(definition) = found else {
             return Ok((Standing::NotInstalled, None));
         };
+        let api = definition.resource(&name.group, &name.kind, &name.version);
         let standing = if name.version.is_empty() || definition.serves(&name.version) {
             operators.standing(context).await?
         } else {
             Standing::VersionNotServed(name.version.clone())
-        };
-        // It is the operator that converts its objects from one version to another.
-        let api = if standing == Standing::Running {
-            definition.resource(&name.group, &name.kind, &name.version)
-        } else {
-            definition.stored(&name.group, &name.kind)
         };
         Ok((standing, Some(api)))
     }

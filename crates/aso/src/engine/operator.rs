@@ -58,11 +58,6 @@ impl Definition {
         };
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), &self.plural)
     }
-
-    /// Where its objects are in the version that they are stored in: no operator is needed to convert them.
-    pub fn stored(&self, group: &str, kind: &str) -> ApiResource {
-        self.resource(group, kind, &self.stored)
-    }
 }
 
 /// What the lease says.
@@ -182,16 +177,6 @@ impl Operators {
         Some(definition.resource(&name.group, &name.kind, &name.version))
     }
 
-    /// A kind as it is watched: metadata is the same in every version, and in the stored one it is served while no operator runs.
-    pub fn watched(&self, api: &ApiResource) -> ApiResource {
-        let known = self.0.lock();
-        let found = known.kinds.get(&(api.group.clone(), api.kind.clone()));
-        match found {
-            Some((_, Some(definition))) => definition.stored(&api.group, &api.kind),
-            _ => api.clone(),
-        }
-    }
-
     /// The holder is gone.
     pub fn forget(&self, holder: &ObjectKey) {
         let mut known = self.0.lock();
@@ -261,9 +246,5 @@ mod tests {
         let version = |asked: &str| definition.resource("g", "ManagedCluster", asked).version;
         assert_eq!(version("v1api20240901"), "v1api20240901");
         assert_eq!(version("v1api20990101"), "v1api20240901storage");
-        assert_eq!(
-            definition.stored("g", "ManagedCluster").version,
-            "v1api20240901storage"
-        );
     }
 }

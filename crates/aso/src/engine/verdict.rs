@@ -1,17 +1,15 @@
 //! What is to be done about the operator's object for a resource of an object that stays. Pure.
 
 use jiff::Timestamp;
-use serde_json::Value;
 use slipway_azure::reconcile::{
     ResourceState,
     planning::{ASK_AGAIN, OWNED_BY_ANOTHER, OWNER_CHECK, occupied},
 };
-use slipway_capi::owner;
 use slipway_runtime::Class;
 
 use super::{
     AzureEngine, FOUND, Operated, QUIET, Standing, Told,
-    manifest::{Application, FieldChange, Handed, Terms, desired, differences, is_given},
+    manifest::{Application, FieldChange, Terms, desired, differences},
     object::OperatedObject,
 };
 use crate::{
@@ -60,15 +58,15 @@ impl Held {
         (is_ours && !resource.choice.is_operated()).then_some(found)
     }
 
-    /// Whether the operator has yet to look at a resource before it may write.
-    fn looks_first(&self, resource: &Resource, state: &ResourceState) -> bool {
+    /// What the operator's object for a resource is to be.
+    fn application(
+        &self,
+        resource: &Resource,
+        state: &ResourceState,
+    ) -> Option<(Application, Vec<FieldChange>)> {
+        let (inline, api) = (resource.inline.as_ref()?, resource.api.clone()?);
         let found = self.operated(resource).map(|one| &one.live);
-        state.body().is_some() && found.and_then(OperatedObject::id).is_none()
-    }
-
-    /// The operator's object for a resource as it is to be.
-    fn desired(&self, resource: &Resource, state: &ResourceState) -> Option<Value> {
-        let inline = resource.inline.as_ref()?;
+        let looks_first = state.body().is_some() && found.and_then(OperatedObject::id).is_none();
         let is_found = resource.engine_notes.contains_key(FOUND);
         let policy = (is_found && inline.policy == Policy::Manage).then_some("detach-on-delete");
         let terms = Terms {
@@ -78,23 +76,10 @@ impl Held {
             mark: self.records.mark().map(str::to_owned),
             policy,
             // What it sees has to be what we see.
-            looks: self.looks_first(resource, state),
+            looks: looks_first,
             elsewhere: resource.elsewhere.clone(),
         };
-        let found = self.operated(resource).map(|one| &one.live);
-        Some(desired(&resource.manifest, inline, &terms, found))
-    }
-
-    /// What the operator's object for a resource is to be, and what differs.
-    fn application(
-        &self,
-        resource: &Resource,
-        state: &ResourceState,
-    ) -> Option<(Application, Vec<FieldChange>)> {
-        let (inline, api) = (resource.inline.as_ref()?, resource.api.clone()?);
-        let found = self.operated(resource).map(|one| &one.live);
-        let looks_first = self.looks_first(resource, state);
-        let body = self.desired(resource, state)?;
+        let body = desired(&resource.manifest, inline, &terms, found);
         let asked = body["metadata"]["annotations"][super::act::POLICY].as_str();
         let resumes = found
             .and_then(OperatedObject::policy_before)
@@ -107,30 +92,12 @@ impl Held {
         let changes = changes.or_else(|| resumes.is_some().then(Vec::new))?;
         let application = Application {
             api,
-            namespace: self.metadata.namespace.clone().unwrap_or_default(),
+            namespace: terms.namespace,
             name: inline.object.name.clone(),
             body,
             resumes,
-            makes_way: match found {
-                None => self.makes_way(resource),
-                Some(_) => Vec::new(),
-            },
         };
         Some((application, changes))
-    }
-
-    /// The Secrets and ConfigMaps of ours that the operator is to write.
-    fn makes_way(&self, resource: &Resource) -> Vec<Handed> {
-        let stored = resource.handed.iter().filter_map(|(store, name)| {
-            let found = self.stored.get(&(*store, name.clone()))?;
-            let is_ours = owner::is_controlled_by(&found.metadata, &self.metadata);
-            is_ours.then(|| Handed {
-                store: *store,
-                name: name.clone(),
-                uid: found.metadata.uid.clone(),
-            })
-        });
-        stored.collect()
     }
 }
 
@@ -163,7 +130,13 @@ pub fn step(held: &Held, resource: &Resource, now: Timestamp) -> EngineStep {
         resource.standing,
         Standing::NotInstalled | Standing::VersionNotServed(_) | Standing::Forbidden(_)
     ) {
-        return EngineStep::Wait(unavailable(resource, "install it"));
+        let message = format!(
+            "{}, and {}: install it, or annotate the object with {}: native",
+            resource.choice.why,
+            resource.standing,
+            super::ANNOTATION
+        );
+        return EngineStep::Wait(waiting("AzureServiceOperatorUnavailable", message));
     }
     if found.is_none() && *state == ResourceState::Unknown {
         let why = held.unknown(id);
@@ -189,9 +162,6 @@ pub fn step(held: &Held, resource: &Resource, now: Timestamp) -> EngineStep {
         );
         return EngineStep::Wait(Waiting::failed(ELSEWHERE, message, Class::Terminal));
     }
-    if matches!(resource.standing, Standing::NoLease | Standing::Stopped(_)) {
-        return unattended(held, resource, state);
-    }
     if let Some((application, changes)) = held.application(resource, state) {
         if let Some(obstacle) = held.obstacle(resource, id, state) {
             return EngineStep::Wait(obstacle);
@@ -216,29 +186,6 @@ pub fn step(held: &Held, resource: &Resource, now: Timestamp) -> EngineStep {
         return EngineStep::Rest;
     };
     told(resource, found)
-}
-
-fn unavailable(resource: &Resource, help: &str) -> Waiting {
-    let message = format!(
-        "{}, and {}: {help}, or annotate the object with {}: native",
-        resource.choice.why,
-        resource.standing,
-        super::ANNOTATION
-    );
-    waiting("AzureServiceOperatorUnavailable", message)
-}
-
-/// A resource of an operator that does not run. Its objects can then be read in no version but the one they are stored in, and it
-/// keeps anybody from changing what they ask for: what they were given last is all there is to say of them.
-fn unattended(held: &Held, resource: &Resource, state: &ResourceState) -> EngineStep {
-    let is_current = |found: &&Operated| {
-        let desired = held.desired(resource, state);
-        desired.is_some_and(|desired| is_given(&found.live, &desired))
-    };
-    match held.operated(resource).filter(is_current) {
-        Some(found) => told(resource, found),
-        None => EngineStep::Wait(unavailable(resource, "start it")),
-    }
 }
 
 /// What the operator says of its object.

@@ -65,8 +65,6 @@ pub struct Resource {
     pub elsewhere: Vec<(Reference, ResourceId)>,
     /// What the operator writes to Secrets and ConfigMaps.
     pub delivered: Vec<Export>,
-    /// All Secrets and ConfigMaps that the operator writes.
-    pub handed: Vec<(Store, String)>,
     /// What is noted of its engine beside its record.
     pub engine_notes: BTreeMap<&'static str, &'static str>,
     /// Whether it is noted as ours to delete, whoever made it.

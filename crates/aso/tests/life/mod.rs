@@ -13,7 +13,6 @@ mod operated;
 mod operated_sweep;
 mod operator;
 mod ownership;
-mod recorded;
 mod surroundings;
 mod sweep;
 mod tenancy;

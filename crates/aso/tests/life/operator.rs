@@ -128,8 +128,7 @@ fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// Whether an object is the operator's.
-pub fn is_its(object: &Value) -> bool {
+fn is_its(object: &Value) -> bool {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     version
         .split('/')
@@ -193,6 +192,7 @@ impl FakeOperator {
         let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
         let policy = annotation(object, POLICY).to_owned();
         object["metadata"]["deletionTimestamp"].is_null()
+            && annotation(object, POLLER).is_empty()
             && self.done.get(&uid(object)) == Some(&(generation, policy))
     }
 
@@ -228,14 +228,10 @@ impl FakeOperator {
                 "uid": owner["metadata"]["uid"]}),
             );
         }
-        let mut patch = json!({"metadata": {
+        let patch = json!({"metadata": {
             "finalizers": [FINALIZER], "ownerReferences": owners,
             "annotations": {(RESOURCE_ID): id, "serviceoperator.azure.com/operator-namespace": NAMESPACE},
         }});
-        // As its webhook does.
-        if object["spec"]["azureName"].is_null() {
-            patch["spec"] = json!({"azureName": name(object)});
-        }
         merge(&self.server, object, patch).await;
     }
 
@@ -312,12 +308,8 @@ impl FakeOperator {
         if answer.is_success() && !matches!(state, None | Some("Succeeded" | "Failed" | "Canceled")) {
             return;
         }
-        if object["kind"] == "ManagedCluster" && !self.hand_out(object, id).await {
-            // It gives up, whatever becomes of the Secret, until it is asked for something else.
-            let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
-            self.done.insert(uid(object), (generation, policy.to_owned()));
-            let reason = "FailedWritingAdditionalKubernetesObjects";
-            return self.tell(object, "False", reason, "Error").await;
+        if object["kind"] == "ManagedCluster" {
+            self.hand_out(object, id).await;
         }
         let patch = json!({"metadata": {"annotations": {(POLLER): null}}});
         merge(&self.server, object, patch).await;
@@ -329,18 +321,18 @@ impl FakeOperator {
         }
     }
 
-    /// The kubeconfig that its manifest asks for. A Secret that is not its own it does not write.
-    async fn hand_out(&self, object: &Value, id: &str) -> bool {
+    /// The kubeconfig that its manifest asks for.
+    async fn hand_out(&self, object: &Value, id: &str) {
         let to = &object["spec"]["operatorSpec"]["secrets"]["adminCredentials"];
         let (Some(secret), Some(key)) = (to["name"].as_str(), to["key"].as_str()) else {
-            return true;
+            return;
         };
         let answer = self.asks(Method::POST, &format!("{id}/listClusterAdminCredential"), None);
         let Some(text) = answer.body_json()["kubeconfigs"][0]["value"]
             .as_str()
             .map(str::to_owned)
         else {
-            return true;
+            return;
         };
         assert!(STANDARD.decode(&text).is_ok(), "AKS hands out base64");
         let made = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
@@ -348,20 +340,16 @@ impl FakeOperator {
                 {"apiVersion": object["apiVersion"], "kind": object["kind"], "name": name(object),
                     "uid": object["metadata"]["uid"]}]},
             "data": {(key): text}});
-        let there = self
-            .server
-            .look(|objects| slipway_kit::objects::find(objects, "Secret", secret).cloned());
-        if let Some(there) = there {
-            let owners = there["metadata"]["ownerReferences"].as_array();
-            let is_its_own = |owner: &Value| owner["uid"] == object["metadata"]["uid"];
-            if !owners.into_iter().flatten().any(is_its_own) {
-                return false;
-            }
+        let there = self.server.look(|objects| {
+            objects
+                .iter()
+                .any(|one| one["kind"] == "Secret" && name(one) == secret)
+        });
+        if there {
             merge(&self.server, &made, json!({"data": made["data"]})).await;
         } else {
             slipway_kit::objects::create(&self.server, &made).await;
         }
-        true
     }
 
     async fn delete(&mut self, object: &Value, policy: &str) {

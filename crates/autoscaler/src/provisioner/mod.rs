@@ -18,7 +18,7 @@ use crate::{
     api::names::GROUP,
     batch::Window,
     cluster_api::Reader,
-    environment,
+    cost, environment,
     memory::Memory,
     options::Options,
     watched::{Watched, observe},
@@ -39,6 +39,7 @@ pub fn registration(memory: &Arc<Memory>) -> Registration {
         run: Arc::new(move |context: Context| {
             let memory = Arc::clone(&memory);
             async move {
+                cost::answer(&memory, &context);
                 run(&memory, &context).await;
                 Ok(())
             }

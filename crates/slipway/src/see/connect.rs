@@ -3,7 +3,9 @@
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{
+        AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+    },
     discovery::{ApiResource, Discovery, Scope, verbs},
 };
 use std::path::PathBuf;
@@ -122,6 +124,102 @@ pub fn context(matches: &ArgMatches) -> String {
     chosen
         .or_else(|| file.ok().and_then(|file| file.current_context))
         .unwrap_or_default()
+}
+
+/// Where the API server is, without anybody's credentials: from the kubeconfig, or as a pod finds it.
+#[derive(Clone, Debug)]
+pub struct ApiServer(Kubeconfig);
+
+const NAME: &str = "the-cluster";
+/// What a pod knows of its cluster.
+const POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
+impl ApiServer {
+    pub fn of(matches: &ArgMatches) -> Result<Self, String> {
+        let file = match matches.get_one::<PathBuf>("kubeconfig") {
+            Some(path) => Kubeconfig::read_from(path),
+            None if std::env::var_os("KUBECONFIG").is_some() => Kubeconfig::read(),
+            None => return Self::of_pod(),
+        };
+        let file = file.map_err(|error| format!("the kubeconfig cannot be read: {error}"))?;
+        let chosen = matches
+            .get_one::<String>("context")
+            .or(file.current_context.as_ref());
+        let context = file
+            .contexts
+            .iter()
+            .find(|context| Some(&context.name) == chosen)
+            .and_then(|context| context.context.as_ref())
+            .ok_or("the kubeconfig has no such context")?;
+        let mut cluster = file
+            .clusters
+            .iter()
+            .find(|cluster| cluster.name == context.cluster)
+            .cloned()
+            .ok_or_else(|| format!("the kubeconfig has no cluster {}", context.cluster))?;
+        NAME.clone_into(&mut cluster.name);
+        Ok(Self(Kubeconfig {
+            clusters: vec![cluster],
+            ..Kubeconfig::default()
+        }))
+    }
+
+    fn of_pod() -> Result<Self, String> {
+        let variable = |name: &str| {
+            std::env::var(name).map_err(|_| {
+                format!("no cluster is configured: this is no pod ({name} is not set), so name one with --kubeconfig")
+            })
+        };
+        let (host, port) = (
+            variable("KUBERNETES_SERVICE_HOST")?,
+            variable("KUBERNETES_SERVICE_PORT")?,
+        );
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host
+        };
+        let cluster = Cluster {
+            server: Some(format!("https://{host}:{port}")),
+            certificate_authority: Some(POD.to_owned()),
+            ..Cluster::default()
+        };
+        Ok(Self(Kubeconfig {
+            clusters: vec![NamedCluster {
+                name: NAME.to_owned(),
+                cluster: Some(cluster),
+                ..NamedCluster::default()
+            }],
+            ..Kubeconfig::default()
+        }))
+    }
+
+    /// A client that has this token and nothing else.
+    pub async fn client(&self, token: &str) -> Result<Client, String> {
+        let mut file = self.0.clone();
+        file.auth_infos = vec![NamedAuthInfo {
+            name: NAME.to_owned(),
+            auth_info: Some(AuthInfo {
+                token: Some(token.to_owned().into()),
+                ..AuthInfo::default()
+            }),
+            ..NamedAuthInfo::default()
+        }];
+        file.contexts = vec![NamedContext {
+            name: NAME.to_owned(),
+            context: Some(Context {
+                cluster: NAME.to_owned(),
+                user: Some(NAME.to_owned()),
+                ..Context::default()
+            }),
+            ..NamedContext::default()
+        }];
+        file.current_context = Some(NAME.to_owned());
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+            .await
+            .map_err(|error| format!("the cluster's address cannot be used: {error}"))?;
+        Client::try_from(config).map_err(|error| format!("the cluster's address cannot be used: {error}"))
+    }
 }
 
 async fn config(matches: &ArgMatches) -> Result<Config, String> {

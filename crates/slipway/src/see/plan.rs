@@ -2,6 +2,7 @@
 //! in a reconcile; what a file changes goes no further than a dry run of the API server. Nothing is written.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
@@ -75,17 +76,12 @@ pub async fn run(providers: &[Provider], matches: &ArgMatches) -> Result<ExitCod
             vec![Subject { id, changed: None }]
         }
     };
+    let managers = Managers::of(providers, matches);
     let (mut worst, mut all) = (0, Vec::new());
     for subject in &subjects {
-        let asker = asker(&connection, providers, matches, &subject.id).await?;
         let id = &subject.id;
-        let key = if id.namespace.is_empty() {
-            ObjectKey::new(None, &id.name)
-        } else {
-            ObjectKey::namespaced(&id.namespace, &id.name)
-        };
-        let preview = asker
-            .preview(&id.group, &id.kind, &key, subject.changed.as_ref(), false)
+        let preview = managers
+            .preview(&connection, id, subject.changed.as_ref())
             .await?;
         worst = worst.max(code(&preview));
         all.push((id, preview));
@@ -143,52 +139,92 @@ async fn changed(connection: &Connection, path: &Path) -> Result<Vec<Subject>, S
     Ok(subjects)
 }
 
-/// The manager that has the kind: where its package is installed, unless the flags say otherwise.
-async fn asker(
-    connection: &Connection,
-    providers: &[Provider],
-    matches: &ArgMatches,
-    id: &Id,
-) -> Result<Asker, String> {
-    let text = |name: &str| {
-        matches
-            .get_one::<String>(name)
-            .filter(|text| !text.is_empty())
-            .cloned()
-    };
-    let namespace = text("manager-namespace")
-        .or_else(|| installed_in(providers, id))
-        .ok_or_else(|| {
-            format!(
-                "no provider in this program has the kind {}: there is no plan of it",
-                id.kind
-            )
-        })?;
-    let mut arguments = vec![format!("--manager-namespace={namespace}")];
-    arguments.extend(text("manager").map(|url| format!("--manager={url}")));
-    if let Some(path) = matches.get_one::<PathBuf>("token-file") {
-        arguments.push(format!("--token-file={}", path.display()));
-    }
-    let matches = Command::new("asker")
-        .no_binary_name(true)
-        .args(asker_flags(""))
-        .try_get_matches_from(arguments)
-        .map_err(|error| error.to_string())?;
-    Asker::find(&connection.client, &matches).await
+/// The managers that can be asked: of each kind the one whose package is installed where the flags say, or where it is by default.
+#[derive(Clone, Debug, Default)]
+pub struct Managers {
+    /// By group and kind of what a package brings: its namespace.
+    namespaces: BTreeMap<(String, String), String>,
+    namespace: Option<String>,
+    /// The arguments that say how a manager is reached.
+    reached: Vec<String>,
 }
 
-/// The namespace of the package that brings a kind.
-fn installed_in(providers: &[Provider], id: &Id) -> Option<String> {
-    let has_kind = |package: &&slipway_runtime::Package| {
-        let mut crds = package.crds.iter();
-        crds.any(|crd| crd.spec.group == id.group && crd.spec.names.kind == id.kind)
-    };
-    let package = providers
-        .iter()
-        .flat_map(|provider| &provider.packages)
-        .find(has_kind)?;
-    let names = package.names.map(|names| names.namespace.to_owned());
-    Some(names.unwrap_or_else(|| format!("{}-system", package.prefix())))
+impl Managers {
+    pub fn of(providers: &[Provider], matches: &ArgMatches) -> Self {
+        let text = |name: &str| {
+            matches
+                .get_one::<String>(name)
+                .filter(|text| !text.is_empty())
+                .cloned()
+        };
+        let mut namespaces = BTreeMap::new();
+        for package in providers.iter().flat_map(|provider| &provider.packages) {
+            let names = package.names.map(|names| names.namespace.to_owned());
+            let namespace = names.unwrap_or_else(|| format!("{}-system", package.prefix()));
+            for crd in &package.crds {
+                let key = (crd.spec.group.clone(), crd.spec.names.kind.clone());
+                namespaces.entry(key).or_insert_with(|| namespace.clone());
+            }
+        }
+        let mut reached: Vec<String> = Vec::new();
+        reached.extend(text("manager").map(|url| format!("--manager={url}")));
+        if let Some(path) = matches.get_one::<PathBuf>("token-file") {
+            reached.push(format!("--token-file={}", path.display()));
+        }
+        Self {
+            namespaces,
+            namespace: text("manager-namespace"),
+            reached,
+        }
+    }
+
+    /// Whether a package in this program brings the kind.
+    pub fn know(&self, id: &Id) -> bool {
+        self.namespaces.contains_key(&(id.group.clone(), id.kind.clone()))
+    }
+
+    /// What the manager of a kind answers to a question.
+    pub async fn question(
+        &self,
+        connection: &Connection,
+        (group, kind): (&str, &str),
+        name: &str,
+    ) -> Result<Value, String> {
+        let asker = self.asker(connection, group, kind).await?;
+        asker.question(name, &Value::Null).await
+    }
+
+    /// What its manager would do with an object, or with one as it would be.
+    pub async fn preview(
+        &self,
+        connection: &Connection,
+        id: &Id,
+        changed: Option<&Value>,
+    ) -> Result<Preview, String> {
+        let asker = self.asker(connection, &id.group, &id.kind).await?;
+        let key = if id.namespace.is_empty() {
+            ObjectKey::new(None, &id.name)
+        } else {
+            ObjectKey::namespaced(&id.namespace, &id.name)
+        };
+        asker.preview(&id.group, &id.kind, &key, changed, false).await
+    }
+
+    async fn asker(&self, connection: &Connection, group: &str, kind: &str) -> Result<Asker, String> {
+        let of_kind = || self.namespaces.get(&(group.to_owned(), kind.to_owned()));
+        let namespace =
+            self.namespace.as_ref().or_else(of_kind).ok_or_else(|| {
+                format!("no provider in this program has the kind {kind}: nobody can be asked")
+            })?;
+        let mut arguments = self.reached.clone();
+        arguments.push(format!("--manager-namespace={namespace}"));
+        let matches = Command::new("asker")
+            .no_binary_name(true)
+            .args(asker_flags(""))
+            .try_get_matches_from(arguments)
+            .map_err(|error| error.to_string())?;
+        Asker::find(&connection.client, &matches).await
+    }
 }
 
 fn code(preview: &Preview) -> u8 {

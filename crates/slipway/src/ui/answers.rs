@@ -43,8 +43,11 @@ struct OfCluster {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct OfObject {
     node: Node,
+    /// Whether its manager can be asked what it would do.
+    has_plan: bool,
     explanation: Option<Explanation>,
     timeline: Timeline,
 }
@@ -122,18 +125,48 @@ fn of_cluster(live: &Live, objects: &Objects, query: &Query, now: Timestamp) -> 
     })
 }
 
-fn of_object(live: &Live, objects: &Objects, query: &Query, now: Timestamp) -> Result<OfObject, Refusal> {
-    let id = Id::new(
+/// What the manager would do with an object. It is asked only when somebody wants to know.
+pub async fn plan(live: &Live, query: &Query) -> Result<Vec<u8>, Refusal> {
+    let id = named(query);
+    live.read(|objects| match objects.get(&id) {
+        Some(_) => Ok(()),
+        None => Err(missing(objects, &id)),
+    })?;
+    let plan = match live.plan(&id).await {
+        Ok(preview) => json!({"preview": preview}),
+        Err(why) => json!({ "why": why }),
+    };
+    let answer = json!({"at": Timestamp::now(), "plan": plan});
+    serde_json::to_vec(&answer).map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+/// What NodePools cost, and the least that they could.
+pub async fn cost(live: &Live) -> Result<Vec<u8>, Refusal> {
+    let cost = match live.cost().await {
+        Ok(cost) => json!({"cost": cost}),
+        Err(why) => json!({ "why": why }),
+    };
+    let answer = json!({"at": Timestamp::now(), "answer": cost});
+    serde_json::to_vec(&answer).map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+fn named(query: &Query) -> Id {
+    Id::new(
         of(query, "group"),
         of(query, "kind"),
         of(query, "namespace"),
         of(query, "name"),
-    );
+    )
+}
+
+fn of_object(live: &Live, objects: &Objects, query: &Query, now: Timestamp) -> Result<OfObject, Refusal> {
+    let id = named(query);
     let mut tree = tree(objects, &live.catalogue, &id, now).ok_or_else(|| missing(objects, &id))?;
     tree.root.children.clear();
     Ok(OfObject {
         explanation: explain(objects, &live.catalogue, &id, now),
         timeline: newest(timeline(objects, &tree)),
+        has_plan: live.has_plan(&id),
         node: tree.root,
     })
 }

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,19 +19,21 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use serde_json::{Value, json};
-use slipway_insight::{Catalogue, Id, Link, Objects};
+use slipway_insight::{Catalogue, Id, Link, Objects, Part};
+use slipway_runtime::Preview;
 use tokio::{
     sync::{Notify, watch},
-    task::AbortHandle,
+    task::{AbortHandle, JoinSet},
     time::{sleep, timeout},
 };
 
 use crate::see::{
     collect,
     connect::{Connection, Served, served},
+    plan::Managers,
 };
 
 /// Of one answer to a list.
@@ -56,14 +61,29 @@ pub struct Word {
     pub context: String,
 }
 
+/// What is shown, and who is asked for plans.
+#[derive(Clone, Default)]
+pub struct Shows {
+    pub catalogue: Catalogue,
+    pub managers: Managers,
+    /// Empty for every namespace.
+    pub namespace: String,
+    /// What people call the cluster.
+    pub context: String,
+}
+
 pub struct Live {
     pub catalogue: Catalogue,
+    managers: Managers,
     connection: Connection,
     namespace: String,
     state: RwLock<State>,
     word: watch::Sender<Word>,
     /// A watch broke: is the API server still there?
     doubt: Notify,
+    /// The API server does not take the caller's credentials any more.
+    refused: AtomicBool,
+    tasks: Mutex<Vec<AbortHandle>>,
 }
 
 #[derive(Default)]
@@ -87,27 +107,37 @@ fn key(served: &Served) -> Key {
 
 impl Live {
     /// Begins to watch. It goes on until the program ends.
-    pub fn begin(
-        connection: Connection,
-        catalogue: Catalogue,
-        namespace: String,
-        context: String,
-    ) -> Arc<Self> {
+    pub fn begin(connection: Connection, shows: Shows) -> Arc<Self> {
         let word = Word {
-            context,
+            context: shows.context,
             ..Word::default()
         };
         let live = Arc::new(Self {
-            catalogue,
+            catalogue: shows.catalogue,
+            managers: shows.managers,
             connection,
-            namespace,
+            namespace: shows.namespace,
             state: RwLock::default(),
             word: watch::Sender::new(word),
             doubt: Notify::new(),
+            refused: AtomicBool::new(false),
+            tasks: Mutex::default(),
         });
-        tokio::spawn(Arc::clone(&live).follow_kinds());
-        tokio::spawn(Arc::clone(&live).probe());
+        let tasks = [
+            tokio::spawn(Arc::clone(&live).follow_kinds()).abort_handle(),
+            tokio::spawn(Arc::clone(&live).probe()).abort_handle(),
+        ];
+        live.tasks.lock().extend(tasks);
         live
+    }
+
+    /// Nothing is watched any more.
+    pub fn end(&self) {
+        self.tasks.lock().drain(..).for_each(|task| task.abort());
+    }
+
+    pub fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     pub fn hear(&self) -> watch::Receiver<Word> {
@@ -120,6 +150,24 @@ impl Live {
 
     pub fn read<T>(&self, look: impl FnOnce(&Objects) -> T) -> T {
         look(&self.state.read().objects)
+    }
+
+    /// Whether somebody can be asked what would be done with an object.
+    pub fn has_plan(&self, id: &Id) -> bool {
+        self.managers.know(id) && self.catalogue.kind(id).part != Part::Template
+    }
+
+    /// What its manager would do with an object now, asked with the caller's rights.
+    pub async fn plan(&self, id: &Id) -> Result<Preview, String> {
+        self.managers.preview(&self.connection, id, None).await
+    }
+
+    /// What the nodes of NodePools cost, by the autoscaler's manager.
+    pub async fn cost(&self) -> Result<Value, String> {
+        let kind = ("karpenter.sh", "NodePool");
+        self.managers
+            .question(&self.connection, kind, slipway_autoscaler::cost::QUESTION)
+            .await
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -137,6 +185,8 @@ impl Live {
     /// Has a watch for every kind that belongs to the fleet, also for those that come later.
     async fn follow_kinds(self: Arc<Self>) {
         let mut watches: BTreeMap<Key, (String, AbortHandle)> = BTreeMap::new();
+        // They end with this.
+        let mut running = JoinSet::new();
         let mut all = self.connection.served.clone();
         loop {
             let desired = self.desired(&all);
@@ -160,9 +210,10 @@ impl Live {
                     state.loading.insert(key.clone());
                 });
                 let version = served.resource.version.clone();
-                let task = tokio::spawn(Arc::clone(&self).follow(served));
-                watches.insert(key, (version, task.abort_handle()));
+                let task = running.spawn(Arc::clone(&self).follow(served));
+                watches.insert(key, (version, task));
             }
+            while running.try_join_next().is_some() {}
             sleep(DISCOVER).await;
             if let Ok(found) = served(&self.connection.client).await {
                 all = found;
@@ -261,6 +312,9 @@ impl Live {
     async fn probe(self: Arc<Self>) {
         loop {
             let asked = timeout(PROBE, self.connection.client.apiserver_version()).await;
+            if let Ok(Err(kube::Error::Api(status))) = &asked {
+                self.refused.store(status.code == 401, Ordering::Relaxed);
+            }
             let problem = match asked {
                 // Whoever is refused an answer has got one.
                 Ok(Ok(_) | Err(kube::Error::Api(_))) => None,
@@ -379,11 +433,14 @@ mod tests {
             };
             Arc::new(Self {
                 catalogue: Catalogue::default(),
+                managers: Managers::default(),
                 connection,
                 namespace: String::new(),
                 state: RwLock::default(),
                 word: watch::Sender::new(Word::default()),
                 doubt: Notify::new(),
+                refused: AtomicBool::new(false),
+                tasks: Mutex::default(),
             })
         }
     }

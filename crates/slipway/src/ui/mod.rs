@@ -1,10 +1,12 @@
 //! `slipway ui`: a read-only page on loopback that shows what `slipway-insight` says of the fleet, with the caller's own kubeconfig
-//! and rights. It watches what the caller may read, never a Secret, and writes nothing.
+//! and rights; with `--sign-in` the same for many, each with a token of their own. It watches what the caller may read, never a
+//! Secret, and writes nothing.
 
 mod answers;
 mod files;
 mod live;
 mod server;
+mod sessions;
 
 use std::{
     fs::OpenOptions,
@@ -16,12 +18,27 @@ use std::{
     sync::Arc,
 };
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use rustls::ServerConfig;
 use slipway_insight::Catalogue;
+use slipway_runtime::{
+    Provider,
+    certificates::{CertificateFiles, Certificates, SelfSigned},
+    command::asker_flags,
+};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
-use self::live::Live;
-use crate::see::connect::{self, Connection};
+use self::{
+    live::{Live, Shows},
+    server::Gate,
+    sessions::Sessions,
+};
+use crate::see::{
+    connect::{self, ApiServer, Connection},
+    plan::Managers,
+};
 
 pub fn command() -> Command {
     Command::new("ui")
@@ -48,12 +65,52 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(bool))
                 .help("Whether to open the browser; if absent it is opened from a terminal"),
         )
+        .arg(
+            Arg::new("sign-in")
+                .long("sign-in")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["open", "port"])
+                .help("For many, as in a cluster: everybody signs in with a token of their own, and the page has no rights itself"),
+        )
+        .arg(
+            Arg::new("bind-address")
+                .long("bind-address")
+                .value_name("ADDRESS")
+                .requires("sign-in")
+                .default_value("0.0.0.0:8443")
+                .help("Where the page with --sign-in is, by HTTPS"),
+        )
+        .arg(
+            Arg::new("tls-cert-dir")
+                .long("tls-cert-dir")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .requires("sign-in")
+                .help("A folder with tls.crt and tls.key, which may be renewed; if absent a certificate is made at each start"),
+        )
+        .args(asker_flags("").map(|argument| argument.hide_default_value(true)))
 }
 
-pub async fn run(catalogue: Catalogue, matches: &ArgMatches) -> Result<ExitCode, String> {
+pub async fn run(
+    catalogue: Catalogue,
+    providers: &[Provider],
+    matches: &ArgMatches,
+) -> Result<ExitCode, String> {
+    let shows = Shows {
+        catalogue,
+        managers: Managers::of(providers, matches),
+        namespace: matches
+            .get_one::<String>("namespace")
+            .cloned()
+            .unwrap_or_default(),
+        context: connect::context(matches),
+    };
+    if matches.get_flag("sign-in") {
+        return for_many(shows, matches).await;
+    }
     let connection = Connection::open(matches).await?;
     let port = matches.get_one::<u16>("port").copied().unwrap_or(0);
-    // Loopback alone: there is no flag for another address, since whoever reaches the page reads with these rights.
+    // Loopback alone: there is no other address for this one, since whoever reaches the page reads with these rights.
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
         .await
         .map_err(|error| format!("cannot listen on 127.0.0.1:{port} (--port): {error}"))?;
@@ -63,11 +120,7 @@ pub async fn run(catalogue: Catalogue, matches: &ArgMatches) -> Result<ExitCode,
     let token = hex::encode(rand::random::<[u8; 32]>());
     // After the number sign nothing is sent to a server or kept in a log.
     let page = format!("http://{address}/#token={token}");
-    let namespace = matches
-        .get_one::<String>("namespace")
-        .cloned()
-        .unwrap_or_default();
-    let live = Live::begin(connection, catalogue, namespace, connect::context(matches));
+    let live = Live::begin(connection, shows);
     println!("{page}");
     eprintln!("The page shows what you may read, to whoever has this address. Ctrl-C ends it.");
     let desired = matches.get_one::<bool>("open").copied();
@@ -76,9 +129,53 @@ pub async fn run(catalogue: Catalogue, matches: &ArgMatches) -> Result<ExitCode,
     } else {
         None
     };
-    let ended = server::serve(listener, Arc::clone(&live), &token).await;
+    let ended = server::serve(listener, Gate::own(live, token, address.port()), None).await;
     drop(opened);
     match ended {}
+}
+
+/// The page with which everybody signs in.
+async fn for_many(shows: Shows, matches: &ArgMatches) -> Result<ExitCode, String> {
+    let api_server = ApiServer::of(matches)?;
+    let tls = acceptor(matches.get_one::<PathBuf>("tls-cert-dir"))?;
+    let text = matches
+        .get_one::<String>("bind-address")
+        .map_or("", String::as_str);
+    let listener = TcpListener::bind(text)
+        .await
+        .map_err(|error| format!("cannot listen on {text} (--bind-address): {error}"))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| format!("the port is not known: {error}"))?;
+    println!("https://{address}/");
+    let gate = Gate::SignIn(Sessions::begin(api_server, shows));
+    match server::serve(listener, gate, Some(tls)).await {}
+}
+
+/// With the certificate of a folder, which is followed as it is renewed, or one that is made now.
+fn acceptor(folder: Option<&PathBuf>) -> Result<TlsAcceptor, String> {
+    let certificates = match folder {
+        Some(folder) => {
+            let files = CertificateFiles::in_directory(folder);
+            let unusable = |_| {
+                format!(
+                    "--tls-cert-dir: there is no certificate that can be used in {}: it has to hold tls.crt and tls.key",
+                    folder.display()
+                )
+            };
+            let certificates = Arc::new(Certificates::load(&files).map_err(unusable)?);
+            tokio::spawn(Arc::clone(&certificates).follow(files, CancellationToken::new()));
+            certificates
+        }
+        None => {
+            let made = SelfSigned::generate(&["localhost".to_owned()]).map_err(|error| error.to_string())?;
+            Arc::new(made.certificates()?)
+        }
+    };
+    let config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_cert_resolver(certificates);
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// A file that leads the browser to the page, and is gone with this value. The address itself is not given to the browser: other users

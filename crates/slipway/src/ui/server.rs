@@ -1,7 +1,7 @@
 //! The page's server: loopback, one token, answers that no other page can read, and a stream of changes that holds nothing back for
 //! who reads slowly.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -19,17 +19,21 @@ use tokio::{
     sync::{Semaphore, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 
 use super::{
-    answers::{self, Query},
+    answers::{self, Query, Refusal},
     files,
     live::{Live, Word},
+    sessions::{Session, Sessions},
 };
 
 /// Connections at a time: a page needs a handful.
-const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 256;
 /// A connection is kept this long for its next request.
 const IDLE: Duration = Duration::from_mins(1);
+/// A client that connects and says nothing is cut off.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// What changes within this time is told together.
 const TOGETHER: Duration = Duration::from_millis(250);
 /// Whoever hears nothing for longer takes the connection for lost.
@@ -50,23 +54,53 @@ const HEADERS: [(&str, &str); 7] = [
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+/// Who is let in.
+pub enum Gate {
+    /// Whoever has this token: one person on their own machine.
+    Own {
+        live: Arc<Live>,
+        token: String,
+        /// What the `Host` header may be: another name for this address is somebody else's page.
+        hosts: [String; 2],
+    },
+    /// Whoever has a token that the API server knows.
+    SignIn(Arc<Sessions>),
+}
+
+impl Gate {
+    pub fn own(live: Arc<Live>, token: String, port: u16) -> Self {
+        Self::Own {
+            live,
+            token,
+            hosts: [format!("127.0.0.1:{port}"), format!("localhost:{port}")],
+        }
+    }
+}
+
+/// What somebody who was let in sees. A session lasts for as long as anybody looks.
+#[derive(Clone)]
+enum Admitted {
+    Own(Arc<Live>),
+    Session(Arc<Session>),
+}
+
+impl Admitted {
+    fn live(&self) -> &Live {
+        match self {
+            Self::Own(live) => live,
+            Self::Session(session) => &session.live,
+        }
+    }
+}
+
 struct Page {
-    live: Arc<Live>,
-    token: String,
-    /// What the `Host` header may be: another name for this address is somebody else's page.
-    hosts: [String; 2],
+    gate: Gate,
+    tls: Option<TlsAcceptor>,
 }
 
 /// Serves the page until the program ends.
-pub async fn serve(listener: TcpListener, live: Arc<Live>, token: &str) -> Infallible {
-    let port = listener
-        .local_addr()
-        .map_or(0, |address: SocketAddr| address.port());
-    let page = Arc::new(Page {
-        live,
-        token: token.to_owned(),
-        hosts: [format!("127.0.0.1:{port}"), format!("localhost:{port}")],
-    });
+pub async fn serve(listener: TcpListener, gate: Gate, tls: Option<TlsAcceptor>) -> Infallible {
+    let page = Arc::new(Page { gate, tls });
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else {
@@ -89,21 +123,31 @@ pub async fn serve(listener: TcpListener, live: Arc<Live>, token: &str) -> Infal
 async fn converse(stream: TcpStream, page: Arc<Page>) {
     // An answer that is late by a packet is no harm.
     let _ = stream.set_nodelay(true);
+    let tls = page.tls.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = page.respond(&request);
-        async move { Ok::<_, Infallible>(response) }
+        let page = Arc::clone(&page);
+        // No question has a body.
+        let request = request.map(|_| ());
+        async move { Ok::<_, Infallible>(page.respond(&request).await) }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
-        .serve_connection(TokioIo::new(stream), service);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(IDLE);
     // A browser that goes away in the middle is no failure.
-    let _ = connection.await;
+    match &tls {
+        None => {
+            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+        }
+        Some(tls) => {
+            if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
+                let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            }
+        }
+    }
 }
 
 impl Page {
-    fn respond<B>(&self, request: &Request<B>) -> Response<Body> {
-        let mut response = self.answer(request);
+    async fn respond(&self, request: &Request<()>) -> Response<Body> {
+        let mut response = self.answer(request).await;
         for (name, value) in HEADERS {
             response
                 .headers_mut()
@@ -112,12 +156,14 @@ impl Page {
         response
     }
 
-    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+    async fn answer(&self, request: &Request<()>) -> Response<Body> {
         let host = request
             .headers()
             .get(header::HOST)
             .and_then(|value| value.to_str().ok());
-        if !host.is_some_and(|host| self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host))) {
+        if let Gate::Own { hosts, .. } = &self.gate
+            && !host.is_some_and(|host| hosts.iter().any(|known| known.eq_ignore_ascii_case(host)))
+        {
             return refusal(
                 StatusCode::MISDIRECTED_REQUEST,
                 "this is not the address of the page: it is on 127.0.0.1 or localhost",
@@ -136,35 +182,62 @@ impl Page {
         let Some(question) = path.strip_prefix("/api/") else {
             return refusal(StatusCode::NOT_FOUND, "there is nothing here");
         };
-        if !self.knows(request.headers()) {
-            return refusal(
-                StatusCode::UNAUTHORIZED,
-                "the token is missing or is not that of this server",
-            );
-        }
+        let seen = match self.admit(request.headers()).await {
+            Ok(seen) => seen,
+            Err((code, why)) => return self.refuse(code, &why),
+        };
         if question == "watch" {
-            return with_type("text/event-stream", changes(self.live.hear()));
+            return with_type("text/event-stream", changes(seen.live().hear(), seen.clone()));
         }
         let query = request.uri().query().unwrap_or_default().as_bytes();
         let query: Query = url::form_urlencoded::parse(query).into_owned().collect();
-        match answers::answer(&self.live, question, &query) {
+        let answer = match question {
+            "plan" => answers::plan(seen.live(), &query).await,
+            "cost" => answers::cost(seen.live()).await,
+            _ => answers::answer(seen.live(), question, &query),
+        };
+        match answer {
             Ok(body) => with_type("application/json", Full::new(Bytes::from(body)).boxed_unsync()),
             Err((code, why)) => refusal(code, &why),
         }
     }
 
-    fn knows(&self, headers: &HeaderMap) -> bool {
+    /// What the caller sees, if anything.
+    async fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Refusal> {
         let given = headers
             .get(header::AUTHORIZATION)
             .and_then(|value| value.as_bytes().strip_prefix(b"Bearer "))
             .unwrap_or_default();
-        // As long for a wrong token as for the right one.
-        let differs = given
-            .iter()
-            .zip(self.token.as_bytes())
-            .fold(0, |differs, (one, other)| differs | (one ^ other));
-        given.len() == self.token.len() && differs == 0
+        match &self.gate {
+            Gate::Own { live, token, .. } if is_same(given, token.as_bytes()) => {
+                Ok(Admitted::Own(Arc::clone(live)))
+            }
+            Gate::Own { .. } => Err((
+                StatusCode::UNAUTHORIZED,
+                "the token is missing or is not that of this server".to_owned(),
+            )),
+            Gate::SignIn(sessions) => {
+                let given = std::str::from_utf8(given).unwrap_or_default();
+                sessions.of(given).await.map(Admitted::Session)
+            }
+        }
     }
+
+    /// Says whether signing in would help.
+    fn refuse(&self, code: StatusCode, why: &str) -> Response<Body> {
+        let can_sign_in = matches!(self.gate, Gate::SignIn(_));
+        let body = json!({"message": why, "signIn": can_sign_in}).to_string();
+        let mut response = with_type("application/json", Full::new(Bytes::from(body)).boxed_unsync());
+        *response.status_mut() = code;
+        response
+    }
+}
+
+/// Takes as long for a wrong token as for the right one.
+fn is_same(given: &[u8], right: &[u8]) -> bool {
+    let pairs = given.iter().zip(right);
+    let differs = pairs.fold(0, |differs, (one, other)| differs | (one ^ other));
+    given.len() == right.len() && differs == 0
 }
 
 fn with_type(kind: &'static str, body: Body) -> Response<Body> {
@@ -183,8 +256,9 @@ fn refusal(code: StatusCode, why: &str) -> Response<Body> {
 }
 
 /// What has changed, as server-sent events. Nothing is queued: whoever has taken one gets the newest there is then.
-fn changes(word: watch::Receiver<Word>) -> Body {
-    let frames = stream::unfold((word, None::<Instant>), |(mut word, last)| async move {
+fn changes<Held: Send + 'static>(word: watch::Receiver<Word>, held: Held) -> Body {
+    let start = (word, None::<Instant>, held);
+    let frames = stream::unfold(start, |(mut word, last, held)| async move {
         let text = match last {
             None => event(&word.borrow_and_update()),
             Some(last) => match timeout(HEARTBEAT, word.changed()).await {
@@ -197,7 +271,7 @@ fn changes(word: watch::Receiver<Word>) -> Body {
             },
         };
         let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(text)));
-        Some((frame, (word, Some(Instant::now()))))
+        Some((frame, (word, Some(Instant::now()), held)))
     });
     StreamBody::new(frames.boxed()).boxed_unsync()
 }
@@ -215,13 +289,12 @@ mod tests {
 
     fn page() -> Page {
         Page {
-            live: Live::of_nothing(),
-            token: TOKEN.to_owned(),
-            hosts: ["127.0.0.1:9".to_owned(), "localhost:9".to_owned()],
+            gate: Gate::own(Live::of_nothing(), TOKEN.to_owned(), 9),
+            tls: None,
         }
     }
 
-    fn asked(method: Method, path: &str, host: Option<&str>, token: Option<&str>) -> Response<Body> {
+    async fn asked(method: Method, path: &str, host: Option<&str>, token: Option<&str>) -> Response<Body> {
         let mut request = Request::builder().method(method).uri(path);
         if let Some(host) = host {
             request = request.header(header::HOST, host);
@@ -229,7 +302,7 @@ mod tests {
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, token);
         }
-        page().respond(&request.body(()).expect("a request"))
+        page().respond(&request.body(()).expect("a request")).await
     }
 
     #[tokio::test]
@@ -257,10 +330,18 @@ mod tests {
             (Method::GET, "/api/fleet", None, Some(&right), 421),
             (Method::POST, "/api/fleet", here, Some(&right), 405),
             (Method::GET, "/api/secrets", here, Some(&right), 404),
+            (Method::GET, "/api/plan?kind=Cluster&name=one", here, None, 401),
+            (
+                Method::GET,
+                "/api/plan?kind=Cluster&name=one",
+                here,
+                Some(&right),
+                404,
+            ),
             (Method::GET, "/../Cargo.toml", here, None, 404),
         ];
         for (method, path, host, token, code) in cases {
-            let response = asked(method.clone(), path, host, token);
+            let response = asked(method.clone(), path, host, token).await;
             assert_eq!(
                 response.status().as_u16(),
                 code,
@@ -275,7 +356,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_reads_slowly_gets_the_newest_and_nothing_is_kept_for_him() {
         let word = watch::Sender::new(Word::default());
-        let mut body = changes(word.subscribe());
+        let mut body = changes(word.subscribe(), ());
         let mut next = async || {
             let frame = body.frame().await.expect("it goes on").expect("it cannot fail");
             String::from_utf8(frame.into_data().expect("data").to_vec()).expect("text")

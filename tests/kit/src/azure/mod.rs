@@ -2,7 +2,6 @@
 //! controllers of an Azure provider live, [`Life`] what surrounds them in the sweep.
 
 mod life;
-pub mod outcome;
 mod world;
 
 use std::{

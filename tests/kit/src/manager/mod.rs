@@ -107,16 +107,6 @@ impl Setup {
         self
     }
 
-    /// The same with diagnostics that commands may ask, at this address. They are served with TLS then, to those who show a token.
-    pub fn answering(mut self, diagnostics: SocketAddr) -> Self {
-        self.metrics = Some(diagnostics);
-        self.arguments.extend([
-            format!("--webhook-port={}", self.port),
-            format!("--diagnostics-address={diagnostics}"),
-        ]);
-        self
-    }
-
     /// The same for a second manager beside the first.
     pub fn at_another_port(&self) -> Result<Self> {
         Ok(Self {

@@ -181,9 +181,8 @@ impl<K: Holder> Observer<'_, K> {
     }
 
     pub(super) fn watch(&self, api: &kube::api::ApiResource, scope: &Scope) {
-        let api = self.sources.operators.watched(api);
         self.context
-            .watch::<PartialObjectMeta<DynamicObject>>(&api, scope.clone(), |object| {
+            .watch::<PartialObjectMeta<DynamicObject>>(api, scope.clone(), |object| {
                 let metadata = object.meta();
                 let holder = owner::controller_of(metadata).filter(|owner| owner.kind == K::kind(&()));
                 let key = holder.map(|owner| ObjectKey::new(metadata.namespace.as_deref(), &owner.name));
@@ -233,15 +232,6 @@ impl<K: Holder> Observer<'_, K> {
         resource.manifest = self.manifests.get(inline.index).cloned().unwrap_or_default();
         if resource.choice.is_operated() {
             // The operator hands out what it is asked for.
-            let exported = resource
-                .exports
-                .iter()
-                .map(|one| (one.to.store, one.to.name.clone()));
-            let expressed = resource
-                .expressions
-                .iter()
-                .map(|one| (one.store, one.name.clone()));
-            resource.handed = exported.chain(expressed).collect();
             resource.delivered = std::mem::take(&mut resource.exports);
             resource.expressions.clear();
         }

@@ -14,7 +14,7 @@ use crate::{
     api::ResourceName,
     caches::Holder,
     inline::{Export, Inline, Lookup, Source, Store},
-    resources::{Resource, StoredExport},
+    resources::StoredExport,
 };
 
 impl<K: Holder> Observer<'_, K> {
@@ -143,10 +143,6 @@ impl<K: Holder> Observer<'_, K> {
                 resource.exports.iter().map(exported).chain(expressed)
             })
             .collect();
-        // What it is to write for the first time may be there, and ours.
-        let is_new = |resource: &&Resource| self.held.operated(resource).is_none();
-        let handed = self.held.resources.iter().filter(is_new);
-        places.extend(handed.flat_map(|resource| resource.handed.iter().cloned()));
         let beside = self.standing.secrets.iter();
         places.extend(beside.map(|name| (Store::Secret, name.clone())));
         for (store, name) in places {

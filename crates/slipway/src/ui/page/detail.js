@@ -1,7 +1,7 @@
 // What is selected in a tree: its words, its conditions, why it is as it is, its plan, and what happened to it.
 
 import { h } from "./dom.js";
-import { ago, command, keyOf, mark, named, objectAt, progress, state, versionOf } from "./parts.js";
+import { ago, keyOf, mark, named, objectAt, progress, state, versionOf } from "./parts.js";
 import { ask, Refused } from "./source.js";
 import { why } from "./why.js";
 import { clock, ofKey, whole } from "./words.js";
@@ -50,7 +50,7 @@ export function detail(node, object, context) {
     shown.waitsFor?.length ? h("div", { class: "waits" }, h("h3", {}, "Waits for"), h("ul", {}, shown.waitsFor.slice(0, 8).map((id) => h("li", { key: keyOf(id) }, h("a", { href: objectAt(route, id) }, named(id)))), shown.waitsFor.length > 8 ? h("li", { class: "soft" }, `and ${shown.waitsFor.length - 8} more`) : null)) : null,
     shown.kind === "Cluster" ? null : why(object.explanation, { ...context, heading: "h3" }),
     conditions(shown.conditions, now),
-    plan(object.plan, context),
+    object.hasPlan ? plan(shown, context) : null,
     happened(object.timeline?.entries ?? [], now),
   );
 }
@@ -86,10 +86,54 @@ function conditions(all, now) {
   );
 }
 
-/// The manager's last plan, where the caller may read it.
-function plan(plan, context) {
-  if (!plan) return null;
-  return h("div", { class: "plan" }, h("h3", {}, "Last plan"), plan.text ? h("pre", { tabindex: "0", role: "group", "aria-label": "The manager's last plan" }, plan.text) : h("p", { class: "soft" }, plan.why), plan.command ? command(plan.command, context) : null);
+/// What the manager would do with the object now. It is asked when somebody wants to know, not with every change.
+function plan(node, { ui }) {
+  const key = keyOf(node);
+  ui.plans ??= new Map();
+  const known = ui.plans.get(key);
+  const ask_ = async () => {
+    ui.plans.set(key, { asking: true });
+    ui.draw();
+    try {
+      const answer = await ask("plan", { group: node.group ?? "", kind: node.kind, namespace: node.namespace ?? "", name: node.name });
+      ui.plans.set(key, { at: answer.at, ...answer.plan });
+    } catch (error) {
+      ui.plans.set(key, { why: error.message });
+    }
+    ui.draw();
+  };
+  return h(
+    "section",
+    { class: "plan", "aria-label": "Plan" },
+    h("div", { class: "plan-head" }, h("h3", {}, "Plan"), h("button", { type: "button", disabled: Boolean(known?.asking), on: { click: ask_ } }, known?.asking ? "Asking the manager" : known ? "Ask again" : "What would the manager do now?")),
+    known && !known.asking ? h("div", { role: "status" }, known.preview ? steps(known.preview) : h("p", { class: "message" }, known.why), known.at ? h("p", { class: "soft" }, "as of ", clock(known.at), "; nothing was written") : null) : null,
+  );
+}
+
+const EFFECTS = { outside: "outside of Kubernetes", inside: null, wait: "more may follow", blocked: "blocked" };
+
+function steps(preview) {
+  if (preview.leftAlone) return h("p", { class: "message" }, "Nothing is planned: ", preview.leftAlone);
+  return [
+    preview.paused ? h("p", { class: "message" }, "Nothing of this is done before it goes on: ", preview.paused) : null,
+    preview.steps.length
+      ? h(
+          "ol",
+          { class: "steps" },
+          preview.steps.map((step, index) =>
+            h(
+              "li",
+              { key: `s${index}`, class: step.effect },
+              h("p", {}, h("strong", {}, step.what), EFFECTS[step.effect] ? h("span", { class: "tag" }, EFFECTS[step.effect]) : null),
+              h("p", { class: "soft" }, step.why),
+              step.changes?.length
+                ? h("dl", { class: "changes" }, step.changes.map((change, at) => h("div", { key: `c${at}` }, h("dt", {}, change.path), h("dd", { class: "number" }, h("span", {}, change.from || "nothing"), h("span", { class: "arrow" }, " → "), h("strong", {}, change.to || "nothing")))))
+                : null,
+            ),
+          ),
+        )
+      : h("p", {}, mark({ state: "ready" }, 15), " Nothing is to be done: it is as asked for."),
+  ];
 }
 
 function happened(entries, now) {

@@ -6,7 +6,7 @@ import * as events from "./events.js";
 import * as fleet from "./fleet.js";
 import * as kinds from "./kinds.js";
 import { empty, loading } from "./parts.js";
-import { follow, Refused, takeToken } from "./source.js";
+import { follow, Refused, signIn, takeToken } from "./source.js";
 import { clock } from "./words.js";
 
 const VIEWS = { fleet, cluster, upgrades: kinds, autoscaling: kinds, hosts: kinds, events };
@@ -159,7 +159,9 @@ function draw() {
 
 function body(view, route, data, error) {
   if (!view) return h("div", { class: "view", key: "unknown" }, empty("There is no such page", h("a", { href: "#/" }, "To the fleet")));
-  if (state.link.how === "refused" || (error instanceof Refused && error.status === 401)) {
+  const refusal = error instanceof Refused && error.status === 401 ? error : state.link.how === "refused" ? state.link.refusal : null;
+  if (refusal?.signIn) return h("div", { class: "view", key: "sign-in" }, signInForm(refusal));
+  if (refusal || state.link.how === "refused") {
     return h("div", { class: "view", key: "refused" }, empty("This page needs the address that slipway ui printed", "It has a token in it, which keeps other users of this machine and other pages of this browser out. Open it once more from the terminal where slipway ui runs; after a restart there is another one."));
   }
   if (error) {
@@ -169,6 +171,34 @@ function body(view, route, data, error) {
   if (!data) return h("div", { class: "view", key: "loading" }, h("h1", { class: "unseen" }, view.title(route)), loading());
   const context = { route, navigate, ui: kept(route), now: Date.now() + state.skew, announce };
   return h("div", { class: `view ${route.view}`, key: route.path }, view.draw(data, context));
+}
+
+/// Where everybody signs in with a token of their own.
+function signInForm(refusal) {
+  const submit = (event) => {
+    event.preventDefault();
+    const field = document.getElementById("own-token");
+    if (!field.value.trim()) return;
+    signIn(field.value);
+    field.value = "";
+    state.tried = true;
+    state.error = null;
+    state.link = { how: "connecting", retry: null };
+    draw();
+    read();
+    again();
+  };
+  return h(
+    "form",
+    { class: "sign-in panel", on: { submit } },
+    h("h1", {}, "Sign in"),
+    h("p", {}, "This page shows what your token may read, and has no rights of its own. It is kept in this tab until you close it."),
+    state.tried ? h("p", { class: "message", role: "alert" }, refusal.message) : null,
+    h("label", { for: "own-token" }, "Token"),
+    h("input", { id: "own-token", type: "password", autocomplete: "off", spellcheck: "false", required: true }),
+    h("button", { type: "submit" }, "Sign in"),
+    h("p", { class: "soft" }, "One for a service account: ", h("code", {}, "kubectl create token NAME --namespace NAMESPACE")),
+  );
 }
 
 function drawBar() {
@@ -255,9 +285,9 @@ again = follow({
     state.server = server;
     changed();
   },
-  connection(how, retry) {
+  connection(how, retry, refusal = null) {
     const before = state.link.how;
-    state.link = { how, retry };
+    state.link = { how, retry, refusal };
     if (before === "lost" && how === "live") {
       announce("Connected again");
       changed();

@@ -8,9 +8,21 @@ const LONGEST_PAUSE = 10_000;
 let token = null;
 
 export class Refused extends Error {
-  constructor(status, message) {
+  constructor(status, message, signIn = false) {
     super(message);
     this.status = status;
+    /// Whether a token of one's own would help.
+    this.signIn = signIn;
+  }
+}
+
+/// Goes on with a token that somebody typed. It is kept for this tab alone.
+export function signIn(typed) {
+  token = typed.trim();
+  try {
+    sessionStorage.setItem(STORE, token);
+  } catch {
+    // It holds until the page is loaded again.
   }
 }
 
@@ -28,7 +40,7 @@ export function takeToken() {
     return;
   }
   try {
-    token ??= localStorage.getItem(STORE);
+    token ??= sessionStorage.getItem(STORE) ?? localStorage.getItem(STORE);
   } catch {
     token ??= null;
   }
@@ -40,7 +52,7 @@ export async function ask(path, parameters = {}, signal = undefined) {
   const query = new URLSearchParams(parameters).toString();
   const answer = await fetch(`/api/${path}${query ? `?${query}` : ""}`, { headers: headers(), cache: "no-store", signal });
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(answer.status, body.message ?? `the server answered ${answer.status}`);
+  if (!answer.ok) throw new Refused(answer.status, body.message ?? `the server answered ${answer.status}`, body.signIn);
   return body;
 }
 
@@ -78,8 +90,10 @@ export function follow({ changed, connection }) {
         });
       } catch (error) {
         if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
-          connection("refused", null);
-          was = true;
+          connection("refused", null, error);
+          // Nothing is asked before somebody has signed in, or has come by another address.
+          await sleep(LONGEST_PAUSE);
+          continue;
         }
       }
       connection("lost", Date.now() + pause);
@@ -102,7 +116,10 @@ async function stream(said) {
   heard();
   try {
     const answer = await fetch("/api/watch", { headers: headers(), cache: "no-store", signal: stop.signal });
-    if (!answer.ok) throw new Refused(answer.status, `the server answered ${answer.status}`);
+    if (!answer.ok) {
+      const body = await answer.json().catch(() => ({}));
+      throw new Refused(answer.status, body.message ?? `the server answered ${answer.status}`, body.signIn);
+    }
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {

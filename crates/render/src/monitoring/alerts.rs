@@ -1,0 +1,127 @@
+//! When somebody is to be told. Each alert says what it means and where to look.
+
+/// One alert.
+pub struct Alert {
+    pub name: &'static str,
+    pub when: &'static str,
+    pub lasts: &'static str,
+    pub severity: &'static str,
+    pub summary: &'static str,
+    pub says: &'static str,
+    /// As with dashboards.
+    pub of: &'static str,
+}
+
+const CRITICAL: &str = "critical";
+const WARNING: &str = "warning";
+
+pub const ALERTS: &[Alert] = &[
+    Alert {
+        name: "SlipwayNobodyLeads",
+        when: "max by (namespace, name) (leader_election_master_status{SCOPE}) < 1",
+        lasts: "5m",
+        severity: CRITICAL,
+        summary: "No manager holds the lease {{ $labels.name }}",
+        says: "Nothing is reconciled. Look at the managers' logs and at the Lease in {{ $labels.namespace }}.",
+        of: "",
+    },
+    Alert {
+        name: "SlipwayReconcilePanics",
+        when: "sum by (namespace, controller) (increase(controller_runtime_reconcile_panics_total{SCOPE}[15m])) > 0",
+        lasts: "0m",
+        severity: WARNING,
+        summary: "{{ $labels.controller }} panicked",
+        says: "The object is tried again, and the others are not held up. The log has the place: report it.",
+        of: "",
+    },
+    Alert {
+        name: "SlipwayReconcileErrors",
+        when: "sum by (namespace, controller, class) (rate(slipway_reconcile_errors_total{SCOPE,class!=\"conflict\"}[15m])) > 0.1",
+        lasts: "30m",
+        severity: WARNING,
+        summary: "{{ $labels.controller }} fails again and again ({{ $labels.class }})",
+        says: "`slipway describe -A` shows which clusters are stuck, `slipway why` who has to act.",
+        of: "",
+    },
+    Alert {
+        name: "SlipwayQueueHangs",
+        when: "max by (namespace, name) (workqueue_longest_running_processor_seconds{SCOPE}) > 900",
+        lasts: "5m",
+        severity: WARNING,
+        summary: "A reconcile of {{ $labels.name }} has been at work for more than 15 minutes",
+        says: "Reconciles are short, what takes long is waited for outside of them. The log and /debug/plans tell which object it is.",
+        of: "",
+    },
+    Alert {
+        name: "SlipwayQueueGrows",
+        when: "sum by (namespace, name) (workqueue_depth{SCOPE}) > 500",
+        lasts: "30m",
+        severity: WARNING,
+        summary: "{{ $value }} objects wait in the queue {{ $labels.name }}",
+        says: "The manager does not keep up: give it more processor, or more workers.",
+        of: "",
+    },
+    Alert {
+        name: "SlipwayWatchesBreak",
+        when: "sum by (namespace, kind) (rate(slipway_informer_watch_errors_total{SCOPE}[15m])) > 0.05",
+        lasts: "30m",
+        severity: WARNING,
+        summary: "{{ $labels.kind }} cannot be watched",
+        says: "A right is missing, or the API server does not answer. The log has its words.",
+        of: "",
+    },
+    Alert {
+        name: "SlipwayMalformedObjects",
+        when: "sum by (namespace, kind) (slipway_informer_malformed_objects{SCOPE}) > 0",
+        lasts: "10m",
+        severity: WARNING,
+        summary: "{{ $value }} objects of {{ $labels.kind }} cannot be read",
+        says: "They are as another version stored them; nothing is done for them. The log names them.",
+        of: "",
+    },
+    Alert {
+        name: "SlipwayFileDescriptors",
+        when: "max by (namespace, pod) (process_open_fds{SCOPE} / process_max_fds{SCOPE}) > 0.8",
+        lasts: "15m",
+        severity: WARNING,
+        summary: "{{ $labels.pod }} has few file descriptors left",
+        says: "New connections fail once there are none.",
+        of: "",
+    },
+    Alert {
+        name: "SlipwayAzureThrottled",
+        when: "sum by (namespace) (rate(slipway_azure_throttled_requests_total{SCOPE,by=\"azure\"}[15m])) > 0",
+        lasts: "30m",
+        severity: WARNING,
+        summary: "Azure puts requests off",
+        says: "Somebody else writes in the subscription too, or `--azure-request-budget` is too large for it.",
+        of: "azure_",
+    },
+    Alert {
+        name: "SlipwayAzureRefuses",
+        when: "sum by (namespace, resource, responseCode) (rate(azure_failed_requests_total{SCOPE,responseCode=~\"401|403|409\"}[15m])) > 0",
+        lasts: "30m",
+        severity: WARNING,
+        summary: "Azure refuses {{ $labels.resource }} with {{ $labels.responseCode }}",
+        says: "A role, a quota, a lock or a policy is in the way: `slipway why cluster/NAME` says which, and who has to act.",
+        of: "azure_",
+    },
+    Alert {
+        name: "SlipwayPodsWithoutNode",
+        when: "sum by (namespace) (karpenter_scheduler_unschedulable_pods_count{SCOPE}) > 0",
+        lasts: "15m",
+        severity: WARNING,
+        summary: "{{ $value }} pods get no node",
+        says: "`slipway why pod/NAME` says why no NodePool gives one.",
+        of: "karpenter_",
+    },
+    Alert {
+        name: "SlipwayReplacementsFail",
+        when: "sum by (namespace, reason) (increase(karpenter_voluntary_disruption_queue_failures_total{SCOPE}[1h])) > 3",
+        lasts: "0m",
+        severity: WARNING,
+        summary: "Nodes are not replaced ({{ $labels.reason }})",
+        says: "New machines do not come: look at the Machines of the NodePool and at their hosts.",
+        of: "karpenter_",
+    },
+];
