@@ -18,10 +18,9 @@ use slipway_testbed::{
 
 use crate::{
     aks_changes, aks_features, aks_joining,
-    aks_manager::{self, USER, declared_roles},
+    aks_manager::{USER, declared_roles},
     aks_pools, aks_templates,
     aks_world::{AZURE, CORE, Fleet, World},
-    seen,
     support::objects,
 };
 
@@ -197,10 +196,6 @@ async fn aks_clusters_live_side_by_side() -> Result<()> {
     let (there, other) = there.context("it moved")?;
     other.kill();
     at_rest_nothing_is_written(&world).await?;
-    let mut described = String::new();
-    for name in ["scale", "raise"] {
-        described += &seen::nothing_is_missing(&world.management, aks_manager::BINARY, name, name).await?;
-    }
 
     let left: Vec<Fleet<'_>> =
         join_all(["scale", "auto", "raise", "entra", "pause", "moved"].map(|name| world.fleet(name)))
@@ -225,7 +220,6 @@ async fn aks_clusters_live_side_by_side() -> Result<()> {
     );
 
     let mut sightings = canaries.sightings("the metrics", &world.manager.metrics().await?);
-    sightings.extend(canaries.sightings("slipway describe", &described));
     let mut requests = Vec::new();
     for (cluster, manager) in [(&world.management, &world.manager), (&there, &other)] {
         sightings.extend(canaries.sightings_in_cluster(&cluster.client()).await?);

@@ -20,7 +20,6 @@ const MACHINES: &str = "slipway.dev/machines";
 const BROKEN: &str = "DiskBroken";
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "not yet run against a real core: `cargo test -p slipway-tests --test stories aks_machines -- --ignored`"]
 async fn aks_nodes_live_as_machines() -> Result<()> {
     let world = World::start("a client secret".to_owned()).await?;
     all_of(vec![

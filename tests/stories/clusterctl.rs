@@ -30,7 +30,6 @@ use slipway_tests::toy;
 
 use crate::{
     clusterctl_repository::{CORE_VERSION, Repository},
-    seen,
     support::{add_fake_host, apply, is_true, objects},
     toy_provider::BINARY,
 };
@@ -411,7 +410,6 @@ async fn described(management: &Management, namespace: &str) -> Result<()> {
     ] {
         assert!(text.contains(&desired), "{desired}:\n{text}");
     }
-    seen::nothing_is_missing(&management.cluster, BINARY, namespace, "north").await?;
     Ok(())
 }
 

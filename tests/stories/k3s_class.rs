@@ -14,7 +14,7 @@ use slipway_testbed::wait::until;
 use crate::{
     k3s_fleet::{BOOTSTRAP, CONTROL_PLANE, CORE, Fleet, HOSTS, NAME, Simulated, is_true},
     k3s_lifecycle::{deleting_leaves_nothing, workers_are_ready},
-    k3s_manager, seen,
+    k3s_manager,
     support::apply,
 };
 
@@ -34,7 +34,6 @@ async fn a_cluster_of_a_class_is_made_upgraded_and_changed() -> Result<()> {
     workers_are_ready(&fleet, 1).await?;
     until_reconciled(&fleet).await?;
     told_by_variable(&fleet, "first.example.com").await?;
-    seen::nothing_is_missing(&fleet.management, k3s_manager::BINARY, &fleet.namespace, NAME).await?;
     let before: BTreeSet<String> = fleet.server_names().await?.into_iter().collect();
 
     patch_topology(&fleet, json!({"version": NEXT})).await?;

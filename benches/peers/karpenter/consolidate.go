@@ -89,17 +89,7 @@ func consolidate(ctx context.Context, data []byte, limit time.Duration, output *
 	if err != nil {
 		return err
 	}
-	queue := disruption.NewQueue(world.client, world.recorder, world.cluster, world.clock, world.provisioner)
-	shared := disruption.MakeConsolidation(
-		world.clock, world.cluster, world.client, world.provisioner, world.provider, world.recorder, queue)
-	methods := []struct {
-		name   string
-		method disruption.Method
-	}{
-		{"emptiness", disruption.NewEmptiness(shared, disruption.WithValidator(accept{}))},
-		{"multi", disruption.NewMultiNodeConsolidation(shared, disruption.WithValidator(accept{}))},
-		{"single", disruption.NewSingleNodeConsolidation(shared, disruption.WithValidator(accept{}))},
-	}
+	queue, methods := consolidators(world)
 	debug.FreeOSMemory()
 	before := mark()
 	busyBefore := busySeconds()

@@ -1,7 +1,8 @@
 // Command karpenter runs Karpenter's own scheduler over workload files, for comparison with `crates/packing`.
 //
 //	karpenter solve [-iterations N] [-limit 60s] WORKLOAD.json    one outcome with timings, as JSON
-//	karpenter stream                                            workloads on stdin, outcomes on stdout, a line each
+//	karpenter stream                                            workloads on stdin, outcomes on stdout, a line each; of one
+//	                                                            with "disrupt": true, the first command of consolidation
 //	karpenter consolidate [-limit 60s] WORKLOAD.json            one pass of every consolidation method: what is known of it
 //	                                                            so far, a line when it begins and after every method
 package main
@@ -61,7 +62,15 @@ func run(arguments []string) error {
 		lines := bufio.NewReaderSize(os.Stdin, 1<<20)
 		for {
 			line, err := lines.ReadBytes('\n')
-			if len(strings.TrimSpace(string(line))) > 0 {
+			if len(strings.TrimSpace(string(line))) > 0 && asksForDisruption(line) {
+				decision, failure := decide(ctx, line)
+				if failure != nil {
+					decision = &Decision{Error: failure.Error()}
+				}
+				if failure := output.Encode(decision); failure != nil {
+					return failure
+				}
+			} else if len(strings.TrimSpace(string(line))) > 0 {
 				outcome, failure := solve(ctx, line, 1, *threads, *limit)
 				if failure != nil {
 					outcome = &Outcome{Error: failure.Error()}

@@ -336,7 +336,7 @@ fn decode_everything(bytes: &[u8]) -> Vec<&'static str> {
         Unpin Evict Export Import Prepare Arm
         Confirm Rollback EnvironmentVariable RunCommand RunBootstrap KubernetesStep
         KubeadmUpgrade ServiceRestart Wipe HoldAddress ReleaseAddress Reboot
-        GiveUp Upgrade QuarantinedImage
+        GiveUp Upgrade QuarantinedImage AddressLease LocalCall LocalAnswer
         Operation Output Progress Problem CommandResult CancelOperationRequest
         GetOperationRequest WatchOperationRequest ListOperationsRequest ListOperationsResponse GetHostRequest Host
         Maintenance Hardware Disk Slot CacheUse ListImagesRequest

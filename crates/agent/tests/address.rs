@@ -22,7 +22,7 @@ use slipway_agent::{
 const INSIDE: &str = "SLIPWAY_TEST_IN_NAMESPACES";
 const ADDRESS: &str = "192.0.2.10/24";
 
-fn run(program: &str, arguments: &[&str]) -> String {
+pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(
         output.status.success(),
@@ -32,12 +32,12 @@ fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn ip(line: &str) -> String {
+pub fn ip(line: &str) -> String {
     run("ip", &line.split(' ').collect::<Vec<_>>())
 }
 
 /// A machine beside this one, on the other end of a cable.
-struct Neighbour(Child);
+pub struct Neighbour(pub Child);
 
 impl Drop for Neighbour {
     fn drop(&mut self) {
@@ -47,7 +47,7 @@ impl Drop for Neighbour {
 }
 
 impl Neighbour {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut child = Command::new("unshare")
             .args(["-n", "sh", "-c", "echo ready; exec sleep 600"])
             .stdout(Stdio::piped())
@@ -61,7 +61,7 @@ impl Neighbour {
         Self(child)
     }
 
-    fn ip(&self, line: &str) -> String {
+    pub fn ip(&self, line: &str) -> String {
         let process = self.0.id().to_string();
         let mut arguments = vec!["-t", &process, "-n", "ip"];
         arguments.extend(line.split(' '));
@@ -211,21 +211,8 @@ async fn inside() {
     until("the kernel drops it", lease, || !is_held()).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_address_is_announced_and_goes_with_its_agent() {
-    if std::env::var_os(INSIDE).is_some() {
-        return inside().await;
-    }
-    let started = Command::new("unshare")
-        .args(["--map-root-user", "--net"])
-        .arg(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "address::an_address_is_announced_and_goes_with_its_agent",
-            "--nocapture",
-        ])
-        .env(INSIDE, "1")
-        .output();
+/// Runs a test of this program in a network of its own. Where namespaces cannot be made it says so.
+pub fn in_namespaces(test: &str) {
     let can = |arguments: &[&str]| {
         let tried = Command::new("unshare").args(arguments).output();
         tried.is_ok_and(|output| output.status.success())
@@ -234,26 +221,46 @@ async fn an_address_is_announced_and_goes_with_its_agent() {
         let found = Command::new(program).arg("-V").output();
         found.is_ok_and(|output| output.status.success())
     });
-    if !ready
-        || !can(&[
-            "--map-root-user",
-            "--net",
-            "ip",
-            "link",
-            "add",
-            "v0",
-            "type",
-            "veth",
-        ])
-    {
+    let making = [
+        "--map-root-user",
+        "--net",
+        "ip",
+        "link",
+        "add",
+        "v0",
+        "type",
+        "veth",
+    ];
+    if !ready || !can(&making) {
         println!("report: skipped: an address in a network of its own, namespaces cannot be made here");
         return;
     }
-    let output = started.unwrap();
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--net"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
+        "{text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
+    for line in text.lines().filter(|line| line.starts_with("report: ")) {
+        println!("{line}");
+    }
+}
+
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_is_announced_and_goes_with_its_agent() {
+    if is_inside() {
+        return inside().await;
+    }
+    in_namespaces("address::an_address_is_announced_and_goes_with_its_agent");
 }

@@ -6,6 +6,7 @@
 
 mod acceptance;
 mod address;
+mod address_partitions;
 mod cache;
 mod cli;
 mod command;

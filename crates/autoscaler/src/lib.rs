@@ -32,6 +32,7 @@ pub mod safety;
 pub mod snapshot;
 pub mod startup;
 pub mod static_capacity;
+pub mod time_zone;
 pub mod watched;
 
 pub use error::Error;

@@ -43,6 +43,7 @@ use crate::{
     options::Options,
     safety::{self, Rival},
     snapshot::{ConvertError, Store},
+    time_zone,
 };
 
 /// The cluster, kept up by watches as long as this is held.
@@ -217,6 +218,8 @@ impl Changed {
         changed.to(&watched.nodes, &stop);
         changed.to(&watched.pods, &stop);
         changed.to(&watched.pools, &stop);
+        // Pods come up before their budget says that another may go.
+        changed.to(&watched.budgets, &stop);
         changed.to(&watched.classes, &stop);
         changed.to(&watched.deployments, &stop);
         changed.to(&watched.machine_sets, &stop);
@@ -368,6 +371,8 @@ async fn read(
     snapshot.deleting_nodes = going.into_iter().collect();
     snapshot.offerings = offerings(&claims, &catalogs);
     snapshot.kept_nodes = kept(&claims, &shapes);
+    let zones = pools.iter().filter_map(|pool| time_zone::offsets(pool, now));
+    snapshot.budget_time_zones = zones.collect();
     snapshot.options.preference_policy = options.preferences;
     snapshot.options.min_values_policy = options.min_values;
     snapshot.options.packing = options.packing;

@@ -224,12 +224,6 @@ pub const REASONS: &[Reason] = &[
         "write a version that AKS offers",
     )
     .command("az aks get-versions --location <location> --output table"),
-    Reason::stuck(
-        "FailedIdentityOperation",
-        "Azure cannot use an identity that the cluster is to have",
-        Actor::Author,
-        "create the identity that the message names, or correct its id",
-    ),
     Reason::waiting("ServerBusy", "Azure is busy"),
     Reason::waiting("InternalServerError", "Azure failed; it is tried again"),
     // Workload clusters.

@@ -31,7 +31,7 @@ use slipway_testbed::{
 };
 
 use crate::in_place_world::{
-    CONTROL_PLANE, CORE, LONG, Story, USER, Upgrades, asked, begin, hurried_hosts, is_true, register_with,
+    CONTROL_PLANE, CORE, LONG, Story, USER, asked, begin, hurried_hosts, is_true, register_with,
 };
 
 const NAME: &str = "west";
@@ -138,7 +138,7 @@ async fn e17_e58_a_kubeadm_control_plane_of_a_class_goes_over_two_minor_versions
         .kwok()
         .start()
         .await?;
-    let story = begin(&hosts, &workload, Upgrades::Played).await?;
+    let story = begin(&hosts, &workload).await?;
     let cas = Hosts::start(&management, &story.namespace, &workload).await?;
     cas.give_cas(NAME).await?;
     let folder = tempfile::tempdir()?;

@@ -1,36 +1,36 @@
-//! Machines of a real Cluster API that are updated in place: core and the runtime extension are real, and core calls the replica that
-//! stands by. How each upgrade goes is played: `in_place_upsets` has it done.
+//! Machines of a real Cluster API that are updated in place: core and the runtime extension are real, core calls the replica that stands by,
+//! and the hosts are real agents.
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, ListParams},
+    api::{DeleteParams, ListParams},
 };
-use serde_json::{Value, json};
 use slipway_edge::{
-    api::{EdgeMachine, GROUP, INFRASTRUCTURE_GROUP, NodeUpgrade, VERSION},
-    hooks::can_update::STRATEGY,
+    api::{EdgeMachine, NodeUpgrade},
     provider,
 };
 use slipway_kit::manager::roles;
 use slipway_testbed::{
-    WorkloadCluster,
-    hosts::Hosts,
     shared,
     wait::{until_gone_within, until_within},
 };
 
-use crate::in_place_world::{
-    AFTER, BEFORE, CONTROL_PLANE, CORE, LONG, NEW, OLD, USER, Upgrades, asked, begin, deployment,
-    hurried_hosts, manifests, register, template, until_asked,
+use crate::{
+    in_place_agents::Site,
+    in_place_world::{
+        AFTER, BEFORE, CORE, LONG, USER, Upgrades, asked, begin_on, deployment, manifests, register,
+        until_asked,
+    },
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e7_e17_a_machine_deployment_is_updated_in_place_and_what_cannot_be_is_left_alone() -> Result<()> {
-    let hosts = hurried_hosts();
     let workload = shared("workload").await?;
-    let story = begin(&hosts, &workload, Upgrades::Played).await?;
+    let site = Site::start(&workload, BEFORE, AFTER).await?;
+    let story = begin_on(site.port(), &workload, Upgrades::Done).await?;
+    site.is_of(&story);
     let management = shared("capi").await?;
     let folder = tempfile::tempdir()?;
     let extension = [provider::extension()];
@@ -45,9 +45,11 @@ async fn e7_e17_a_machine_deployment_is_updated_in_place_and_what_cannot_be_is_l
     let configs = register(&story, &base, &ca).await?;
 
     let kubeconfig = workload.kubeconfig_as("edge-story", Some("system:masters"));
-    story
-        .apply(&manifests(&kubeconfig, &format!("{}-control", story.namespace)))
-        .await?;
+    let mut objects = site.objects();
+    objects.extend(manifests(&kubeconfig, &format!("{}-control", story.namespace)));
+    objects.push(site.template("workers-a", &site.before, 1));
+    objects.push(deployment("workers-a", BEFORE));
+    story.apply(&objects).await?;
     let deployments = story.api(CORE, "MachineDeployment");
     until_within(
         LONG,
@@ -61,9 +63,11 @@ async fn e7_e17_a_machine_deployment_is_updated_in_place_and_what_cannot_be_is_l
     ensure!(before.len() == 2, "{before:?}");
     story.note_bootstrap_data(before.keys()).await?;
 
-    story.run_upgrades();
     story
-        .apply(&[template("workers-b", NEW, 1), deployment("workers-b", AFTER)])
+        .apply(&[
+            site.template("workers-b", &site.after, 1),
+            deployment("workers-b", AFTER),
+        ])
         .await?;
     story.until_upgraded(before.keys(), AFTER).await?;
     until_within(LONG, &deployments, "workers", "count them", |deployment| {
@@ -79,7 +83,10 @@ async fn e7_e17_a_machine_deployment_is_updated_in_place_and_what_cannot_be_is_l
     let machines: Api<EdgeMachine> = Api::namespaced(story.client.clone(), &story.namespace);
     for name in before.keys() {
         let image = machines.get(name).await?.spec.image.context("an image")?;
-        ensure!(image.digest == NEW, "{name} has {image:?}");
+        ensure!(
+            image.digest == site.after.digest.to_string(),
+            "{name} has {image:?}"
+        );
     }
     let upgrades: Api<NodeUpgrade> = Api::namespaced(story.client.clone(), &story.namespace);
     ensure!(
@@ -90,11 +97,19 @@ async fn e7_e17_a_machine_deployment_is_updated_in_place_and_what_cannot_be_is_l
         asked(&metrics, "updatemachine") >= 4,
         "each is begun and told to be done"
     );
+    ensure!(
+        site.reboots().len() == 2 && site.reboots().iter().all(|(_, reboots)| *reboots == 1),
+        "{:?}",
+        site.reboots()
+    );
 
     // More processors cannot be had in place: nothing is deleted, nothing is made.
     let questions = asked(&metrics, "canupdatemachineset");
     story
-        .apply(&[template("workers-c", OLD, 2), deployment("workers-c", BEFORE)])
+        .apply(&[
+            site.template("workers-c", &site.before, 2),
+            deployment("workers-c", BEFORE),
+        ])
         .await?;
     until_asked(&metrics, "canupdatemachineset", questions + 3).await?;
     ensure!(
@@ -116,82 +131,5 @@ async fn e7_e17_a_machine_deployment_is_updated_in_place_and_what_cannot_be_is_l
         secrets.get_opt("north-kubeconfig").await?.is_some(),
         "what the user made stays"
     );
-    Ok(())
-}
-
-/// Three servers of the stock provider, with external etcd, as their provider wants them for updates in place.
-fn servers(template: &str, version: &str) -> Value {
-    json!({"apiVersion": CONTROL_PLANE, "kind": "KubeadmControlPlane", "metadata": {"name": "south"}, "spec": {
-        "replicas": 3, "version": version,
-        "rollout": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0}}},
-        "machineTemplate": {"metadata": {"annotations": {(STRATEGY): "External"}}, "spec": {
-            "infrastructureRef": {"apiGroup": INFRASTRUCTURE_GROUP, "kind": "EdgeMachineTemplate", "name": template}}},
-        "kubeadmConfigSpec": {"clusterConfiguration": {"etcd": {"external": {"endpoints": ["https://127.0.0.1:2379"],
-            "caFile": "/etc/kubernetes/pki/etcd/ca.crt", "certFile": "/etc/kubernetes/pki/apiserver-etcd-client.crt",
-            "keyFile": "/etc/kubernetes/pki/apiserver-etcd-client.key"}}}}}})
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e17_three_servers_of_a_kubeadm_control_plane_are_updated_in_place() -> Result<()> {
-    let management = shared("capi").await?;
-    let hosts = hurried_hosts();
-    // Control plane nodes are looked at all together, so this story has a workload cluster of its own.
-    let workload = WorkloadCluster::builder()
-        .name("edge-kubeadm")
-        .kwok()
-        .start()
-        .await?;
-    let story = begin(&hosts, &workload, Upgrades::Played).await?;
-    let cas = Hosts::start(&management, &story.namespace, &workload).await?;
-    cas.give_cas("south").await?;
-    let folder = tempfile::tempdir()?;
-    roles::install(&management, &[provider::extension()], USER).await?;
-    let (base, ca, _) = story.run_extension(&management, folder.path()).await?;
-    let configs = register(&story, &base, &ca).await?;
-    let infrastructure = format!("{INFRASTRUCTURE_GROUP}/{VERSION}");
-    let host = |name: &str| json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "EdgeHost", "metadata": {"name": name}, "spec": {}});
-    story
-        .apply(&[
-            host("box-1"),
-            host("box-2"),
-            host("box-3"),
-            json!({"apiVersion": infrastructure, "kind": "EdgeCluster", "metadata": {"name": "south"},
-                "spec": {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": workload.port()}}}),
-            template("servers-a", OLD, 1),
-            servers("servers-a", "v1.36.2"),
-            json!({"apiVersion": CORE, "kind": "Cluster", "metadata": {"name": "south"}, "spec": {
-                "infrastructureRef": {"apiGroup": INFRASTRUCTURE_GROUP, "kind": "EdgeCluster", "name": "south"},
-                "controlPlaneRef": {"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KubeadmControlPlane", "name": "south"}}}),
-        ])
-        .await?;
-    let planes = story.api(CONTROL_PLANE, "KubeadmControlPlane");
-    let has_three = |plane: &DynamicObject| {
-        let status = &plane.data["status"];
-        status["availableReplicas"] == 3 && status["upToDateReplicas"] == 3 && status["readyReplicas"] == 3
-    };
-    until_within(LONG, &planes, "south", "have 3 servers", has_three).await?;
-    let before = story.machines("cluster.x-k8s.io/control-plane").await?;
-    ensure!(before.len() == 3, "{before:?}");
-    story.run_upgrades();
-    story
-        .apply(&[template("servers-b", NEW, 1), servers("servers-b", "v1.36.3")])
-        .await?;
-    story.until_upgraded(before.keys(), "v1.36.3").await?;
-    until_within(LONG, &planes, "south", "count them", has_three).await?;
-    let after = story.machines("cluster.x-k8s.io/control-plane").await?;
-    ensure!(after == before, "the same machines: {before:?}, {after:?}");
-    let nodes: Api<Node> = Api::all(workload.client());
-    for node in nodes.list(&ListParams::default()).await? {
-        let version = node
-            .status
-            .and_then(|status| status.node_info)
-            .map(|info| info.kubelet_version);
-        ensure!(version.as_deref() == Some("v1.36.3"), "{version:?}");
-    }
-    let clusters = story.api(CORE, "Cluster");
-    clusters.delete("south", &DeleteParams::default()).await?;
-    until_gone_within(LONG, &clusters, "south").await?;
-    configs.delete(&story.namespace, &DeleteParams::default()).await?;
-    workload.stop();
     Ok(())
 }

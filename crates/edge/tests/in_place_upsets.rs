@@ -1,5 +1,5 @@
-//! Upgrades of a real Cluster API's machines that do not go as they should, carried out on simulated hosts: a host that does not boot, and
-//! a Machine that is deleted in the middle.
+//! Upgrades of a real Cluster API's machines that do not go as they should, carried out by real agents: a host that does not boot, and a
+//! Machine that is deleted in the middle.
 
 use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt;
@@ -19,17 +19,17 @@ use slipway_edge::{
     provider,
 };
 use slipway_kit::manager::roles;
+use slipway_slots::{Slot, boot::SlotBoot};
 use slipway_testbed::{
     Cluster, shared,
     wait::{until_gone_within, until_within},
 };
 
 use crate::{
+    in_place_agents::Site,
     in_place_world::{
-        AFTER, BEFORE, CORE, LONG, NEW, OLD, Story, USER, Upgrades, begin, deployment, hurried_hosts,
-        manifests, register, template,
+        AFTER, BEFORE, CORE, LONG, Story, USER, Upgrades, begin_on, deployment, manifests, register,
     },
-    simulated_hosts::SimulatedHosts,
 };
 
 /// Workers that Cluster API hands over all at once: who goes when is the policy's to say.
@@ -42,19 +42,21 @@ fn workers(template: &str, version: &str, annotations: &Value) -> Value {
 
 /// Two workers, as they were made, and a runtime extension that is registered.
 async fn two_workers(
-    hosts: &SimulatedHosts,
+    site: &Site,
     workload: &Cluster,
     annotations: &Value,
 ) -> Result<(Story, tempfile::TempDir)> {
-    let story = begin(hosts, workload, Upgrades::Done).await?;
+    let story = begin_on(site.port(), workload, Upgrades::Done).await?;
+    site.is_of(&story);
     let management = shared("capi").await?;
     let folder = tempfile::tempdir()?;
     roles::install(&management, &[provider::extension()], USER).await?;
     let (base, ca, _) = story.run_extension(&management, folder.path()).await?;
     register(&story, &base, &ca).await?;
     let kubeconfig = workload.kubeconfig_as("edge-story", Some("system:masters"));
-    let mut objects = manifests(&kubeconfig, &format!("{}-control", story.namespace));
-    objects.pop();
+    let mut objects = site.objects();
+    objects.extend(manifests(&kubeconfig, &format!("{}-control", story.namespace)));
+    objects.push(site.template("workers-a", &site.before, 1));
     objects.push(workers("workers-a", BEFORE, annotations));
     story.apply(&objects).await?;
     let deployments = story.api(CORE, "MachineDeployment");
@@ -139,17 +141,16 @@ async fn end(story: &Story) -> Result<()> {
 /// person has looked at it, the second goes on, and the first is not tried again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e28_e55_a_host_that_does_not_boot_goes_back_and_the_fleet_stops_with_the_reason() -> Result<()> {
-    let hosts = hurried_hosts();
     let workload = shared("workload").await?;
-    let (story, _folder) = two_workers(&hosts, &workload, &json!({})).await?;
+    let site = Site::start(&workload, BEFORE, AFTER).await?;
+    let (story, _folder) = two_workers(&site, &workload, &json!({})).await?;
     let before = story.workers().await?;
-    let boxes = ["box-1", "box-2", "box-3"];
-    for name in boxes {
-        hosts.change(name, |host| host.does_not_boot = true);
+    for host in &site.hosts {
+        host.machine.faults.lock().does_not_boot = true;
     }
     story
         .apply(&[
-            template("workers-b", NEW, 1),
+            site.template("workers-b", &site.after, 1),
             workers("workers-b", AFTER, &json!({})),
         ])
         .await?;
@@ -176,22 +177,21 @@ async fn e28_e55_a_host_that_does_not_boot_goes_back_and_the_fleet_stops_with_th
     })
     .await?;
     ensure!(story.workers().await? == before, "nobody is replaced: {before:?}");
-    let arms: usize = boxes
-        .iter()
-        .filter_map(|name| hosts.look(name))
-        .map(|host| host.arms)
-        .sum();
-    ensure!(arms == 1, "{arms} hosts were disturbed");
     ensure!(
-        boxes
-            .iter()
-            .filter_map(|name| hosts.look(name))
-            .all(|host| host.runs() == OLD)
+        site.reboots() == [(back.spec.host_name.as_str(), 1_u64)],
+        "{:?} were disturbed",
+        site.reboots()
+    );
+    let host = site.host(&back.spec.host_name)?;
+    ensure!(
+        host.boots_into()?.next_boot() == Some(Slot::A),
+        "it boots what it had: {:?}",
+        host.boots_into()?
     );
 
     // A person has seen it, and found what kept the host from booting.
-    for name in boxes {
-        hosts.change(name, |host| host.does_not_boot = false);
+    for host in &site.hosts {
+        host.machine.faults.lock().does_not_boot = false;
     }
     upgrades
         .delete(&back.name_any(), &DeleteParams::default())
@@ -214,16 +214,16 @@ async fn e28_e55_a_host_that_does_not_boot_goes_back_and_the_fleet_stops_with_th
 /// slot runs, and the machine that takes the place gets the host.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e20_a_machine_that_is_deleted_in_mid_update_leaves_a_host_that_the_next_one_gets() -> Result<()> {
-    let hosts = hurried_hosts();
     let workload = shared("workload").await?;
+    let site = Site::start(&workload, BEFORE, AFTER).await?;
     let held = json!({(POLICY): "held"});
-    let (story, _folder) = two_workers(&hosts, &workload, &held).await?;
+    let (story, _folder) = two_workers(&site, &workload, &held).await?;
     let policy = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "UpgradePolicy", "metadata": {"name": "held"},
         "spec": {"maxConcurrent": 0}});
     story
         .apply(&[
             policy,
-            template("workers-b", NEW, 1),
+            site.template("workers-b", &site.after, 1),
             workers("workers-b", AFTER, &held),
         ])
         .await?;
@@ -234,10 +234,8 @@ async fn e20_a_machine_that_is_deleted_in_mid_update_leaves_a_host_that_the_next
     .await?;
     let (name, host) = (waits.spec.machine_name.clone(), waits.spec.host_name.clone());
     let id = waits.uid().context("a uid")?;
-    ensure!(
-        hosts.look(&host).is_some_and(|host| host.holds(&id)),
-        "its slot is written"
-    );
+    let told = site.reached(&host, &id).await?;
+    ensure!(told.holds_slot && told.is_pinned, "its slot is written: {told:?}");
     let namespace = format!("--namespace={}", story.namespace);
     let management = shared("capi").await?;
     management
@@ -252,21 +250,22 @@ async fn e20_a_machine_that_is_deleted_in_mid_update_leaves_a_host_that_the_next
             && machine.annotations().contains_key(BOOTSTRAPPED_ANNOTATION)
     })
     .await?;
-    let left = hosts.look(&host).context("the host")?;
+    let left = site.reached(&host, &id).await?;
     ensure!(
-        !left.holds(&id) && left.runs() == OLD && left.arms == 0,
+        !left.holds_slot && !left.is_pinned && !left.has_booted(&site.after.digest.to_string()),
         "{left:?}"
     );
+    ensure!(site.reboots().is_empty(), "{:?} were disturbed", site.reboots());
+    let state = site.host(&host)?.boots_into()?;
     ensure!(
-        left.occupant == next.spec.provider_id,
-        "{:?}, not {:?}",
-        left.occupant,
-        next.spec.provider_id
+        state.slots[Slot::B] == SlotBoot::Unbootable,
+        "nobody boots the slot that nobody wants: {state:?}"
     );
+    let occupant = std::fs::read_to_string(site.host(&host)?.folder().join("root/etc/occupant"))?;
     ensure!(
-        hosts.violations.lock().is_empty(),
-        "{:?}",
-        hosts.violations.lock()
+        Some(&occupant) == next.spec.provider_id.as_ref(),
+        "{occupant}, not {:?}",
+        next.spec.provider_id
     );
     let edge_hosts: Api<EdgeHost> = Api::namespaced(story.client.clone(), &story.namespace);
     let claim = edge_hosts.get(&host).await?.spec.claim.context("a claim")?;

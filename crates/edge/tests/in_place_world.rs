@@ -18,8 +18,9 @@ use kube::{
 use serde_json::{Value, json};
 use slipway_capi::{in_place, names::annotation};
 use slipway_edge::{
-    api::{EdgeMachine, GROUP, INFRASTRUCTURE_GROUP, NodeUpgrade, VERSION},
+    api::{EdgeMachine, INFRASTRUCTURE_GROUP, NodeUpgrade, VERSION},
     hooks::can_update::STRATEGY,
+    hosts::Hosts,
     machine::BOOTSTRAPPED_ANNOTATION,
     provider,
 };
@@ -32,14 +33,14 @@ use slipway_testbed::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::simulated_hosts::{Pace, SimulatedHosts, version_of};
+use crate::simulated_hosts::{Pace, SimulatedHosts};
 
 pub const CORE: &str = "cluster.x-k8s.io/v1beta2";
 pub const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io/v1beta2";
-pub const OLD: &str = "sha256:00000000000000000000000000000000000000000000000000000000000000aa";
-pub const NEW: &str = "sha256:00000000000000000000000000000000000000000000000000000000000000bb";
 pub const BEFORE: &str = "v1.34.2+k3s1";
 pub const AFTER: &str = "v1.34.3+k3s1";
+/// What hosts run: it leaves there whose host this is.
+const BOOTSTRAP: &str = "## template: jinja\n#cloud-config\nwrite_files:\n- path: /etc/occupant\n  content: '{{ ds.meta_data.provider_id }}'\n";
 pub const USER: &str = "edge-extension";
 /// Where its package is installed, and its lease is.
 const EXTENSION_NAMESPACE: &str = "runtime-extension-edge-system";
@@ -48,15 +49,13 @@ pub const LONG: Duration = Duration::from_mins(10);
 
 /// The controller that carries upgrades out.
 const UPGRADES: &str = "nodeupgrade";
-/// How often kubelets look what their host runs: hosts tell nobody.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Who carries upgrades out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upgrades {
     /// The test, by [`Story::run_upgrades`].
     Played,
-    /// The controller, on simulated hosts.
+    /// The controller, on agents.
     Done,
 }
 
@@ -153,14 +152,14 @@ impl Story {
         Ok(())
     }
 
-    /// The infrastructure provider over simulated hosts.
-    fn run_infrastructure(&self, hosts: &SimulatedHosts, upgrades: Upgrades) {
+    /// The infrastructure provider over these hosts.
+    fn run_infrastructure(&self, hosts: Arc<dyn Hosts>, upgrades: Upgrades) {
         let settings = Settings {
             namespace: Some(self.namespace.clone()),
             ..Settings::default()
         };
         let context = Context::new(self.client.clone(), settings, Metrics::new(), self.stop.clone());
-        let controllers = provider::infrastructure(Arc::new(hosts.clone())).controllers;
+        let controllers = provider::infrastructure(hosts).controllers;
         let runs = |name: &str| name != UPGRADES || upgrades == Upgrades::Done;
         for controller in controllers.iter().filter(|controller| runs(controller.name)) {
             tokio::spawn((controller.run)(context.clone()));
@@ -202,43 +201,6 @@ impl Story {
                     let _ = configs
                         .patch(&name, &PatchParams::default(), &Patch::Merge(told))
                         .await;
-                }
-            }
-        };
-        tokio::spawn(self.stop.clone().run_until_cancelled_owned(work));
-    }
-
-    /// Kubelets follow what their host has booted, once it was told to.
-    fn follow_hosts(&self, hosts: &SimulatedHosts) {
-        let machines: Api<EdgeMachine> = Api::namespaced(self.client.clone(), &self.namespace);
-        let nodes: Api<Node> = Api::all(self.workload.clone());
-        let hosts = hosts.clone();
-        let work = async move {
-            let mut shown: BTreeMap<String, &'static str> = BTreeMap::new();
-            loop {
-                tokio::time::sleep(LOOK).await;
-                let Ok(found) = machines.list(&ListParams::default()).await else {
-                    continue;
-                };
-                for machine in found {
-                    let host = machine
-                        .spec
-                        .host_name
-                        .as_deref()
-                        .and_then(|name| hosts.look(name));
-                    let Some(host) = host.filter(|host| host.arms > 0) else {
-                        continue;
-                    };
-                    let (name, version) = (machine.name_any(), version_of(host.runs()));
-                    let patch = json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
-                    if shown.get(&name) != Some(&version)
-                        && nodes
-                            .patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
-                            .await
-                            .is_ok()
-                    {
-                        shown.insert(name, version);
-                    }
                 }
             }
         };
@@ -340,7 +302,8 @@ async fn run_server(workload: &Client, node: &str) {
     let pods: Api<Pod> = Api::namespaced(workload.clone(), SYSTEM);
     for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
         let pod = json!({"metadata": {"name": format!("{component}-{node}"),
-            "labels": {"component": component, "tier": "control-plane"}},
+            "labels": {"component": component, "tier": "control-plane"},
+            "annotations": {"kubernetes.io/config.mirror": "of a file"}},
             "spec": {"nodeName": node, "hostNetwork": true, "tolerations": [{"operator": "Exists"}],
                 "containers": [{"name": component, "image": component}]}});
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
@@ -353,12 +316,6 @@ async fn run_server(workload: &Client, node: &str) {
     let _ = maps.create(&PostParams::default(), &map).await;
 }
 
-pub fn template(name: &str, digest: &str, processors: u32) -> Value {
-    json!({"apiVersion": format!("{INFRASTRUCTURE_GROUP}/{VERSION}"), "kind": "EdgeMachineTemplate", "metadata": {"name": name},
-        "spec": {"template": {"spec": {"image": {"reference": "registry.example.com/nodes/k3s", "digest": digest},
-            "minimum": {"processors": processors}}}}})
-}
-
 pub fn deployment(template: &str, version: &str) -> Value {
     json!({"apiVersion": CORE, "kind": "MachineDeployment",
         "metadata": {"name": "workers", "annotations": {(STRATEGY): "External"}}, "spec": {
@@ -369,17 +326,13 @@ pub fn deployment(template: &str, version: &str) -> Value {
             "infrastructureRef": {"apiGroup": INFRASTRUCTURE_GROUP, "kind": "EdgeMachineTemplate", "name": template}}}}})
 }
 
-/// A cluster on three hosts. Its control plane is a Machine of its own, by which core takes the cluster for initialised; stories share a
-/// workload cluster, so its node has a name of its own.
+/// A cluster without machines of a deployment. Its control plane is a Machine of its own, by which core takes the cluster for initialised;
+/// stories share a workload cluster, so its node has a name of its own.
 pub fn manifests(kubeconfig: &str, control: &str) -> Vec<Value> {
     let infrastructure = format!("{INFRASTRUCTURE_GROUP}/{VERSION}");
-    let host = |name: &str| json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "EdgeHost", "metadata": {"name": name}, "spec": {}});
     let data = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
     vec![
-        host("box-1"),
-        host("box-2"),
-        host("box-3"),
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bootstrap"}, "data": {"value": data("#cloud-config\n")}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bootstrap"}, "data": {"value": data(BOOTSTRAP)}}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "north-kubeconfig",
             "labels": {"cluster.x-k8s.io/cluster-name": "north"}}, "type": "cluster.x-k8s.io/secret", "data": {"value": data(kubeconfig)}}),
         json!({"apiVersion": infrastructure, "kind": "EdgeCluster", "metadata": {"name": "north"},
@@ -391,8 +344,6 @@ pub fn manifests(kubeconfig: &str, control: &str) -> Vec<Value> {
             "labels": {"cluster.x-k8s.io/control-plane": ""}}, "spec": {"clusterName": "north", "version": AFTER,
             "bootstrap": {"dataSecretName": "bootstrap"},
             "infrastructureRef": {"apiGroup": INFRASTRUCTURE_GROUP, "kind": "EdgeMachine", "name": control}}}),
-        template("workers-a", OLD, 1),
-        deployment("workers-a", BEFORE),
     ]
 }
 
@@ -465,7 +416,16 @@ pub fn is_true(object: &DynamicObject, condition: &str) -> bool {
         .any(|one| one["type"] == condition && one["status"] == "True")
 }
 
-pub async fn begin(hosts: &SimulatedHosts, workload: &Cluster, upgrades: Upgrades) -> Result<Story> {
+/// A story on hosts in memory, whose upgrades are played.
+pub async fn begin(hosts: &SimulatedHosts, workload: &Cluster) -> Result<Story> {
+    for name in ["box-1", "box-2", "box-3"] {
+        hosts.add(name, 4);
+    }
+    begin_on(Arc::new(hosts.clone()), workload, Upgrades::Played).await
+}
+
+/// A story on other hosts.
+pub async fn begin_on(hosts: Arc<dyn Hosts>, workload: &Cluster, upgrades: Upgrades) -> Result<Story> {
     let management = shared("capi").await?;
     let namespace = management.namespace("in-place").await?;
     let story = Story {
@@ -481,13 +441,7 @@ pub async fn begin(hosts: &SimulatedHosts, workload: &Cluster, upgrades: Upgrade
         .map(|crd| json!(crd))
         .collect();
     install(&story.client, &definitions).await?;
-    for name in ["box-1", "box-2", "box-3"] {
-        hosts.add(name, 4);
-    }
     story.run_infrastructure(hosts, upgrades);
     story.run_kubelets();
-    if upgrades == Upgrades::Done {
-        story.follow_hosts(hosts);
-    }
     Ok(story)
 }

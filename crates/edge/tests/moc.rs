@@ -15,11 +15,21 @@ use slipway_edge::{
     api::Image,
     hosts::{
         HostAddress, Hosts,
-        moc::{MocHosts, MocPlace, clouds::Clouds, record},
+        moc::{
+            MocHosts, MocPlace,
+            clouds::Clouds,
+            plan::{CloudStep, Facts, next},
+            record::{self, Held, Record, StoredOperation, Switch, Work},
+        },
     },
     orders,
 };
-use slipway_moc::{Cloud, access::Credentials, session::Session};
+use slipway_moc::{
+    Cloud,
+    access::Credentials,
+    session::Session,
+    wire::{PowerOperation, PowerState},
+};
 use slipway_moc_sim::{AgentGuests, Moc, Pace, Server};
 use slipway_runtime::Clock;
 use tempfile::TempDir;
@@ -429,4 +439,47 @@ async fn who_has_read_an_older_version_writes_nothing() {
     assert_eq!((said.class, said.reason.as_str()), (Class::Terminal, "OtherHost"));
     assert!(said.message.contains("--host box-2"), "{said}");
     assert!(site.folder.path().exists());
+}
+
+/// Who wrote down that the machine starts may have gone before it did: however late the next one comes, it is started and has its time.
+/// What is off again after that goes back.
+#[test]
+fn a_machine_that_was_perhaps_never_started_is_started_once_more() {
+    let switch = Switch {
+        to: 1,
+        upgrade: "up-1".to_owned(),
+        start_at: Some(0),
+        ..Switch::default()
+    };
+    let mut record = Record::beginning("vm-1-os", &record::image_name(OLD));
+    record.disks[1] = Some(Held {
+        name: "vm-1-b".to_owned(),
+        ..Held::default()
+    });
+    let running = StoredOperation {
+        work: Some(Work::Switch(switch)),
+        ..StoredOperation::default()
+    };
+    record.operations.insert("up-1-arm-1".to_owned(), running);
+    let facts = Facts {
+        os_disk: "vm-1-b".to_owned(),
+        power: PowerState::Off,
+        ..Facts::default()
+    };
+    let hour = 3_600_000;
+    let step = |record: &Record, now| {
+        let mut steps = next(record, &facts, "vm-1", now);
+        steps.pop().expect("a step").1
+    };
+    let CloudStep::Record(again) = step(&record, hour) else {
+        panic!("it is noted first");
+    };
+    assert_eq!(step(&again, hour), CloudStep::Power(PowerOperation::Start));
+    let CloudStep::Record(back) = step(&again, 2 * hour) else {
+        panic!("it is noted first");
+    };
+    let Some(Work::Switch(switch)) = &back.operations["up-1-arm-1"].work else {
+        panic!("it goes back");
+    };
+    assert!(switch.is_back && switch.to == 0, "{switch:?}");
 }

@@ -386,7 +386,7 @@ fn e28_a_host_that_does_not_boot_rolls_back_with_the_reason_whatever_fails() {
 
 /// E-28: the slot is kept by the host, and the node is never ready.
 #[test]
-fn e28_a_node_that_is_never_ready_makes_its_host_go_back() {
+fn e28_a_node_that_is_never_ready_makes_its_host_go_back_whatever_fails() {
     fn never_ready<'a>(life: &'a Upgrading, world: &'a World) -> BoxFuture<'a, ()> {
         async move {
             let name = host_of(world, "m-1");
@@ -403,9 +403,7 @@ fn e28_a_node_that_is_never_ready_makes_its_host_go_back() {
         }
         .boxed()
     }
-    Journey::from(&ONE, "edge upgrade: never ready", never_ready)
-        .sweep(Extent::Baseline)
-        .assert_clean();
+    Journey::from(&ONE, "edge upgrade: never ready", never_ready).assert_clean();
 }
 
 /// How many upgrades go by a policy, as it says itself.
@@ -495,7 +493,7 @@ fn a_newer_upgrade_takes_the_place_of_one_that_waits() {
 
 /// E-20: the Machine is deleted while its slot waits to be booted; the host is clean, and free.
 #[test]
-fn e20_a_machine_that_is_deleted_in_mid_upgrade_leaves_a_clean_host() {
+fn e20_a_machine_that_is_deleted_in_mid_upgrade_leaves_a_clean_host_whatever_fails() {
     fn cancelled<'a>(life: &'a Upgrading, world: &'a World) -> BoxFuture<'a, ()> {
         async move {
             held_policy(world).await;
@@ -527,9 +525,7 @@ fn e20_a_machine_that_is_deleted_in_mid_upgrade_leaves_a_clean_host() {
         }
         .boxed()
     }
-    Journey::from(&ONE, "edge upgrade: machine deleted", cancelled)
-        .sweep(Extent::Baseline)
-        .assert_clean();
+    Journey::from(&ONE, "edge upgrade: machine deleted", cancelled).assert_clean();
 }
 
 /// An upgrade that is deleted while it drains: the node takes pods again, and the host forgets the slot.
@@ -718,7 +714,7 @@ fn e55_one_at_a_time_and_a_rollback_stops_the_fleet() {
 
 /// The only server of an etcd is saved before it is drained.
 #[test]
-fn the_only_server_is_saved_first() {
+fn the_only_server_is_saved_first_whatever_fails() {
     fn only_server<'a>(life: &'a Upgrading, world: &'a World) -> BoxFuture<'a, ()> {
         async move {
             cluster(world).await;
@@ -738,14 +734,12 @@ fn the_only_server_is_saved_first() {
         }
         .boxed()
     }
-    Journey::<Upgrading>::new("edge upgrade: the only server", only_server)
-        .sweep(Extent::Baseline)
-        .assert_clean();
+    Journey::<Upgrading>::new("edge upgrade: the only server", only_server).assert_clean();
 }
 
 /// The first server applies the version, and the next one takes it from the cluster. Two servers of an etcd save nothing.
 #[test]
-fn kubeadm_applies_a_version_once() {
+fn kubeadm_applies_a_version_once_whatever_fails() {
     fn servers<'a>(life: &'a Upgrading, world: &'a World) -> BoxFuture<'a, ()> {
         async move {
             cluster(world).await;
@@ -772,9 +766,7 @@ fn kubeadm_applies_a_version_once() {
         }
         .boxed()
     }
-    Journey::<Upgrading>::new("edge upgrade: kubeadm", servers)
-        .sweep(Extent::Baseline)
-        .assert_clean();
+    Journey::<Upgrading>::new("edge upgrade: kubeadm", servers).assert_clean();
 }
 
 /// The sweep is not blind: a node that a person cordons again under the upgrade's mark is seen.

@@ -6,9 +6,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use slipway_apiserver_sim::faults::Faults;
 use tracing::{
-    Level, Metadata, Subscriber,
+    Dispatch, Level, Metadata, Subscriber,
     field::{Field, Visit},
     span,
+    subscriber::DefaultGuard,
 };
 
 use super::{
@@ -54,11 +55,18 @@ impl Subscriber for Lines {
     fn exit(&self, _: &span::Id) {}
 }
 
+/// What this thread logs goes to the lines while both are held. Of a single dispatcher, tracing asks the thread that comes to a place
+/// first, and a thread of another test, which has none, would silence that place for all; of two it asks both.
+fn log_to(lines: &Lines) -> (Dispatch, DefaultGuard) {
+    let second = Dispatch::new(Lines::default());
+    (second, tracing::subscriber::set_default(lines.clone()))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_missing_template_is_no_hot_loop() {
     for (kind, template) in [("HostMachineTemplate", "nowhere"), ("NothingTemplate", "hosts")] {
         let (calls, lines) = (Faults::none(), Lines::default());
-        let _logged = tracing::subscriber::set_default(lines.clone());
+        let _logged = log_to(&lines);
         let fleet = Fleet::start_with(&calls).await;
         fleet.create_from("edge", kind, template).await;
         let writes = || calls.log().iter().filter(|call| call.writes).count();
@@ -81,7 +89,7 @@ async fn a_missing_template_is_no_hot_loop() {
 #[tokio::test(start_paused = true)]
 async fn a_control_plane_that_becomes_ready_is_logged_once() {
     let lines = Lines::default();
-    let _logged = tracing::subscriber::set_default(lines.clone());
+    let _logged = log_to(&lines);
     let mut driver = Driver::standing(1, OLD).await;
     driver.rounds(5).await;
     let lines = lines.0.lock();

@@ -22,6 +22,8 @@ pub const PACKING: &str = "slipway.dev/packing";
 pub const DO_NOT_REPAIR: &str = "karpenter.sh/do-not-repair";
 pub const DISRUPTION_COST: &str = "karpenter.sh/disruption-cost";
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// On a pod: the deletion cost that was written there because of its node, and that says nothing about the pod.
+pub const OWN_DELETION_COST: &str = "karpenter.cluster.x-k8s.io/pod-deletion-cost";
 
 const RESTRICTED_DOMAIN: &str = "karpenter.sh";
 

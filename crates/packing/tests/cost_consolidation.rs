@@ -15,7 +15,7 @@ use crate::judged::{disrupt, next_command, schedule};
 /// Prices added up in another order differ by less.
 const ROUNDING: f64 = 1e-6;
 
-fn on_demand(name: &str) -> NodePool {
+pub fn on_demand(name: &str) -> NodePool {
     let mut pool = pool_with(
         name,
         vec![requirement(CAPACITY_TYPE, Operator::In, &["on-demand"])],
@@ -56,7 +56,7 @@ fn kinds() -> Vec<InstanceType> {
     ]
 }
 
-fn cost_of(snapshot: &Snapshot) -> f64 {
+pub fn cost_of(snapshot: &Snapshot) -> f64 {
     snapshot
         .nodes
         .iter()
@@ -89,9 +89,14 @@ fn cost_of(snapshot: &Snapshot) -> f64 {
 }
 
 /// A cluster that filled up in two batches, and of which most pods went again.
-fn worn(seed: u64) -> Cluster {
+pub fn worn(seed: u64) -> Cluster {
+    worn_of(on_demand("default"), seed)
+}
+
+/// The same of nodes of this pool.
+pub fn worn_of(pool: NodePool, seed: u64) -> Cluster {
     let random = &mut Random::new(seed);
-    let mut cluster = Cluster::new(vec![on_demand("default")], kinds());
+    let mut cluster = Cluster::new(vec![pool], kinds());
     for batch in 0..2 {
         let pods: Vec<Pod> = (0..random.between(5, 40))
             .map(|index| {

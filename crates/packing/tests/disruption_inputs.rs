@@ -197,6 +197,53 @@ fn the_policy_cost_pins_nothing_to_spot_that_is_not_to_be_had_as_spot() {
     assert!(!pinned, "{:?}", replacement.requirements);
 }
 
+/// The same by Karpenter's way for many nodes: on demand, where nothing is to be had as spot; spot alone, where that is the cheaper one.
+#[test]
+fn many_nodes_become_one_that_can_be_launched() {
+    let with_spot = |price: f64| {
+        let mut large = kind("large", "8", 1.5);
+        large
+            .requirements
+            .retain(|own| own.key != CAPACITY_TYPE && own.key != ZONE);
+        let mut offerings = std::mem::take(&mut large.offerings);
+        offerings.push(offering("spot", "test-zone-1", price));
+        with_offerings(large, offerings)
+    };
+    for (large, launched, capacity_types) in [
+        (kind("large", "8", 1.5), false, None),
+        (kind("large", "8", 1.5), true, None),
+        (with_spot(0.9), false, Some("spot")),
+        (with_spot(0.9), true, Some("spot")),
+        // Whoever launches the cheapest launches it on demand.
+        (with_spot(1.8), true, None),
+    ] {
+        let mut cluster = Cluster::new(vec![free(pool("default"))], vec![kind("small", "4", 1.0), large]);
+        cluster.snapshot.options.improvements.cheapest_is_launched = launched;
+        for index in 0..2 {
+            let name = cluster.add_node("default", "small", "test-zone-1", "on-demand");
+            cluster.run(pod(&format!("pod-{index}"), &[("cpu", "3")]), &name);
+        }
+        let outcome = disrupt(&cluster.snapshot, &[], Method::MultiNodeConsolidation);
+        let command = outcome.command.expect("two small ones become a large one");
+        assert_eq!(command.nodes.len(), 2);
+        let [replacement] = &command.replacements[..] else {
+            panic!("{:?}", command.replacements)
+        };
+        assert_eq!(replacement.instance_types, ["large"]);
+        let own = replacement
+            .requirements
+            .iter()
+            .find(|own| own.key == CAPACITY_TYPE);
+        let pinned = own.filter(|own| own.operator == Operator::In && own.values.len() == 1);
+        let pinned = pinned.map(|own| own.values[0].as_str());
+        assert_eq!(
+            pinned, capacity_types,
+            "{launched}: {:?}",
+            replacement.requirements
+        );
+    }
+}
+
 /// Two objects make the same machines at two prices: the node is of the dear one, and the cheap one is what would be launched.
 #[test]
 fn offerings_that_differ_only_in_price() {

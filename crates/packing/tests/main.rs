@@ -8,10 +8,12 @@
 )]
 
 mod brute_force;
+mod churn;
 mod cluster;
 mod constraints;
 mod cost_consolidation;
 mod custom_labels;
+mod deletion_order;
 mod determinism;
 mod differential;
 mod disruption_inputs;

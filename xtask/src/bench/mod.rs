@@ -5,7 +5,6 @@ mod aks;
 mod autoscaler;
 mod cache;
 mod edge;
-mod experience;
 mod k3s;
 mod packing;
 mod runtime;
@@ -36,9 +35,6 @@ enum Bench {
     Cache(cache::Arguments),
     /// Edge hosts by the thousand that take one upgrade: processor time, memory, requests, and how soon `UpdateMachine` is answered.
     Edge(edge::Arguments),
-    /// A thousand clusters on the command line and on the page: `describe`, first paint, how soon a change is on the screen, memory and
-    /// requests, beside `clusterctl describe`.
-    Experience(experience::Arguments),
     /// Many K3s clusters: time until all are ready, processor time, memory and requests, against cluster-api-k3s.
     K3s(k3s::Arguments),
     /// Pods placed a second, nodes, cost and memory, against Karpenter's own scheduler.
@@ -56,7 +52,6 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         Bench::Autoscaler(bench) => autoscaler::run(bench, arguments.json)?,
         Bench::Cache(bench) => cache::run(bench, arguments.json)?,
         Bench::Edge(bench) => edge::run(bench, arguments.json)?,
-        Bench::Experience(bench) => experience::run(bench, arguments.json)?,
         Bench::K3s(bench) => k3s::run(bench, arguments.json)?,
         Bench::Packing(bench) => packing::run(bench, arguments.json)?,
         Bench::Runtime(bench) => runtime::run(bench, arguments.json)?,

@@ -61,7 +61,10 @@ struct CloudConfig {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WriteFile {
-    path: String,
+    /// An entry without one is no file, as cloud-init has it: kubeadm's bootstrap provider writes such entries, for the key of an etcd
+    /// CA that is not the cluster's own.
+    #[serde(default)]
+    path: Option<String>,
     #[serde(default)]
     content: String,
     #[serde(default)]
@@ -117,7 +120,10 @@ impl Bootstrap {
         let files = parsed
             .write_files
             .into_iter()
-            .map(BootstrapFile::read)
+            .filter_map(|mut file| {
+                let path = file.path.take().filter(|path| !path.is_empty())?;
+                Some(BootstrapFile::read(&path, file))
+            })
             .collect::<Result<_, _>>()?;
         Ok(Self {
             early: commands(parsed.bootcmd)?,
@@ -178,12 +184,12 @@ fn fill_in(text: &str, host: &str, provider_id: &str) -> Result<String, Problem>
 }
 
 impl BootstrapFile {
-    fn read(file: WriteFile) -> Result<Self, Problem> {
-        let path = PathBuf::from(&file.path);
+    fn read(name: &str, file: WriteFile) -> Result<Self, Problem> {
+        let path = PathBuf::from(name);
         let plain = path
             .components()
             .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-        if !path.is_absolute() || !plain || file.path.contains('\0') {
+        if !path.is_absolute() || !plain || name.contains('\0') {
             return Err(refused(
                 "a file of the bootstrap data has a path that is not absolute and plain",
             ));
@@ -303,6 +309,19 @@ mod tests {
             ]
         );
         assert!(!format!("{bootstrap:?} {:?}", bootstrap.files).contains("canary"));
+    }
+
+    /// As kubeadm's bootstrap provider writes it for an external etcd.
+    #[test]
+    fn an_entry_without_a_path_is_no_file() {
+        for path in ["path: ", "path: ''", "append: false"] {
+            let text = format!(
+                "#cloud-config\nwrite_files:\n-   {path}\n    permissions: '0600'\n    content: |\n      a key\n-   path: /etc/one\n    content: one\n"
+            );
+            let bootstrap = Bootstrap::parse(text.as_bytes(), "box-1", "").unwrap();
+            let paths: Vec<_> = bootstrap.files.iter().map(|file| file.path.as_path()).collect();
+            assert_eq!(paths, [Path::new("/etc/one")], "{path}");
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ fn start(state: &Path) -> Guest {
     Guest(child)
 }
 
-fn call(state: &Path, call: Call) -> Answer {
+pub fn call(state: &Path, call: Call) -> Answer {
     let encoded = BASE64_STANDARD.encode(LocalCall { call: Some(call) }.encode_to_vec());
     let mut child = agent(&["call"], state)
         .stdin(Stdio::piped())

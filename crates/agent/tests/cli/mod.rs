@@ -1,7 +1,7 @@
 //! The program as people use it: images built, shown and checked, keys of the real minisign, and an update of slots that are
 //! files.
 
-mod guest;
+pub mod guest;
 
 use std::{
     fs,

@@ -41,6 +41,8 @@ pub mod annotation {
     pub const DISRUPTED_FOR: &str = "karpenter.cluster.x-k8s.io/disrupted-for";
     /// On a NodeClaim: the command that it was made for, with the claims that go when it is initialized.
     pub const REPLACES: &str = "karpenter.cluster.x-k8s.io/replaces";
+    /// On a NodePool: the time zone that the schedules of its budgets are in, such as `Europe/Berlin`; UTC if absent.
+    pub const BUDGET_TIME_ZONE: &str = "slipway.dev/budget-time-zone";
     pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
     pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
     pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";

@@ -96,12 +96,15 @@ impl Actor<'_> {
             .try_collect::<Vec<()>>()
             .await?;
         let newcomers: Vec<Option<String>> = stream::iter(candidates.to_vec())
-            .map(|candidate| async move { self.newcomer(&candidate, known).await })
+            .map(|candidate| async move { self.newcomer(&candidate.node.name_any(), known).await })
             .buffer_unordered(AT_ONCE)
             .try_collect()
             .await?;
         if let Some(pod) = newcomers.into_iter().flatten().next() {
             return Ok(Begun::Dropped(format!("Pod {pod} has come meanwhile")));
+        }
+        if let Some(why) = self.is_room_taken(&start.command, known).await? {
+            return Ok(Begun::Dropped(why));
         }
         let claims: Vec<Arc<NodeClaim>> = candidates
             .iter()
@@ -351,9 +354,26 @@ impl Actor<'_> {
         self.watched.nodes.get(&ObjectKey::cluster_scoped(name))
     }
 
-    /// A pod on a Node that the decision did not know of, past the cache: it was bound before the taint was there.
-    async fn newcomer(self, candidate: &Candidate, known: &model::Snapshot) -> Result<Option<String>, Error> {
-        let name = candidate.node.name_any();
+    /// Why the pods might find no room where the decision puts them: the Nodes that take them over may have filled meanwhile.
+    async fn is_room_taken(
+        self,
+        command: &Command,
+        known: &model::Snapshot,
+    ) -> Result<Option<String>, Error> {
+        let taking_over: BTreeSet<String> = command.existing.iter().map(|one| one.node.clone()).collect();
+        let newcomers: Vec<Option<String>> = stream::iter(taking_over)
+            .map(|node| async move {
+                let pod = self.newcomer(&node, known).await?;
+                Ok::<_, Error>(pod.map(|pod| format!("Pod {pod} has come to Node {node} meanwhile")))
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await?;
+        Ok(newcomers.into_iter().flatten().next())
+    }
+
+    /// A pod on a Node that the decision did not know of, past the cache.
+    async fn newcomer(self, name: &str, known: &model::Snapshot) -> Result<Option<String>, Error> {
         let on_it = ListParams::default().fields(&format!("spec.nodeName={name}"));
         let pods: Api<Pod> = Api::all(self.context.client.clone());
         let pods = pods.list(&on_it).await;

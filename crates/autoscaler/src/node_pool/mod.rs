@@ -11,7 +11,12 @@ use slipway_capi::{
     condition::{self, Report, Status},
     frame::{Frame, Kind, Membership, Plan, ProgressOf, StatusOf, Subject},
 };
-use slipway_packing::{model::ResourceList, quantity::Quantity, resources};
+use slipway_packing::{
+    disrupt::budget_problem,
+    model::{Budget, ResourceList},
+    quantity::Quantity,
+    resources,
+};
 use slipway_runtime::{Context, Controller, Informer, ObjectKey, Outcome, Scope, controller::Registration};
 
 use crate::{
@@ -25,6 +30,7 @@ use crate::{
     memory::Memory,
     options::Options,
     safety::Breaker,
+    time_zone,
 };
 
 /// What a plan is made from.
@@ -174,6 +180,27 @@ fn used(claims: &[Arc<NodeClaim>]) -> ResourceList {
     used
 }
 
+/// What is wrong with its budgets, which the API server could not see. Nodes are made for it all the same.
+fn problems(pool: &NodePool) -> Vec<String> {
+    let budgets = pool.spec.disruption.budgets.iter().flatten().enumerate();
+    let mut problems: Vec<String> = budgets
+        .filter_map(|(index, budget)| {
+            let budget = Budget {
+                nodes: budget.nodes.clone(),
+                reasons: budget.reasons.clone(),
+                schedule: budget.schedule.clone(),
+                duration: budget.duration.clone(),
+            };
+            Some(format!(
+                "spec.disruption.budgets[{index}]: {}",
+                budget_problem(&budget)?
+            ))
+        })
+        .collect();
+    problems.extend(time_zone::problem(pool));
+    problems
+}
+
 pub fn status(observed: &Observed, now: Timestamp) -> NodePoolStatus {
     let Observed {
         pool, class, claims, ..
@@ -234,12 +261,26 @@ pub fn status(observed: &Observed, now: Timestamp) -> NodePoolStatus {
             "",
         ),
     };
-    let valid = Report::new(
-        names::VALIDATION_SUCCEEDED,
-        Status::True,
-        names::VALIDATION_SUCCEEDED,
-        "",
-    );
+    let problems = problems(pool);
+    let valid = if problems.is_empty() {
+        Report::new(
+            names::VALIDATION_SUCCEEDED,
+            Status::True,
+            names::VALIDATION_SUCCEEDED,
+            "",
+        )
+    } else {
+        let message = format!(
+            "{}; nothing is disrupted by it until that is mended",
+            problems.join("; ")
+        );
+        Report::new(
+            names::VALIDATION_SUCCEEDED,
+            Status::False,
+            "NodePoolValidationFailed",
+            message,
+        )
+    };
     for report in [valid, class_ready, healthy, of_pool] {
         condition::set(&mut status.conditions, &report, pool.metadata.generation, now);
     }

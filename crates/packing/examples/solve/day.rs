@@ -1,14 +1,18 @@
 //! A day of arrivals and departures in one cluster: what it costs, how often pods are moved, and how many nodes come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command as Program, Stdio};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use slipway_packing::disrupt::{Command, next_command};
+use slipway_packing::disrupt::{Command, Decision, Method, next_command};
 use slipway_packing::labels;
 use slipway_packing::model::{
-    Condition, InstanceType, NewClaim, Node, NodeClaim, NodePool, PackingPolicy, Pod, Snapshot,
+    Condition, InstanceType, NewClaim, Node, NodeAssignment, NodeClaim, NodePool, PackingPolicy, Plan, Pod,
+    Snapshot,
 };
+use slipway_packing::requirement::{Operator, RequirementSpec};
 use slipway_packing::{optimum, schedule};
 
 use super::checker;
@@ -21,8 +25,9 @@ const WARM_UP: usize = 6 * 60;
 const DAY: usize = 24 * 60;
 /// Karpenter decides every ten seconds and looks once more after fifteen: no more commands fit into a step.
 const COMMANDS: usize = 12;
-/// Deployments that arrive in an hour, on average; twice as many at the busiest time as at night.
-const AN_HOUR: f64 = 80.0;
+/// Deployments that arrive in an hour, on average, unless something else is asked for; twice as many at the busiest time as at
+/// night.
+pub const AN_HOUR: f64 = 80.0;
 const HOW_MUCH_MORE: f64 = 1.0 / 3.0;
 /// The busiest time.
 const NOON: f64 = 14.0 * 60.0;
@@ -31,8 +36,135 @@ const SHORT: usize = 4;
 const SHORT_MINUTES: f64 = 30.0;
 const LONG_MINUTES: f64 = 360.0;
 
+/// Who decides instead of this crate: Karpenter's own scheduler and consolidation, a line for a question.
+struct Karpenter {
+    _process: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+/// The first command of Karpenter's consolidation.
+#[derive(serde::Deserialize)]
+struct Decided {
+    nodes: Vec<String>,
+    replacements: Vec<NewClaim>,
+    existing: Vec<NodeAssignment>,
+    #[serde(default)]
+    error: String,
+}
+
+impl Karpenter {
+    fn start(program: &str) -> Result<Self, String> {
+        let mut process = Program::new(program)
+            .arg("stream")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("starting {program}: {error}"))?;
+        let pipes = process.stdin.take().zip(process.stdout.take());
+        let (questions, answers) = pipes.ok_or("Karpenter has no pipes")?;
+        Ok(Karpenter {
+            _process: process,
+            questions,
+            answers: BufReader::new(answers),
+        })
+    }
+
+    fn ask(&mut self, snapshot: &Snapshot, waiting: &[Pod], disrupt: bool) -> Result<String, String> {
+        let mut question = serde_json::to_value(snapshot).map_err(|error| error.to_string())?;
+        question["pods"] = json!(waiting);
+        question["disrupt"] = json!(disrupt);
+        writeln!(self.questions, "{question}").map_err(|error| format!("asking Karpenter: {error}"))?;
+        let mut answer = String::new();
+        let read = self.answers.read_line(&mut answer);
+        read.map_err(|error| format!("hearing Karpenter: {error}"))?;
+        Ok(answer)
+    }
+
+    fn schedule(&mut self, snapshot: &Snapshot, waiting: &[Pod]) -> Result<Plan, String> {
+        let answer = self.ask(snapshot, waiting, false)?;
+        let mut plan: Plan =
+            serde_json::from_str(&answer).map_err(|error| format!("{error}: {answer:.200}"))?;
+        for claim in &mut plan.new_claims {
+            launched(claim, snapshot);
+        }
+        Ok(plan)
+    }
+
+    fn command(&mut self, snapshot: &Snapshot, waiting: &[Pod]) -> Result<Option<Command>, String> {
+        let answer = self.ask(snapshot, waiting, true)?;
+        let decided: Decided =
+            serde_json::from_str(&answer).map_err(|error| format!("{error}: {answer:.200}"))?;
+        if !decided.error.is_empty() {
+            return Err(decided.error);
+        }
+        if decided.nodes.is_empty() {
+            return Ok(None);
+        }
+        let mut replacements = decided.replacements;
+        for claim in &mut replacements {
+            launched(claim, snapshot);
+        }
+        Ok(Some(Command {
+            method: Method::SingleNodeConsolidation,
+            reason: Method::SingleNodeConsolidation.reason(),
+            decision: if replacements.is_empty() {
+                Decision::Delete
+            } else {
+                Decision::Replace
+            },
+            nodes: decided.nodes,
+            replacements,
+            existing: decided.existing,
+            savings: 0.0,
+            terminate_first: None,
+            termination_grace_seconds: None,
+            unhealthy: None,
+        }))
+    }
+}
+
+/// A claim of Karpenter's lists types and zones: the cheapest of them is launched, as its kwok provider does.
+fn launched(claim: &mut NewClaim, snapshot: &Snapshot) {
+    let types = &snapshot.instance_types["default"];
+    let is_zone = |one: &&RequirementSpec| one.key == labels::ZONE && one.operator == Operator::In;
+    let zones = claim.requirements.iter().find(is_zone).map(|one| &one.values);
+    let mut best: Option<(f64, String, String, String)> = None;
+    for kind in types
+        .iter()
+        .filter(|kind| claim.instance_types.contains(&kind.name))
+    {
+        for offering in kind.offerings.iter().filter(|offering| offering.available) {
+            let value = |key: &str| {
+                let own = offering.requirements.iter().find(|one| one.key == key);
+                own.and_then(|own| own.values.first())
+                    .cloned()
+                    .unwrap_or_default()
+            };
+            let zone = value(labels::ZONE);
+            let is_in = zones.is_none_or(|zones| zones.contains(&zone));
+            if is_in && best.as_ref().is_none_or(|(price, ..)| offering.price < *price) {
+                best = Some((
+                    offering.price,
+                    kind.name.clone(),
+                    zone,
+                    value(labels::CAPACITY_TYPE),
+                ));
+            }
+        }
+    }
+    if let Some((price, name, zone, capacity_type)) = best {
+        claim.cheapest_price = price;
+        claim.instance_types = vec![name].into();
+        claim.cheapest_zone = zone;
+        claim.cheapest_capacity_type = capacity_type;
+    }
+}
+
 struct Day {
     snapshot: Snapshot,
+    peer: Option<Karpenter>,
+    arrivals: f64,
     random: Random,
     /// When pods end, by uid.
     ends: BTreeMap<String, f64>,
@@ -54,11 +186,15 @@ struct Counts {
     commands: usize,
     most_nodes: usize,
     waiting: usize,
+    invalid: usize,
     planning: f64,
     consolidating: f64,
 }
 
 pub struct Asked {
+    /// Who decides instead.
+    pub peer: Option<String>,
+    pub arrivals: f64,
     pub policy: PackingPolicy,
     pub eviction: f64,
     pub seed: u64,
@@ -78,8 +214,11 @@ pub fn day(types: Vec<InstanceType>, asked: &Asked) -> Result<Value, String> {
     };
     snapshot.options.packing = asked.policy;
     snapshot.options.packing_weights.eviction = asked.eviction;
+    let peer = asked.peer.as_deref().map(Karpenter::start).transpose()?;
     let mut day = Day {
         snapshot,
+        peer,
+        arrivals: asked.arrivals,
         random: Random::new(asked.seed),
         ends: BTreeMap::new(),
         waiting: Vec::new(),
@@ -97,10 +236,12 @@ pub fn day(types: Vec<InstanceType>, asked: &Asked) -> Result<Value, String> {
     }
     let counts = day.counts;
     Ok(json!({
-        "policy": match asked.policy {
-            PackingPolicy::Karpenter => "karpenter",
-            PackingPolicy::Cost => "cost",
+        "policy": match (&asked.peer, asked.policy) {
+            (Some(_), _) => "peer",
+            (None, PackingPolicy::Karpenter) => "karpenter",
+            (None, PackingPolicy::Cost) => "cost",
         },
+        "arrivals": asked.arrivals,
         "eviction": asked.eviction,
         "seed": asked.seed,
         "hours": (last - WARM_UP) / 60,
@@ -113,6 +254,7 @@ pub fn day(types: Vec<InstanceType>, asked: &Asked) -> Result<Value, String> {
         "commands": counts.commands,
         "mostNodes": counts.most_nodes,
         "waiting": counts.waiting,
+        "invalid": counts.invalid,
         "planningSeconds": counts.planning,
         "consolidatingSeconds": counts.consolidating,
     }))
@@ -127,7 +269,10 @@ impl Day {
         self.waiting.retain(runs);
         self.arrive(now);
         let started = Instant::now();
-        let plan = schedule(&self.snapshot, &self.waiting);
+        let plan = match &mut self.peer {
+            Some(peer) => peer.schedule(&self.snapshot, &self.waiting)?,
+            None => schedule(&self.snapshot, &self.waiting),
+        };
         self.counts.planning += started.elapsed().as_secs_f64();
         let mut places: BTreeMap<&str, String> = BTreeMap::new();
         for claim in &plan.new_claims {
@@ -149,11 +294,19 @@ impl Day {
         }
         for _ in 0..COMMANDS {
             let started = Instant::now();
-            let outcome = next_command(&self.snapshot, &self.waiting);
+            let found = match &mut self.peer {
+                Some(peer) => peer.command(&self.snapshot, &self.waiting)?,
+                None => next_command(&self.snapshot, &self.waiting).command,
+            };
             self.counts.consolidating += started.elapsed().as_secs_f64();
-            let Some(command) = outcome.command else { break };
+            let Some(mut command) = found else { break };
+            if self.peer.is_some() {
+                command.savings = self.saved_by(&command);
+            }
             let problems = checker::command_problems(&self.snapshot, &self.waiting, &command);
-            if let Some(problem) = problems.first() {
+            // What somebody else decides is a finding, and carried out.
+            self.counts.invalid += usize::from(!problems.is_empty());
+            if let Some(problem) = problems.first().filter(|_| self.peer.is_none()) {
                 return Err(format!(
                     "minute {minute}: a command is not valid: {problem}: {command:?}"
                 ));
@@ -168,6 +321,13 @@ impl Day {
             self.counts.bound += self.bound();
         }
         Ok(())
+    }
+
+    /// What a command saves per hour.
+    fn saved_by(&self, command: &Command) -> f64 {
+        let going = command.nodes.iter().filter_map(|node| self.prices.get(node));
+        let coming = command.replacements.iter().map(|claim| claim.cheapest_price);
+        going.sum::<f64>() - coming.sum::<f64>()
     }
 
     /// What the pods that run cost at least in an hour, if they could be placed again.
@@ -186,7 +346,7 @@ impl Day {
 
     fn arrive(&mut self, now: f64) {
         let turn = (now - WARM_UP as f64 - NOON) / DAY as f64 * std::f64::consts::TAU;
-        let rate = AN_HOUR * (1.0 + HOW_MUCH_MORE * turn.cos()) * STEP as f64 / 60.0;
+        let rate = self.arrivals * (1.0 + HOW_MUCH_MORE * turn.cos()) * STEP as f64 / 60.0;
         for _ in 0..self.random.poisson(rate) {
             let short = self.random.below(10) < SHORT;
             let mean = if short { SHORT_MINUTES } else { LONG_MINUTES };
@@ -211,12 +371,23 @@ impl Day {
         for node in &command.existing {
             places.extend(node.pods.iter().map(|pod| (pod.as_str(), node.node.clone())));
         }
-        for pod in &mut self.snapshot.bound_pods {
-            if going.contains(pod.spec.node_name.as_str())
-                && let Some(node) = places.get(pod.metadata.reference().as_str())
-            {
-                pod.spec.node_name.clone_from(node);
-                self.counts.evictions += 1;
+        for mut pod in std::mem::take(&mut self.snapshot.bound_pods) {
+            if !going.contains(pod.spec.node_name.as_str()) {
+                self.snapshot.bound_pods.push(pod);
+                continue;
+            }
+            self.counts.evictions += 1;
+            match places.get(pod.metadata.reference().as_str()) {
+                Some(node) => {
+                    pod.spec.node_name.clone_from(node);
+                    self.snapshot.bound_pods.push(pod);
+                }
+                // Nobody said where it goes: it is planned for again.
+                None => {
+                    pod.spec.node_name.clear();
+                    "Pending".clone_into(&mut pod.status.phase);
+                    self.waiting.push(pod);
+                }
             }
         }
         self.snapshot

@@ -7,7 +7,8 @@
 //! solve --mix mixed --pods 5000 --catalogue aws_instance_types.json   the same over Karpenter's list of real types
 //! solve workload.json --optimum                      by the policy `cost`, with what every plan costs at least
 //! solve workload.json --consolidate                  one pass of every method
-//! solve --day --catalogue aws_instance_types.json [--policy cost] [--eviction 0.01] [--hours 24]   a day of arrivals and departures
+//! solve --day --catalogue aws_instance_types.json [--policy cost] [--eviction 0.01] [--arrivals 80] [--hours 24]
+//!                                                    a day of arrivals and departures; with --peer PROGRAM, as that one decides
 //! solve workload.json --check plan.json              what the independent checker says to a plan, anyone's
 //! ```
 
@@ -50,6 +51,8 @@ struct Arguments {
     optimum: bool,
     day: bool,
     hours: usize,
+    arrivals: f64,
+    peer: Option<String>,
     policy: PackingPolicy,
     eviction: f64,
     catalogue: Option<String>,
@@ -73,6 +76,8 @@ fn arguments() -> Result<Arguments, String> {
         optimum: false,
         day: false,
         hours: 24,
+        arrivals: day::AN_HOUR,
+        peer: None,
         policy: PackingPolicy::Karpenter,
         eviction: 0.0,
         catalogue: None,
@@ -97,6 +102,11 @@ fn arguments() -> Result<Arguments, String> {
             "--optimum" => result.optimum = true,
             "--day" => result.day = true,
             "--hours" => result.hours = number(value()?)?,
+            "--arrivals" => {
+                let text = value()?;
+                result.arrivals = text.parse().map_err(|error| format!("{text}: {error}"))?;
+            }
+            "--peer" => result.peer = Some(value()?),
             "--policy" => {
                 let name = value()?;
                 result.policy =
@@ -169,6 +179,8 @@ fn run() -> Result<Value, String> {
             None => generate::instance_types(arguments.types),
         };
         let asked = day::Asked {
+            peer: arguments.peer.clone(),
+            arrivals: arguments.arrivals,
             policy: arguments.policy,
             eviction: arguments.eviction,
             seed: arguments.seed,

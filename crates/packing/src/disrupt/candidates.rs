@@ -2,7 +2,7 @@
 
 use ahash::AHashMap;
 
-use super::budget::{Reason, allowed_disruptions};
+use super::budget::{BudgetClock, Reason, allowed_disruptions};
 use super::eviction;
 use super::score::{BASE_COST, Totals, reschedule_cost};
 use crate::engine::nodes::ExistingNode;
@@ -272,7 +272,12 @@ pub(crate) fn budgets(world: &World<'_>, reason: Reason) -> AHashMap<String, usi
                 .get(pool.metadata.name.as_str())
                 .copied()
                 .unwrap_or_default();
-            let allowed = allowed_disruptions(pool, total, reason, now).saturating_sub(going);
+            let clock = match world.snapshot.budget_time_zones.get(&pool.metadata.name) {
+                None => BudgetClock::Utc,
+                Some(Some(offsets)) => BudgetClock::Offsets(offsets),
+                Some(None) => BudgetClock::Unknown,
+            };
+            let allowed = allowed_disruptions(pool, total, reason, now, clock).saturating_sub(going);
             (pool.metadata.name.clone(), allowed)
         })
         .collect()

@@ -6,7 +6,7 @@ use super::candidates::Candidate;
 use crate::engine::catalog::Pool;
 use crate::engine::choice::EqualDomains;
 use crate::engine::finish::Finished;
-use crate::engine::intern::{Interner, ReqId, ReqVec, find};
+use crate::engine::intern::{Interner, ReqVec, find};
 use crate::engine::run::{Item, Run, RunOptions};
 use crate::engine::world::World;
 use crate::labels;
@@ -234,30 +234,15 @@ fn cheaper(
         count => return Err(format!("Can't remove without creating {count} candidates")),
     }
     let mut finished = claims.into_iter().next().expect("there is one");
-    let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
-    let allows = |interner: &Interner, requirements: &ReqVec, value: &str| {
-        find(requirements, capacity_type).is_none_or(|id| interner.get(id).has(value))
-    };
     let all_spot = candidates
         .iter()
         .all(|candidate| candidate.capacity_type == labels::CAPACITY_SPOT);
-    let spot_allowed = allows(&world.interner, &finished.requirements, labels::CAPACITY_SPOT);
-    let spot = world.interner.requirement(Requirement::one_of(
-        labels::CAPACITY_TYPE,
-        [labels::CAPACITY_SPOT],
-    ));
-    if all_spot && spot_allowed {
-        return spot_to_spot(world, candidates, finished, budget, spot);
+    if all_spot && allows(world, &finished.requirements, labels::CAPACITY_SPOT) {
+        return spot_to_spot(world, candidates, finished, budget);
     }
     keep_cheaper(world, &mut finished, budget)?;
-    if spot_allowed
-        && allows(
-            &world.interner,
-            &finished.requirements,
-            labels::CAPACITY_ON_DEMAND,
-        )
-    {
-        prefer_spot(world, &mut finished, spot, types_follow)?;
+    if allows_both(world, &finished.requirements) {
+        prefer_spot(world, &mut finished, types_follow)?;
     }
     Ok(vec![Replacement { finished }])
 }
@@ -275,35 +260,40 @@ pub(crate) fn cheaper_in_any_number(
         .iter()
         .all(|candidate| candidate.capacity_type == labels::CAPACITY_SPOT);
     if all_spot && !world.options.spot_to_spot_consolidation {
-        let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
-        let allows_spot = |finished: &Finished| {
-            find(&finished.requirements, capacity_type)
-                .is_none_or(|id| world.interner.get(id).has(labels::CAPACITY_SPOT))
-        };
-        if claims.iter().any(allows_spot) {
-            return Err(NO_SPOT_TO_SPOT.to_owned());
+        for finished in &claims {
+            if allows(world, &finished.requirements, labels::CAPACITY_SPOT) {
+                return Err(NO_SPOT_TO_SPOT.to_owned());
+            }
         }
     }
     let budget: f64 = candidates.iter().map(|candidate| candidate.price).sum();
     many_to_many(world, claims, budget)
 }
 
+/// Whether what comes may be of this capacity type.
+fn allows(world: &mut World<'_>, requirements: &ReqVec, value: &str) -> bool {
+    let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
+    find(requirements, capacity_type).is_none_or(|id| world.interner.get(id).has(value))
+}
+
+fn allows_both(world: &mut World<'_>, requirements: &ReqVec) -> bool {
+    allows(world, requirements, labels::CAPACITY_SPOT)
+        && allows(world, requirements, labels::CAPACITY_ON_DEMAND)
+}
+
+fn only_spot(world: &mut World<'_>, requirements: &mut ReqVec) {
+    let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
+    let spot = Requirement::one_of(labels::CAPACITY_TYPE, [labels::CAPACITY_SPOT]);
+    let spot = world.interner.requirement(spot);
+    world.interner.narrow(requirements, capacity_type, spot);
+}
+
 /// Where a type can be had as spot, the saving was worked out for that: if there is none, nothing should be launched in
 /// its place. Types that are only to be had on demand are left out then, because nothing could be launched as them; where
 /// there are no others, it is on demand. If several nodes go, what becomes of their own types is decided first.
-fn prefer_spot(
-    world: &mut World<'_>,
-    finished: &mut Finished,
-    spot: ReqId,
-    types_follow: bool,
-) -> Result<(), String> {
-    let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
+fn prefer_spot(world: &mut World<'_>, finished: &mut Finished, types_follow: bool) -> Result<(), String> {
     let mut pinned = finished.requirements.clone();
-    world.interner.narrow(&mut pinned, capacity_type, spot);
-    if types_follow {
-        finished.requirements = pinned;
-        return Ok(());
-    }
+    only_spot(world, &mut pinned);
     let pool = &world.pools[finished.pool];
     let types: Vec<usize> = finished
         .types
@@ -311,10 +301,28 @@ fn prefer_spot(
         .copied()
         .filter(|index| pool.cheapest(&mut world.interner, &pinned, *index).is_some())
         .collect();
-    if types.is_empty() {
+    let cheapest_is_launched = world.options.improvements.cheapest_is_launched;
+    let mut least = |requirements: &ReqVec| {
+        let prices = finished.types.iter().map(|index| {
+            worst_price(
+                pool,
+                &mut world.interner,
+                requirements,
+                *index,
+                cheapest_is_launched,
+            )
+        });
+        prices.min_by(f64::total_cmp).unwrap_or(f64::MAX)
+    };
+    // Whoever launches the cheapest would not take spot where that is the dearer one.
+    let spot_is_dearer = cheapest_is_launched && least(&pinned) > least(&finished.requirements);
+    if types.is_empty() || spot_is_dearer {
         return Ok(());
     }
     finished.requirements = pinned;
+    if types_follow {
+        return Ok(());
+    }
     finished.types = Arc::new(types);
     meets_min_values(world, finished)
 }
@@ -337,6 +345,10 @@ fn many_to_many(
             1
         };
         Arc::make_mut(&mut finished.types).truncate(needed.max(1));
+        if allows_both(world, &finished.requirements) {
+            prefer_spot(world, &mut finished, false)?;
+        }
+        let pool = &world.pools[finished.pool];
         let worst = finished
             .types
             .iter()
@@ -366,15 +378,11 @@ fn spot_to_spot(
     candidates: &[&Candidate<'_>],
     mut finished: Finished,
     budget: f64,
-    spot: ReqId,
 ) -> Result<Vec<Replacement>, String> {
     if !world.options.spot_to_spot_consolidation {
         return Err(NO_SPOT_TO_SPOT.to_owned());
     }
-    let capacity_type = world.interner.key(labels::CAPACITY_TYPE);
-    world
-        .interner
-        .narrow(&mut finished.requirements, capacity_type, spot);
+    only_spot(world, &mut finished.requirements);
     keep_cheaper(world, &mut finished, budget)?;
     if candidates.len() == 1 {
         if finished.types.len() < SPOT_TO_SPOT_TYPES {

@@ -18,6 +18,7 @@ use crate::model::{
 };
 use crate::optimum;
 use crate::quantity::Quantity;
+use crate::requirement::{Operator, RequirementSpec};
 use crate::requirements::{Requirements, Undefined};
 use crate::resources;
 use crate::schedule::ROUNDING;
@@ -318,19 +319,38 @@ fn launched(
     let mut worst = 0.0;
     let mut launched = Vec::new();
     for mut claim in claims {
-        let requirements = Requirements::from_specs(&claim.requirements);
+        let mut requirements = Requirements::from_specs(&claim.requirements);
         if requirements.has_min_values() {
             return Err("minValues asks for more than the cheapest type".to_owned());
         }
-        let allows_spot = requirements
-            .get(labels::CAPACITY_TYPE)
-            .is_none_or(|own| own.has(labels::CAPACITY_SPOT));
+        let allows = |value: &str| {
+            let own = requirements.get(labels::CAPACITY_TYPE);
+            own.is_none_or(|own| own.has(value))
+        };
+        let allows_spot = allows(labels::CAPACITY_SPOT);
         if all_spot && allows_spot && !snapshot.options.spot_to_spot_consolidation {
             return Err(NO_SPOT_TO_SPOT.to_owned());
         }
         let name = claim.instance_types.first().cloned().unwrap_or_default();
         let kinds = snapshot.instance_types.get(&claim.node_pool);
         let kind = kinds.and_then(|kinds| kinds.iter().find(|kind| kind.name == name));
+        if allows_spot && allows(labels::CAPACITY_ON_DEMAND) {
+            // What was worked out is the price of spot: if there is none, nothing should be launched in its place.
+            let mut pinned = claim.requirements.clone();
+            pinned.retain(|own| own.key != labels::CAPACITY_TYPE);
+            pinned.push(RequirementSpec::new(
+                labels::CAPACITY_TYPE,
+                Operator::In,
+                &[labels::CAPACITY_SPOT],
+            ));
+            let of_spot = Requirements::from_specs(&pinned);
+            let price =
+                |of: &Requirements| kind.map_or(f64::MAX, |kind| worst_price(kind, of, &snapshot.options));
+            let is_spot = price(&of_spot) < f64::MAX && price(&of_spot) <= price(&requirements);
+            if is_spot {
+                (claim.requirements, requirements) = (pinned, of_spot);
+            }
+        }
         worst += kind.map_or(f64::MAX, |kind| {
             worst_price(kind, &requirements, &snapshot.options)
         });

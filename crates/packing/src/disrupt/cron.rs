@@ -1,4 +1,4 @@
-//! Cron schedules of disruption budgets, in UTC.
+//! Cron schedules of disruption budgets.
 
 use crate::time::civil_from_days;
 
@@ -62,11 +62,12 @@ impl Cron {
             && day_hits
     }
 
-    /// Whether it hit in the `seconds` up to and including `now`; the window's very start is outside.
-    pub fn hit_within(&self, now: i64, seconds: i64) -> bool {
+    /// Whether it hit in the `seconds` up to and including `now`, on a clock that is so many seconds ahead of UTC at a moment; the
+    /// window's very start is outside.
+    pub fn hit_within(&self, now: i64, seconds: i64, ahead: impl Fn(i64) -> i64) -> bool {
         let first = (now - seconds).div_euclid(60) + 1;
         let last = now.div_euclid(60);
-        (first..=last).any(|minute| self.hits(minute))
+        (first..=last).any(|minute| self.hits(minute + ahead(minute * 60).div_euclid(60)))
     }
 }
 
@@ -132,7 +133,7 @@ mod tests {
         ] {
             let cron = Cron::parse(schedule).expect(schedule);
             assert_eq!(
-                cron.hit_within(at(now), duration),
+                cron.hit_within(at(now), duration, |_| 0),
                 expected,
                 "{schedule} at {now}"
             );

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use crate::engine::nodes;
 use crate::labels;
-use crate::model::{IntOrString, Pod, PodDisruptionBudget, Snapshot, Taint};
+use crate::model::{IntOrString, Node, Pod, PodDisruptionBudget, Snapshot, Taint};
 use crate::taints;
 use crate::time::{duration_seconds, epoch_seconds};
+
+/// The taint of nodes that are being disrupted.
+const DISRUPTED: &str = "karpenter.sh/disrupted";
 
 /// Why a pod keeps its node, if it does.
 pub(crate) fn blocker(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
@@ -104,9 +107,14 @@ fn never_allows(budget: &PodDisruptionBudget) -> bool {
         || budget.spec.min_available.as_ref().is_some_and(all)
 }
 
+/// Whether a node takes no more pods because it is being disrupted.
+pub(crate) fn is_tainted(node: &Node) -> bool {
+    node.spec.taints.iter().any(|taint| taint.key == DISRUPTED)
+}
+
 fn tolerates_disruption(pod: &Pod) -> bool {
     let disrupted = [Taint {
-        key: "karpenter.sh/disrupted".to_owned(),
+        key: DISRUPTED.to_owned(),
         value: String::new(),
         effect: "NoSchedule".to_owned(),
     }];

@@ -428,12 +428,12 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-fn consolidation_disabled(candidate: &Candidate<'_>) -> bool {
+pub(super) fn consolidation_disabled(candidate: &Candidate<'_>) -> bool {
     candidate.pool.spec.disruption.consolidate_after.as_deref() == Some("Never")
 }
 
 /// The most saved for what is disrupted comes first; names settle ties.
-fn sort_by_ratio(candidates: &mut [Candidate<'_>]) {
+pub(super) fn sort_by_ratio(candidates: &mut [Candidate<'_>]) {
     candidates.sort_by(|left, right| {
         right
             .ratio()

@@ -7,6 +7,7 @@ mod command;
 mod consolidate;
 mod cost;
 mod cron;
+mod deletion_order;
 mod drift;
 mod eviction;
 mod health;
@@ -15,8 +16,9 @@ mod repair;
 mod score;
 mod static_drift;
 
-pub use budget::{Reason, allowed_disruptions};
+pub use budget::{BudgetClock, Reason, allowed_disruptions, budget_problem};
 pub use command::{Command, Decision, Method, Outcome, TerminateFirst, Unhealthy};
+pub use deletion_order::{DeletionOrder, deletion_order};
 pub(crate) use eviction::do_not_disrupt as is_asked_to_stay;
 pub use eviction::leaving_pods;
 pub use health::{InvalidRepairPolicies, check_repair_policies};

@@ -11,7 +11,9 @@ pub const BALANCED_K: f64 = 2.0;
 /// What evicting a pod costs: one, more for priority and for a cost its owner has set.
 pub fn eviction_cost(pod: &Pod) -> f64 {
     let annotation = |key: &str| pod.metadata.annotations.get(key);
-    let own = annotation(labels::DISRUPTION_COST).or_else(|| annotation(labels::POD_DELETION_COST));
+    let of_its_owner = |cost: &&String| annotation(labels::OWN_DELETION_COST) != Some(*cost);
+    let own = annotation(labels::DISRUPTION_COST)
+        .or_else(|| annotation(labels::POD_DELETION_COST).filter(of_its_owner));
     let own = own
         .and_then(|text| text.parse::<i32>().ok())
         .map_or(0.0, |cost| f64::from(cost) / 134_217_728.0);
@@ -71,6 +73,21 @@ mod tests {
         pod.spec.priority = Some(i32::MIN);
         assert!((eviction_cost(&pod) + 10.0).abs() < 1e-9);
         assert!((reschedule_cost([&pod]) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_cost_that_says_only_where_a_pod_runs_does_not_count() {
+        let mut pod = Pod::default();
+        let mut set =
+            |key: &str, cost: &str| pod.metadata.annotations.insert(key.to_owned(), cost.to_owned());
+        set(labels::POD_DELETION_COST, "-2147483648");
+        set(labels::OWN_DELETION_COST, "-2147483648");
+        assert!((eviction_cost(&pod) - 1.0).abs() < 1e-9);
+        // Its owner has written another since.
+        pod.metadata
+            .annotations
+            .insert(labels::POD_DELETION_COST.to_owned(), "134217728".to_owned());
+        assert!((eviction_cost(&pod) - 2.0).abs() < 1e-9);
     }
 
     #[test]

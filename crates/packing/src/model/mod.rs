@@ -37,7 +37,7 @@ pub use storage::{
 pub use workload::{
     Controller, DaemonSet, Improvements, IntOrString, MinValuesPolicy, MinimumSavings, Namespace, OfferingOf,
     Options, PackingPolicy, PackingWeights, PodDisruptionBudget, PreferencePolicy, ReservedOfferingMode,
-    Service, Snapshot, Workload,
+    Service, Snapshot, UtcOffset, Workload,
 };
 
 use crate::quantity::Quantity;

@@ -96,6 +96,9 @@ pub struct Snapshot {
     /// Why a node is not emptied to save money, by its name; drift and repair do not ask.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_nodes: BTreeMap<String, String>,
+    /// What is added to UTC for the schedules of a NodePool's budgets, by its name: UTC where it is absent, and null where nobody knows.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub budget_time_zones: BTreeMap<String, Option<Vec<UtcOffset>>>,
     /// Which offering a node is, by the name of its claim, where the node's labels do not say it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub offerings: BTreeMap<String, OfferingOf>,
@@ -127,6 +130,14 @@ pub struct Snapshot {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub reboots: BTreeMap<String, Vec<String>>,
     pub options: Options,
+}
+
+/// What a time zone adds to UTC from a moment on, both in seconds. Of several the later ones come last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UtcOffset {
+    pub from: i64,
+    pub seconds: i64,
 }
 
 /// An offering by its name, zone and capacity type, and what it costs; a zone that is empty is none.

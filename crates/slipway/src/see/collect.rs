@@ -139,9 +139,8 @@ impl Reader<'_> {
             labels: None,
             name: None,
         };
-        let mut core = vec![source(self.core("Cluster")?)];
-        let workers = ["MachineDeployment", "MachinePool"];
-        core.extend(workers.iter().filter_map(|kind| self.core(kind).ok().map(source)));
+        let core = ["Cluster", "MachineDeployment", "MachinePool"].map(|kind| self.core(kind).map(source));
+        let core: Vec<Source> = core.into_iter().collect::<Result<_, _>>()?;
         let control_planes = self.connection.served.iter().filter(|served| {
             let id = Id::new(&served.resource.group, &served.resource.kind, "", "");
             let part = self.catalogue.kind(&id).part;

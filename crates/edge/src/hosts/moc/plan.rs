@@ -286,16 +286,22 @@ fn switching(record: &Record, facts: &Facts, id: &str, switch: &Switch, now: i64
             Some(_) => CloudStep::Power(PowerOperation::StopGraceful),
         };
     }
-    let Some(since) = switch.start_at else {
-        return noted(Switch {
+    let starts = |is_again| {
+        noted(Switch {
             start_at: Some(now),
+            is_again,
             ..switch.clone()
-        });
+        })
+    };
+    let Some(since) = switch.start_at else {
+        return starts(false);
     };
     let is_over = is_over(since, now, ANSWERS_WITHIN);
     match (facts.power, facts.guest_answers) {
         (PowerState::Running, Some(true)) => changed(record, |record| arrived(record, id, switch, now)),
         (PowerState::Running, None) => CloudStep::AskGuest,
+        // Whoever wrote that it starts may have gone before it did.
+        (PowerState::Off, _) if is_over && !switch.is_again => starts(true),
         _ if is_over => does_not_come_up(record, id, switch, now),
         (PowerState::Off | PowerState::Saved | PowerState::Paused, _) => {
             CloudStep::Power(PowerOperation::Start)
@@ -357,11 +363,10 @@ fn does_not_come_up(record: &Record, id: &str, switch: &Switch, now: i64) -> Clo
     }
     let back = Switch {
         to: 1 - switch.to,
+        upgrade: switch.upgrade.clone(),
         reason: why,
         is_back: true,
-        stop_at: None,
-        start_at: None,
-        ..switch.clone()
+        ..Switch::default()
     };
     let mut record = with_switch(record, id, back);
     if let Some(upgrade) = record.upgrade_mut(&switch.upgrade) {

@@ -171,6 +171,9 @@ pub struct Switch {
     /// When the machine was told to stop, and to start.
     pub stop_at: Option<i64>,
     pub start_at: Option<i64>,
+    /// It is started a second time: whether it ever was before nobody knows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_again: bool,
 }
 
 /// What the gallery calls an image: also what slots call it.
